@@ -7,7 +7,7 @@ A training is collect → label → learn → evaluate; every room of this packa
     result = asyncio.run(collab.collect(agents="rehearsal", episodes=20))      # in a notebook: await collab.collect(…)
     print(result.report.planned)
 
-Nothing heavy is imported before it is used.
+Heavy modules are imported on first use.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["CollabError", "Library", "RunResult", "collect", "evaluate", "open_r
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used."""
+    """Import a public name on first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'collab' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,4 +1,4 @@
-"""The console script `collab`: load the commands and run one; a Ctrl-C while they are loaded is one line, too."""
+"""The console script `collab`: load the commands and run one; a Ctrl-C during loading prints one line, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def run() -> None:
-    """Entry point of the console script."""
+    """Run the console script."""
     try:
         from collab.utils.progress import begin
 

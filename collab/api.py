@@ -1,4 +1,4 @@
-"""The Python face of `collab rollout`, `eval`, `train` and `runs show`; what commands take, these take, too.
+"""The Python interface of `collab rollout`, `eval`, `train` and `runs show`; it takes the same values as the commands.
 
     import asyncio, collab
 
@@ -45,7 +45,7 @@ Names: TypeAlias = str | Sequence[str]
 Agents: TypeAlias = str | os.PathLike[str] | Mapping[str, str]
 """A name for all slots, "ada=x,ben=y", "runs/marl@best", or slot → name."""
 Settings: TypeAlias = str | Sequence[str] | Mapping[str, Any]
-"""As of --set: "graph.rounds=2", several of them, or {"graph.rounds": 2}."""
+"""Values of --set: "graph.rounds=2", several of them, or {"graph.rounds": 2}."""
 
 
 async def collect(
@@ -69,20 +69,20 @@ async def collect(
     trust: bool = False,
     progress: bool = True,
 ) -> RunResult:
-    """Roll out a team and record it.
+    """Play a team and record it.
 
     Args:
         env: environment, e.g. "androidworld"; a name or a path to a YAML file. So is `graph`.
-        agents: who speaks: a name for all slots, "ada=x,ben=y", {"ada": "x"}, or a trained team: "runs/marl@best".
-        tasks: names, "tag:word" or "all", with commas or one by one; empty takes what the environment's file says.
+        agents: a name for all slots, "ada=x,ben=y", {"ada": "x"}, or a trained team: "runs/marl@best".
+        tasks: names, "tag:word" or "all", with commas or one by one; empty uses the environment's file.
         split: keep to one of the environment's splits (`collab env splits`), e.g. "train"; None keeps to none.
         episodes: in all; None plays every chosen task once.
         serial: of the device, like `allow_apps` and `allow_effects`; see `collab rollout --help`.
         budget: e.g. "usd=2,minutes=30".
-        settings: overrides as of --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
-        out: run directory to make; None chooses one under `runs/`.
-        library: folder with definitions of your own; None takes the one that COLLAB_LIBRARY names, if any.
-        progress: whether how far it is is told on stderr.
+        settings: overrides like --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
+        out: run directory to create; None chooses one under `runs/`.
+        library: folder with your own definitions; None uses the one that COLLAB_LIBRARY names, if any.
+        progress: whether progress is shown on stderr.
 
     Raises:
         UsageError: something does not fit; nothing was started.
@@ -141,8 +141,8 @@ async def evaluate(
 
     Args:
         seed: None for 30.
-        seeds: several, e.g. [30, 31] or "30,31": a run for each in `out`, and their results together. `episodes` counts
-            per seed, `budget` is for all. The same call again goes on with what is missing.
+        seeds: several, e.g. [30, 31] or "30,31": a run for each in `out`, and one common result. `episodes` counts per
+            seed, `budget` is for all. The same call again plays what is missing.
 
     Returns:
         A `RunResult`; of several seeds a `collab.rollout.seeds.SeriesResult`, with `report` and `by_seed`.
@@ -209,11 +209,11 @@ async def train(
     trust: bool = False,
     progress: bool = True,
 ) -> TrainingResult:
-    """Train a team, epoch by epoch, as `collab train` does; one that was stopped goes on with `--resume` there.
+    """Train a team, epoch by epoch, as `collab train` does; `collab train --resume` resumes a stopped training.
 
     Args:
         agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
-        out: directory to make.
+        out: directory to create.
         algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
@@ -222,7 +222,7 @@ async def train(
 
     Raises:
         UsageError: something does not fit; nothing was started.
-        RunError: something failed while working; what is there stays.
+        RunError: something failed while working; its results stay.
     """
     # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
@@ -290,7 +290,7 @@ class Run(RunReader):
 
     @property
     def report(self) -> Report:
-        """How the team did, over all planned episodes."""
+        """Results of the team, over all planned episodes."""
         return report_of(self)
 
     def __repr__(self) -> str:
@@ -301,12 +301,12 @@ class Run(RunReader):
 
 
 def _check_types(function: Callable[..., object], given: Mapping[str, object]) -> None:
-    """Check that each argument of a public function is of a kind that it takes; None is where it is the default.
+    """Check the type of each argument of a public function; None is allowed where it is the default.
 
     Numbers are left to the checks of a run's configuration, which know their bounds, too.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a type is wrong.
     """
     parameters = inspect.signature(function).parameters
     for name, value in given.items():
@@ -334,7 +334,7 @@ def _is_path(value: object) -> bool:
 
 
 def _is_list(value: object, fits: Callable[[object], bool] = _is_text) -> bool:
-    """Whether it is a text, or several things that fit; one without an end is none."""
+    """Return whether it is a text, or a finite collection of values that fit."""
     if isinstance(value, str):
         return True
     return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(fits, value))
@@ -381,7 +381,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "trust": _FLAG,
     "progress": _FLAG,
 }
-"""Parameter of the public functions → whether a value fits, and what does, in words."""
+"""Parameter of the public functions → check of a value, and allowed values in words."""
 
 
 def _open_library(folder: Path | str | None) -> Library:
@@ -404,7 +404,7 @@ def _list_settings(given: Settings) -> list[str]:
 
 
 def _format_setting(name: str, value: object) -> str:
-    """A setting's value as --set reads it; UsageError where it is nothing that a file can hold."""
+    """Format a setting's value as --set reads it; UsageError if a file could not hold it."""
     try:
         return json.dumps(value)
     except (TypeError, ValueError, RecursionError):
@@ -422,7 +422,7 @@ def _split_names(name: str, given: Names) -> list[str]:
 # ------------------------------------------------------------------------------------- from names to a configuration
 
 EVALUATION_SEED = 30
-"""Suite seed of evaluations where none is named."""
+"""Suite seed of evaluations if none is named."""
 
 
 async def configure_run(
@@ -441,13 +441,13 @@ async def configure_run(
     tells: bool = True,
     **choices: Any,
 ) -> RunConfig:
-    """Put a run together from names, its tasks written out; every task once unless a number was asked for.
+    """Configure a run from names, with its tasks resolved; every task once unless a number is given.
 
     Args:
         split: keep to this split of the environment; None keeps to none.
         serial: of the device, like `allow_apps` and `allow_effects`: options of the backend with flags of their own.
-        tells: say if a trained team is played at other temperatures than it was trained at.
-        choices: as of `collab.config.run_config`.
+        tells: whether to report other temperatures than a trained team was trained at.
+        choices: as for `collab.config.run_config`.
 
     Raises:
         UsageError: something does not fit.
@@ -477,7 +477,7 @@ async def configure_run(
 
 
 def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
-    """The same run with these options of its backend; UsageError where they mean nothing to it."""
+    """Return the run with these options of its backend; UsageError if it has no such option."""
     environment = config.environment
     # An option that the backend does not take would be ignored silently.
     for option in asked:
@@ -493,7 +493,7 @@ def _with_device(config: RunConfig, asked: Mapping[str, Any]) -> RunConfig:
 
 
 def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequence[str]) -> list[int]:
-    """Return all run seeds; UsageError where something beside `--seeds` names one, too, or one is no whole number."""
+    """Return all run seeds; UsageError if something beside `--seeds` names one, too, or one is no whole number."""
     if seeds is None:
         return [EVALUATION_SEED if seed is None else seed]
     if seed is not None:
@@ -504,17 +504,17 @@ def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequen
 
 
 def build_check_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
-    """Return what was given for the algorithm beside the configuration (see `Algorithm.check`)."""
+    """Return the given options of the algorithm beside the configuration (see `Algorithm.check`)."""
     folder = {} if calibrations is None else {"calibrations": Path(calibrations)}
     return {**folder, **({"anyway": True} if anyway else {})}
 
 
 def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
-    """Say which tasks that were asked for by name a split left out.
+    """Report which tasks that were requested by name a split left out.
 
     Args:
-        asked: items of --tasks; tags and "all" ask for whatever of theirs is in the split.
-        split: None where nothing was kept to one.
+        asked: items of --tasks; tags and "all" request only those in the split.
+        split: None if no split was chosen.
         kept: tasks of the run.
     """
     outside = [one for one in asked if one != "all" and not one.startswith("tag:") and one not in kept]
@@ -539,7 +539,7 @@ async def _play(
 
 
 def format_opening(config: RunConfig, path: Path) -> str:
-    """Return what is said when a run begins."""
+    """Format the first line of a run."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
     what = (
         f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
@@ -560,7 +560,7 @@ async def _play_series(
 
 
 async def _run_with_progress(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
-    """Await a job, with progress told on stderr if asked for."""
+    """Await a job, with progress on stderr if wanted."""
     if progress:
         return await show_work(job, **shown)
     return await job(_say_nothing, asyncio.Event())
@@ -571,4 +571,4 @@ def _warn(text: str) -> None:
 
 
 def _say_nothing(_: object) -> None:
-    """Take what is not to be told."""
+    """Ignore an update."""

@@ -31,15 +31,15 @@ from collab.types import Sampling
 from collab.utils.redact import find_misplaced_key, hide_in_addresses, hide_values, is_secret_name, redact
 
 DefinitionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
-"""A slot name: letters, digits, _ and -."""
+"""Name of a slot: letters, digits, _ and -."""
 
 
 KEEP_CREDENTIALS = "keep credentials"
-"""Key of the serialization context under which a definition is told whole, to be read back and never to be written."""
+"""Key of the serialization context that keeps credentials, for data that is read back and never written."""
 
 
 class Definition(BaseModel):
-    """Common strictness."""
+    """Strict base of all definitions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +48,7 @@ DefinitionT = TypeVar("DefinitionT", bound=Definition)
 
 
 class PartDefinition(Definition):
-    """Something to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
+    """A part to build: a built-in kind, an entry point's name or `package.module:Class`, with its arguments."""
 
     kind: str
     """A built-in kind, an entry point's name, or `package.module:Class`."""
@@ -57,7 +57,7 @@ class PartDefinition(Definition):
 
 
 class Limits(Definition):
-    """How long things may take before they count as failed."""
+    """Seconds after which things count as failed."""
 
     call_s: float = Field(default=120.0, gt=0)
     """One model call, its retries included."""
@@ -70,54 +70,54 @@ class Limits(Definition):
 
 
 class Unseen(Definition):
-    """Apps that nothing is trained on (`collab.data`)."""
+    """Apps that are never trained on (`collab.data`)."""
 
     apps: list[str] = []
-    """As tasks name them. Training leaves their tasks out and gives the backend this list as its option `without`."""
+    """As tasks name them. Training leaves their tasks out and passes this list to the backend's option `without`."""
     words: list[Annotated[str, Field(pattern=r"^[^\W\d_]+$")]] = []
-    """Words by which a text gives such an app away; no training text may say one."""
+    """Words that reveal such an app; no training text may contain one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionOrigin:
-    """Where a definition was read, for messages: no part of what it says, so all are equal."""
+    """Source of a definition, for messages; it does not count in comparisons."""
 
     file: Path | None = field(default=None, compare=False)
-    """None where it comes with Collab, or out of a recorded run."""
+    """None for built-in definitions, and those of a recorded run."""
 
 
 class EnvironmentDefinition(Definition):
-    """`envs/*.yaml`: where."""
+    """`envs/*.yaml`: an environment."""
 
     description: str = ""
-    """What listings say of it."""
+    """Description for listings."""
     backend: str
-    """Which of `backends` is used."""
+    """The chosen one of `backends`."""
     backends: dict[str, PartDefinition]
-    """Ways to reach the same place, by name."""
+    """Alternative implementations, by name."""
     tasks: Literal["all"] | list[str] = "all"
     """Names, or "tag:word" for all tasks with that tag."""
     limits: Limits = Limits()
-    """How long things may take."""
+    """Seconds that things may take."""
     unseen: Unseen = Unseen()
-    """What nothing is trained on."""
+    """Apps and words that are never trained on."""
     lasting: bool = False
-    """Whether what is done there stays done (a real phone): such a place is checked only when it is named."""
+    """Whether actions have lasting effects (a real phone): such an environment is checked only if it is named."""
     _origin: DefinitionOrigin = PrivateAttr(default_factory=DefinitionOrigin)
 
     @property
     def file(self) -> Path | None:
-        """The user's file that it was read from; None where it comes with Collab, or out of a recorded run."""
+        """The user's file that it was read from; None for built-in definitions, and those of a recorded run."""
         return self._origin.file
 
     @property
     def own_tasks(self) -> list[str]:
-        """What is played where no tasks are named."""
+        """Tasks that are played if none are named."""
         return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks)
 
     @field_serializer("backends", when_used="json")
     def _hide_credentials(self, backends: dict[str, PartDefinition], info: FieldSerializationInfo) -> dict[str, Any]:
-        """Keep what is secret in an address (a task's start) out of everything that is written."""
+        """Keep secrets in an address (a task's start) out of all written data."""
         plain = {name: part.model_dump(mode="json") for name, part in backends.items()}
         is_kept = bool(info.context and info.context.get(KEEP_CREDENTIALS))
         return plain if is_kept else {name: hide_in_addresses(part) for name, part in plain.items()}
@@ -146,20 +146,20 @@ class EdgeSampler(Definition):
 
 
 class GraphDefinition(Definition):
-    """`graphs/*.yaml`: who hears whom."""
+    """`graphs/*.yaml`: a communication graph."""
 
     description: str = ""
-    """What listings say of it."""
+    """Description for listings."""
     slots: list[DefinitionName] = Field(min_length=1)
-    """Names of the places that agents fill, in order."""
+    """Names of the slots for agents, in order."""
     rounds: int = Field(default=3, ge=1)
     """m."""
     edges: list[tuple[str, str]] | EdgeSampler = []
     """(speaker, hearer) pairs, or a sampler."""
     rewire: Literal["never", "epoch", "task"] = "never"
-    """When a sampled graph is drawn anew. "never" and "epoch" agree while there is one epoch."""
+    """When a sampled graph is drawn again. "never" and "epoch" are equal with one epoch."""
     vote: Literal["majority"] = "majority"
-    """How the cells of a step decide."""
+    """Vote over the cells of a step."""
 
     @model_validator(mode="after")
     def _check_slots(self) -> GraphDefinition:
@@ -187,7 +187,7 @@ class SamplingDefinition(Definition):
     """Texts that end a reply."""
 
     def of(self, position: int, slots: int, source: str) -> Sampling:
-        """Sampling of the slot at `position`; ConfigError when the list is too short for `slots`."""
+        """Return the sampling of the slot at `position`; ConfigError if the list is too short for `slots`."""
         temperature = self.temperature
         if isinstance(temperature, list):
             if len(temperature) < slots:
@@ -200,7 +200,7 @@ class SamplingDefinition(Definition):
 
 
 class Keyless(PartDefinition):
-    """What asks a model: no key stands in it."""
+    """Base of parts that ask a model: they must contain no key."""
 
     @model_validator(mode="before")
     @classmethod
@@ -212,10 +212,10 @@ class Keyless(PartDefinition):
 
 
 class AgentDefinition(Keyless):
-    """`agents/*.yaml`: who speaks."""
+    """`agents/*.yaml`: an agent."""
 
     description: str = ""
-    """What listings say of it."""
+    """Description for listings."""
     prompt: str = "default"
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition()
@@ -223,11 +223,11 @@ class AgentDefinition(Keyless):
     context_tokens: int = Field(default=8192, ge=256)
     """Longest prompt plus reply, in tokens; the size guard keeps prompts below it."""
     history: int = Field(default=5, ge=0)
-    """How many executed actions a prompt tells."""
+    """Number of executed actions in a prompt."""
     summary: bool = False
     """Whether the policy also writes a summary of all earlier steps, once per step."""
     modality: Literal["text", "image", "both"] = "text"
-    """What of the screen a prompt shows."""
+    """The screen in a prompt: as text, as image or both."""
 
 
 class Cast(Definition):
@@ -237,20 +237,20 @@ class Cast(Definition):
 
 
 class Budget(Definition):
-    """Limits that stop a run cleanly and resumable; None means no limit."""
+    """Limits that stop a run, resumable; None means no limit."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
     usd: float | None = Field(default=None, gt=0)
-    """Dollars, by the prices that agents files name."""
+    """Dollars, by the prices in agents files."""
     tokens: int | None = Field(default=None, gt=0)
     """Prompt and reply tokens together."""
     minutes: float | None = Field(default=None, gt=0)
-    """On the clock."""
+    """Wall-clock time."""
 
     @classmethod
     def parse(cls, text: str) -> Budget:
-        """Read "usd=2,tokens=1e6,minutes=30"; ConfigError names what does not fit."""
+        """Parse "usd=2,tokens=1e6,minutes=30"; ConfigError names what does not fit."""
         values: dict[str, float] = {}
         for item in filter(None, (item.strip() for item in text.split(","))):
             name, _, value = item.partition("=")
@@ -274,53 +274,53 @@ class SplitChoice(Definition):
     name: str
     """Its name among the splits of the environment."""
     hash: str
-    """SHA-256 of the split as it was when the run began."""
+    """SHA-256 of the split at the beginning of the run."""
 
 
 class RunConfig(Definition):
-    """Everything that decides what a run does."""
+    """Everything that decides a run."""
 
     purpose: Literal["rollout", "eval"] = "rollout"
-    """"eval" measures: each instance is played, and success is told with its interval."""
+    """"eval" measures: each instance is played, and success is reported with its interval."""
     environment_name: str
-    """File that it came from."""
+    """File of the environment."""
     environment: EnvironmentDefinition
     graph_name: str
-    """Where the graph came from."""
+    """File of the graph."""
     graph: GraphDefinition
     agents: dict[str, AgentDefinition]
-    """Slot → who fills it."""
+    """Slot → agent."""
     agent_names: dict[str, str]
-    """Slot → name of the file it came from."""
+    """Slot → name of its file."""
     prompts: dict[str, dict[str, str]] = {}
-    """Prompt → template → text: what stood in `prompts/` when the run was put together."""
+    """Prompt → template → text, as in `prompts/` when the run was configured."""
     tasks: list[str]
     """Task names, resolved."""
     episodes: int = Field(ge=1)
     """In all; episode k plays task k mod len(tasks)."""
     seed: int = 0
-    """Run seed: draws instances, graphs and, unless `sampling_seed` is set, what agents say."""
+    """Run seed: draws instances, graphs and, unless `sampling_seed` is set, replies."""
     sampling_seed: int | None = None
-    """Draws, together with `seed`, what agents say, and neither instances nor graphs. None: `seed` alone does; 0 is
+    """Draws replies, together with `seed`, and neither instances nor graphs. None: `seed` alone draws them; 0 is
     another draw."""
     series: list[int] = []
-    """Run seeds that are evaluated together, this one among them; empty for a run that stands alone."""
+    """Run seeds that are evaluated together, this one among them; empty for a single run."""
     split: SplitChoice | None = None
-    """None when the tasks and the seed were chosen freely."""
+    """None if tasks and seed were chosen freely."""
     concurrency: int = Field(default=4, ge=1)
-    """Episodes at once."""
+    """Episodes in parallel."""
     budget: Budget = Budget()
     pictures: bool = True
     """Whether real screens are stored as pictures (where the environment can be looked at)."""
 
     @property
     def seeds(self) -> Seeds:
-        """All that the run draws."""
+        """Seeds of all draws of the run."""
         return Seeds(self.seed, self.sampling_seed)
 
     @property
     def sampling(self) -> dict[str, Sampling]:
-        """Slot → how it is sampled; ConfigError where a list of temperatures is too short."""
+        """Slot → its sampling; ConfigError if a list of temperatures is too short."""
         slots = self.graph.slots
         return {
             slot: self.agents[slot].sampling.of(position, len(slots), f"agents/{self.agent_names[slot]}")
@@ -335,7 +335,7 @@ class RunConfig(Definition):
 
 
 def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
-    """Read `--agents NAME` (fills all slots) or `--agents a=X,b=Y`: slot → name.
+    """Parse `--agents NAME` (fills all slots) or `--agents a=X,b=Y`: slot → name.
 
     Raises:
         GraphError: a slot is unknown, named twice or left empty.
@@ -354,16 +354,16 @@ def fill_slots(agents: str, slots: Sequence[str]) -> dict[str, str]:
     # Every slot needs an agent: an empty one would be found only when it is to speak.
     empty = [slot for slot in slots if slot not in filled]
     if empty:
-        raise GraphError(f"--agents fills {len(filled)} of {len(slots)} slots; nobody speaks for: {', '.join(empty)}")
+        raise GraphError(f"--agents fills {len(filled)} of {len(slots)} slots; no agent for: {', '.join(empty)}")
     return filled
 
 
 RUN = "run."
-"""May stand in front of a setting of a run; among settings of a training it tells `run.episodes` from its own."""
+"""Prefix of a run's setting; among settings of a training it marks those of the run, e.g. `run.episodes`."""
 
 
 def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
-    """`model.model_validate` with a ConfigError of one line."""
+    """Validate data against `model`, with a ConfigError of one line."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -371,7 +371,7 @@ def validate(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> 
 
 
 def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source: str) -> DefinitionT:
-    """Check what was recorded, perhaps by somebody else, before anything is made of it.
+    """Check recorded data, which may be foreign, before anything is built from it.
 
     Raises:
         UsageError: it names parts that may not run; see `collab.trust`.
@@ -382,7 +382,7 @@ def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source:
 
 
 def hide_secrets(config: DefinitionT) -> DefinitionT:
-    """The configuration as it will be recorded, secrets of this machine hidden in its texts: so it is played, too."""
+    """Return the configuration with this machine's secrets hidden, as it is recorded and played."""
     data = config.model_dump(mode="json")
     hidden = hide_values(data)
     return config if hidden == data else validate(type(config), hidden, "what is recorded")
@@ -391,7 +391,7 @@ def hide_secrets(config: DefinitionT) -> DefinitionT:
 def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
     """Apply `--set a.b=c`, values read as YAML without comments, and check the result again.
 
-    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'. What a training calls `run.graph.rounds` is
+    `agents.ada.history=3` sets one slot's; `agents.*.history=3` all slots'. `run.graph.rounds` of a training is
     `graph.rounds` here, and may be written either way.
 
     Raises:
@@ -412,7 +412,7 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
 
 
 def _keep_origin(made: BaseModel, before: BaseModel) -> None:
-    """Let every environment in it know the file from which it was read."""
+    """Copy the source file of every environment in a definition."""
     if isinstance(made, EnvironmentDefinition) and isinstance(before, EnvironmentDefinition):
         made._origin = before._origin
     for name in type(made).model_fields:
@@ -422,21 +422,21 @@ def _keep_origin(made: BaseModel, before: BaseModel) -> None:
 
 
 def _format_setting(setting: str) -> str:
-    """A setting as messages repeat it: without a key."""
+    """Format a setting for messages, without a key."""
     path, _, _ = setting.partition("=")
     return f"{path}=…" if any(map(is_secret_name, path.split("."))) or "api_key_env" in path else redact(setting)
 
 
 def strip_run_prefix(setting: str) -> str:
-    """Return a setting without the `run.` that may stand in front."""
+    """Return a setting without the prefix `run.`."""
     return setting.removeprefix(RUN)
 
 
 def _parse_value(text: str, setting: str) -> Any:
-    """A value as YAML, in which "#" is a character of plain text like any other: a path may hold it.
+    """Parse a value as YAML, with "#" as a plain character, since a path may contain it.
 
     Raises:
-        ConfigError: it is not YAML, or something follows behind what is no plain text.
+        ConfigError: it is not YAML, or a comment follows a quoted or structured value.
     """
     try:
         value, _ = load_yaml(text)
@@ -472,10 +472,10 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
 
 
 def load_environment(library: Library, name: str) -> EnvironmentDefinition:
-    """Read an environment, its task files made findable from everywhere.
+    """Read an environment, with absolute paths of its task files.
 
     The option `tasks` of a backend may be the path of a file. A relative one is looked up beside the definition, then
-    in the current folder; one that is in neither stays as it is, and whoever reads it says so.
+    in the current folder. A missing one stays as it is, and its reader reports the error.
 
     Raises:
         UnknownName, ConfigError: see `Library.load`.
@@ -515,10 +515,10 @@ def run_config(
     purpose: Literal["rollout", "eval"] = "rollout",
     settings: Sequence[str] = (),
 ) -> RunConfig:
-    """Put a run together from names; task names are still as given ("all", "tag:…" are resolved by the suite).
+    """Configure a run from names; the suite resolves task names later ("all", "tag:…").
 
     Args:
-        filled: slot → who fills it, where that stands in no agents file; `agents` only names them then.
+        filled: slot → agent, if agents files do not define them; `agents` only names them then.
 
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
@@ -553,6 +553,6 @@ def run_config(
 
 
 def shorten_name(name: str) -> str:
-    """Return the name of a definition that may be named by its path."""
+    """Return the name of a definition that may be given by its path."""
     path = Path(name)
     return path.stem if path.suffix in (".yaml", ".yml") else name

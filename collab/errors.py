@@ -1,4 +1,4 @@
-"""Everything that can go wrong, one class per boundary.
+"""All errors, one class per boundary.
 
     CollabError
     ├── UsageError            the caller asked for something impossible: exit 2, nothing was started
@@ -10,20 +10,20 @@
     │   └── RunFormatError        a run directory cannot be read by this version
     └── RunError              something failed while working: exit 1, the run can be resumed
         ├── EnvironmentFailure    an environment died, hung or answered nonsense
-        │   └── EnvironmentGone       what all environments need is gone, so no other episode can be played
+        │   └── EnvironmentGone       all environments lost a common part, so no other episode can be played
         ├── ModelFailure          a model call failed after its retries
-        ├── TrainingFailure       what trains ended before its end
+        ├── TrainingFailure       a training ended early
         │   └── Diverged              a loss is no longer a number
         └── StoreFailure          a run could not be written (disk full, no permission)
 
-A run that stops before its end (a budget is used up, somebody asks it to, ten episodes in a row broke) raises nothing:
+A run that stops early (on request, by its budget, or after ten broken episodes in a row) raises nothing:
 `RunResult.stopped` says why.
 
-A message says what happened, where, what was given, what is allowed and what to do next, in one line.
-Code of this project raises these at the source; code from outside (an environment, a model server, a
-browser) raises what it likes, and `boundary` relabels it once, where it crosses into ours. A typed
-error passes through a boundary unchanged. Only two places catch: the rollout, which records a failed
-episode as data, and the command line, which prints one line and exits.
+A message says what happened, where, what was given, what is allowed and what to do next, in one line. Code of this
+project raises these at the source. Foreign code (an environment, a model server, a browser) raises any error, and
+`boundary` converts it once, where it enters our code. A typed error passes through a boundary unchanged. Only two
+places catch: the rollout, which records a failed episode as data, and the command line, which prints one line and
+exits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from typing import Final
 _SHOWN: Final = 12
 """Names that a message lists."""
 _LONGEST: Final = 200
-"""Characters that it shows of a name."""
+"""Characters of a name that a message shows."""
 
 
 class CollabError(Exception):
@@ -51,7 +51,7 @@ class CollabError(Exception):
 
 
 class UsageError(CollabError):
-    """A mistake in what was asked for; found before anything was started."""
+    """A mistake in a request; found before anything was started."""
 
     exit_code = 2
 
@@ -61,7 +61,7 @@ class ConfigError(UsageError):
 
 
 class UnknownName(UsageError):
-    """A name that nothing answers to."""
+    """A name without a definition."""
 
     @classmethod
     def of(cls, what: str, name: str, known: Iterable[str], next_move: str = "") -> UnknownName:
@@ -69,9 +69,9 @@ class UnknownName(UsageError):
 
         Args:
             what: kind of thing, as a noun ("graph", "task").
-            name: what was asked for.
-            known: every name that would have worked.
-            next_move: how to see them all; empty when the list itself was printed.
+            name: the unknown name.
+            known: every valid name.
+            next_move: how to see them all; empty if the list itself was printed.
         """
         names, name = sorted(known), name[:_LONGEST]
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
@@ -90,17 +90,16 @@ class MissingExtra(UsageError):
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> MissingExtra:
-        """Name the extra that brings `package`, and what it is needed for."""
+        """Build the message with the extra that brings `package`, and its purpose."""
         return cls(f"{purpose} needs {package}, which is not installed; run: pip install 'collab-marl[{extra}]'")
 
     @classmethod
     def unless(cls, *packages: str, extra: str, purpose: str) -> None:
-        """Raise it for the first of `packages` that is not installed; none of them is imported for that.
+        """Raise the error for the first of `packages` (import names) that is not installed, without importing any.
 
         Args:
-            packages: by the name under which each is imported.
             extra: that brings them all.
-            purpose: what they are needed for, as a noun ("a local model").
+            purpose: their purpose, as a noun ("a local model").
         """
         for package in packages:
             if importlib.util.find_spec(package) is None:
@@ -108,7 +107,7 @@ class MissingExtra(UsageError):
 
 
 class OverlapError(UsageError):
-    """What is to be trained on holds something that is kept for evaluation."""
+    """Training data holds something that is kept for evaluation."""
 
 
 class RunFormatError(UsageError):
@@ -116,7 +115,7 @@ class RunFormatError(UsageError):
 
 
 class RunError(CollabError):
-    """A failure while working. What was recorded stays, and the run can be resumed."""
+    """A failure while working. Recorded parts stay, and the run can be resumed."""
 
 
 class EnvironmentFailure(RunError):
@@ -124,7 +123,7 @@ class EnvironmentFailure(RunError):
 
 
 class EnvironmentGone(EnvironmentFailure):
-    """What all environments need is gone (the adb server): the run stops and can be resumed when it is back."""
+    """A common part of all environments (the adb server) is gone: the run stops and can be resumed when it is back."""
 
 
 class ModelFailure(RunError):
@@ -132,15 +131,15 @@ class ModelFailure(RunError):
 
 
 class TrainingFailure(RunError):
-    """What trains ended before its end."""
+    """A training ended early."""
 
 
 class Diverged(TrainingFailure):
-    """A policy cannot be trained on: its loss, gradient or weights are no numbers any more.
+    """A policy cannot be trained further: its loss, gradient or weights are no numbers any more.
 
     Args:
-        what: happened where, e.g. "step 3: loss is nan".
-        advice: what to begin anew, and how.
+        what: the event and its place, e.g. "step 3: loss is nan".
+        advice: what to begin again, and how.
     """
 
     def __init__(self, what: str, advice: str) -> None:
@@ -153,30 +152,30 @@ class StoreFailure(RunError):
 
 
 _OUTSIDE: set[str] = set()
-"""Top-level packages from outside that definitions have named."""
+"""Top-level packages of foreign parts that definitions have named."""
 
 
 def note_outside(module: str) -> None:
-    """Remember a module that a definition names: from now on its errors are described as its own."""
+    """Register a module that a definition names, so that its errors are described as its own."""
     package = module.partition(".")[0]
     if package != __name__.partition(".")[0]:
         _OUTSIDE.add(package)
 
 
 def forget_outside() -> None:
-    """Forget what definitions have named; a command begins with nothing."""
+    """Forget all registered modules, at the beginning of a command."""
     _OUTSIDE.clear()
 
 
 def outside_parts() -> list[str]:
-    """Return the top-level packages from outside that definitions have named, sorted."""
+    """Return the registered foreign packages, sorted."""
     return sorted(_OUTSIDE)
 
 
 def outside_place(error: BaseException) -> str | None:
-    """Return "FILE:LINE" in a part from outside where an error arose; None when none was at work.
+    """Return "FILE:LINE" in a foreign part where an error arose; None if no such part was involved.
 
-    Files that the part brings along beside its package count, too; this project, Python and installed packages do not.
+    Files of the part beside its package count, too; this project, Python and installed packages do not.
     """
     if isinstance(error, SyntaxError) and error.filename and not _is_installed(error.filename) and _OUTSIDE:
         return f"{error.filename}:{error.lineno}"
@@ -188,12 +187,12 @@ def outside_place(error: BaseException) -> str | None:
 
 
 def _is_named(frame: FrameType) -> bool:
-    """Whether a frame runs in a package that a definition has named."""
+    """Return whether a frame runs in a package that a definition has named."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _OUTSIDE
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a file belongs to this project, to Python, to an installed package, or is none at all."""
+    """Return whether a file belongs to this project, to Python or to an installed package, or is no file at all."""
     path, paths = Path(file), sysconfig.get_paths()
     homes = [str(Path(__file__).parent), paths["stdlib"], paths["platstdlib"]]
     packages = {"site-packages", "dist-packages"}.intersection(path.parts)
@@ -201,7 +200,7 @@ def _is_installed(file: str) -> bool:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an error's type and message on one line; and the place, where a part from outside raised it."""
+    """Return an error's type and message on one line, with its place if a foreign part raised it."""
     said, place = " ".join(str(error).split()), outside_place(error)
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     return what if place is None else f"{what} (at {place}, which is no part of collab)"
@@ -209,7 +208,7 @@ def describe_error(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def boundary(error: type[RunError], what: str) -> Iterator[None]:
-    """Relabel whatever escapes the block as `error`, once; a typed error passes unchanged.
+    """Convert any error from the block to `error`, once; a typed error passes unchanged.
 
     `TimeoutError` becomes "{what} timed out", with its own words behind it. Cancellation and keyboard interrupts are no
     errors and pass.

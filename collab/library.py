@@ -33,20 +33,20 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 def find_builtin_root() -> Path:
-    """Folder of the built-in definitions: the checkout's top level, or `collab/library` of an installed wheel."""
+    """Return the folder of built-in definitions: the checkout's top level, or a wheel's `collab/library`."""
     package = Path(__file__).resolve().parent
     wheel = package / "library"
     return wheel if wheel.is_dir() else package.parent
 
 
 BUILT_IN = "built-in:"
-"""Begins the name of a checkpoint that comes with the package, e.g. "built-in:pocket"."""
+"""Prefix of a checkpoint that comes with the package, e.g. "built-in:pocket"."""
 
 
 def resolve_checkpoint(path: str) -> str:
-    """Where a checkpoint lies: a path or a model hub id as it is, "built-in:NAME" beside `agents/NAME.yaml`.
+    """Return the place of a checkpoint: a path or hub id as it is, "built-in:NAME" beside `agents/NAME.yaml`.
 
-    The name and not the place is what runs record, so that they can be resumed on another machine.
+    Runs record the name, not the place, so that they can be resumed on another machine.
 
     Raises:
         UnknownName: no checkpoint of that name comes with the package.
@@ -62,23 +62,23 @@ def resolve_checkpoint(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryEntry(Generic[ModelT]):
-    """A definition of a room as a listing shows it: what it holds, or why it cannot be read."""
+    """A definition of a room for a listing: its content, or why it cannot be read."""
 
     name: str
     path: Path
     definition: ModelT | None
-    """None exactly when `error` says why."""
+    """None if `error` says why."""
     error: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Library:
-    """Where definitions are looked up."""
+    """Folders in which definitions are looked up."""
 
     own: Path | None = None
-    """The user's folder; None when only the built-in definitions count."""
+    """The user's folder; None for the built-in definitions alone."""
     named: bool = True
-    """Whether the user named it, so that the parts which its definitions name may run (`collab.trust`)."""
+    """Whether the user named it, so that parts in its definitions may run (`collab.trust`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None and not self.own.is_dir():
@@ -89,15 +89,15 @@ class Library:
 
     @classmethod
     def for_recorded_training(cls, own: str | None) -> Library:
-        """The library that a recorded training names: perhaps somebody else's."""
+        """Return the library that a recorded training names, which may be foreign."""
         return cls(own=None if own is None else Path(own), named=False)
 
     def list_names(self, room: LibraryRoom) -> tuple[str, ...]:
-        """All names of a room, sorted; the user's own first win over built-in ones of the same name."""
+        """List all names of a room, sorted; the user's own definitions hide built-in ones of the same name."""
         return tuple(sorted(self._find_paths(room)))
 
     def read_entries(self, room: LibraryRoom, model: type[ModelT]) -> tuple[LibraryEntry[ModelT], ...]:
-        """All definitions of a room, sorted by name; one that cannot be read hides no other."""
+        """Read all definitions of a room, sorted by name; an unreadable one becomes an entry with its error."""
         found: list[LibraryEntry[ModelT]] = []
         for name, path in sorted(self._find_paths(room).items()):
             try:
@@ -107,10 +107,10 @@ class Library:
         return tuple(found)
 
     def find_path(self, room: LibraryRoom, name: str) -> Path:
-        """Where the definition `name` lies.
+        """Return the path of the definition `name`.
 
         Raises:
-            UnknownName: no path, own or built-in definition answers to it.
+            UnknownName: no path, own or built-in definition has that name.
         """
         explicit = Path(name)
         if (explicit.suffix in (".yaml", ".yml") or len(explicit.parts) > 1) and explicit.exists():
@@ -132,12 +132,12 @@ class Library:
         return self._read(self.find_path(room, name), model)
 
     def _find_paths(self, room: LibraryRoom) -> dict[str, Path]:
-        """Name → where the definition lies; the user's own hide built-in ones of the same name."""
+        """Return name → path; the user's own definitions hide built-in ones of the same name."""
         homes = (find_builtin_root(),) if self.own is None else (find_builtin_root(), self.own)
         return {_strip_suffix(path): path for home in homes for path in reversed(_list_entries(home / room, room))}
 
     def _read(self, path: Path, model: type[ModelT]) -> ModelT:
-        """Read a definition; what lies in the user's own library may have been received and is no link."""
+        """Read a definition; in the user's own library, which may have been received, it must be no link."""
         own = self.own if self.own is not None and path.is_relative_to(self.own) else None
         return read(path, model, within=own, named=self.named or own is None)
 
@@ -156,7 +156,7 @@ def _list_entries(folder: Path, room: LibraryRoom) -> list[Path]:
 
 
 def _is_tasks_file(path: Path) -> bool:
-    """Whether a file holds nothing but tasks, which environments beside it name in their option `tasks`."""
+    """Return whether a file holds only tasks, to which environments beside it refer in their option `tasks`."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         if re.search(r"^backends?\s*:", text, re.MULTILINE):
@@ -186,7 +186,7 @@ class Document:
     """Line (from 1) of each path of keys and list positions."""
 
     def line(self, path: Sequence[Hashable]) -> int | None:
-        """Line of the deepest part of `path` that is in the file; None for an empty file."""
+        """Return the line of the deepest part of `path` that is in the file; None for an empty file."""
         known: tuple[Hashable, ...] = ()
         for part in path:
             if (*known, part) in self.lines:
@@ -195,26 +195,26 @@ class Document:
 
 
 LARGEST = 2**21
-"""Bytes of a file that is read as a definition or template."""
+"""Bytes of a definition or template."""
 _DEEPEST = 50
 _VALUES = 200_000
-"""Values of a document, with all that its aliases stand for."""
+"""Values of a document, aliases unfolded."""
 _WRITTEN = 80_000
-"""Values and keys of a document as they are written: a second's work."""
+"""Values and keys of a document as written: a second's work."""
 _READ_TWICE = 2**14
-"""Characters of a broken document that is read once more for PyYAML's own words."""
+"""Characters of a broken document that is read again for PyYAML's own message."""
 _DIGITS = 64
-"""Longest number as it is written."""
+"""Digits of a number."""
 _KEY_DIGITS = 15
-"""Longest number that is a key: longer ones could all have one hash."""
+"""Digits of a number as a key: longer ones could all have one hash."""
 _PREFIXES = 16
-"""Most lines that name a prefix of tags; a definition needs none, and libyaml compares each with all before."""
+"""Lines that declare a prefix of tags; a definition needs none, and libyaml compares each with all before."""
 _TAG = "tag:yaml.org,2002:"
 _TAGS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
 
 
 class _Bounded(Composer):
-    """YAML as definitions use it: plain values in bounded depth and number; dates stay texts."""
+    """YAML of definitions: plain values in bounded depth and number; dates stay texts."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
         first: [(tag, pattern) for tag, pattern in resolvers if tag in _TAGS]
@@ -228,7 +228,7 @@ class _Bounded(Composer):
         """Node → how many values it stands for; 0 while it is being composed."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Compose as PyYAML does, and refuse what would have no end or would grow beyond all bounds."""
+        """Compose a node as PyYAML does; refuse endless and excessive values."""
         mark = self.peek_event().start_mark  # type: ignore[attr-defined]  # of the parser beside it
         alias = self.check_event(yaml.AliasEvent)  # type: ignore[attr-defined]
         self._depth += 1
@@ -247,7 +247,7 @@ class _Bounded(Composer):
         return node
 
     def _count_values(self, node: yaml.Node) -> int:
-        """Return how many values a node stands for; raises where it is too many, or no value of a definition."""
+        """Return how many values a node stands for; raises if it has too many, or no value of a definition."""
         problem, size = None, 1
         if node.tag not in _TAGS:
             # Tags can build objects; plain values cannot.
@@ -273,7 +273,7 @@ class _Bounded(Composer):
 
 
 class _Loader(_Bounded, yaml.SafeLoader):
-    """Parse in Python, about 50 KB a second; its errors say what was expected."""
+    """Parse in Python, about 50 KB a second, with errors that name the expected token."""
 
     def __init__(self, text: str) -> None:
         yaml.SafeLoader.__init__(self, text)
@@ -294,7 +294,7 @@ if yaml.__with_libyaml__:
 
 
 def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
-    """Load YAML from anywhere in bounded time and memory: its data, and its nodes with their lines.
+    """Load untrusted YAML in bounded time and memory: its data, and its nodes with their lines.
 
     Raises:
         yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_Bounded`.
@@ -325,7 +325,7 @@ def parse_yaml(text: str, source: str) -> Document:
     """Parse with `load_yaml`; duplicate keys are refused.
 
     Raises:
-        ConfigError: not YAML, or a key stands twice; names the line.
+        ConfigError: not YAML, or a duplicate key; names the line.
     """
     try:
         data, node = load_yaml(text)
@@ -348,7 +348,7 @@ def _walk(node: yaml.Node, path: tuple[Hashable, ...], lines: dict[tuple[Hashabl
             name = key.value
             # YAML takes the last of two equal keys silently.
             if name in seen:
-                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} stands twice")
+                raise ConfigError(f"{source}:{key.start_mark.line + 1}: the key {name!r:.80} is given twice")
             seen.add(name)
             lines[(*path, name)] = key.start_mark.line + 1
             _walk(value, (*path, name), lines, source)
@@ -361,8 +361,8 @@ def read_text(path: Path, *, within: Path | None = None) -> str:
     """Return the text of a definition or template.
 
     Args:
-        within: folder that may have been received from elsewhere: nothing in it is read through a link. None follows
-            links, as for built-in files and those that the user names.
+        within: folder that may have been received: no link in it is followed. None follows links, as for built-in files
+            and those that the user names.
 
     Raises:
         ConfigError: it is no plain file, too long, not UTF-8, or cannot be read.
@@ -379,7 +379,7 @@ def read(path: Path, model: type[ModelT], *, within: Path | None = None, named: 
     """Read one YAML file into its pydantic model; see `Library.load` for the errors, `read_text` for `within`.
 
     Args:
-        named: whether the user named it, or the library that holds it; then the parts it names may run.
+        named: whether the user named it, or its library; then the parts it names may run.
     """
     document = parse_yaml(read_text(path, within=within), str(path))
     if named:
@@ -390,12 +390,12 @@ def read(path: Path, model: type[ModelT], *, within: Path | None = None, named: 
 
 
 def list_presets(folder: Path) -> dict[str, Path]:
-    """The YAML files of a folder of presets, by name."""
+    """List the YAML files of a folder of presets, by name."""
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_preset(name: str, known: Mapping[str, Path], model: type[ModelT]) -> ModelT:
-    """A preset by name, or from a YAML file of one's own.
+    """Read a preset by name, or from the user's YAML file.
 
     Raises:
         UnknownName: no preset has that name.
@@ -412,7 +412,7 @@ def read_preset(name: str, known: Mapping[str, Path], model: type[ModelT]) -> Mo
 
 
 def check(document: Document, model: type[ModelT]) -> ModelT:
-    """Check parsed YAML against its model; ConfigError names the first misfit, its line, and how many more."""
+    """Check parsed YAML against its model; ConfigError names the first misfit, its line, and the number of others."""
     data = {} if document.data is None else document.data
     try:
         return model.model_validate(data)
@@ -423,7 +423,7 @@ def check(document: Document, model: type[ModelT]) -> ModelT:
 def explain(
     error: ValidationError, source: str, document: Document | None = None, model: type[BaseModel] | None = None
 ) -> str:
-    """One line for a pydantic error: where (file, line, field), what was wrong, what is allowed; no key is repeated."""
+    """Format a pydantic error in one line: file, line, field, problem and allowed values; no key is repeated."""
     return redact(_explain(error, source, document, model))
 
 
@@ -447,9 +447,9 @@ def _explain(error: ValidationError, source: str, document: Document | None, mod
 
 
 def _choose_error(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> ErrorDetails:
-    """The error to tell: an unknown key, as a missing one may be misspelt; else the first.
+    """Choose the error to report: an unknown key, since a missing one may be misspelt; else the first.
 
-    Of the branches of a union it is the one that got furthest.
+    Among the branches of a union, the one that got furthest counts.
     """
     unknown = [one for one in errors if one["type"] in _UNKNOWN_KEY]
     if unknown:
@@ -464,9 +464,9 @@ _UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple[tuple[Hashable, ...], list[str]]:
-    """The keys and positions that lead to an error, and the field names that the last of them is among.
+    """Return the keys and positions that lead to an error, and the names of fields beside the last of them.
 
-    pydantic puts the chosen branch of a union between them; no file holds it.
+    pydantic puts the chosen branch of a union between them, which is in no file.
     """
     path: list[Hashable] = []
     inside, current, named = _list_union_members(None), _list_union_members(model), True
@@ -488,7 +488,7 @@ def _place(model: type[BaseModel] | None, location: Sequence[Hashable]) -> tuple
 
 
 def _find_annotation(annotation: Any, part: Hashable) -> Any:
-    """What stands at a key or position of a value that is annotated so; None when it cannot be told."""
+    """Return the annotation at a key or position of an annotated value; None if unknown."""
     if _is_model(annotation):
         return annotation.model_fields[part].annotation if part in annotation.model_fields else None
     arguments = get_args(annotation)
@@ -498,7 +498,7 @@ def _find_annotation(annotation: Any, part: Hashable) -> Any:
 
 
 def _list_union_members(annotation: Any) -> list[Any]:
-    """The members of a union but None, which pydantic does not count; of anything else itself."""
+    """List the members of a union except None, which pydantic does not count; another annotation is its own member."""
     if get_origin(annotation) in (Union, UnionType):
         return [branch for item in get_args(annotation) if item is not NoneType for branch in _list_union_members(item)]
     return [annotation]

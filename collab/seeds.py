@@ -1,8 +1,8 @@
-"""Named randomness: a seed is a hash of what it is for, never a counter.
+"""Named randomness: a seed is a hash of its purpose, never a counter.
 
-Every random choice in the project draws from a generator seeded here, so that the same run seed gives
-the same choices whatever the order, the concurrency or the number of restarts. A sampling seed beside it
-gives the same instances and graphs with other replies.
+Every random choice in the project draws from a generator seeded here. So the same run seed gives the same choices in
+any order, with any concurrency and after any restart. A sampling seed beside it keeps instances and graphs and draws
+other replies.
 """
 
 from __future__ import annotations
@@ -28,36 +28,35 @@ class Seeds:
 
     run: int
     sampling: int | None = None
-    """Draws, together with the run's seed, what agents say, and nothing else. None: the run's seed alone; 0 is another
-    draw."""
+    """Draws replies, together with the run's seed, and nothing else. None: the run's seed alone; 0 is another draw."""
 
     def edges(self, epoch: int) -> int:
-        """Seed of the graph that the whole epoch uses."""
+        """Return the seed of the graph of an epoch."""
         return derive(self.run, "edges", epoch)
 
     def task_edges(self, task: str) -> int:
-        """Seed of an evaluation graph: depends on the task alone, so that every arm sees the same list."""
+        """Return the seed of an evaluation graph, by task alone, so that every arm gets the same graphs."""
         return derive(self.run, "evaluation edges", task)
 
     def task(self, task: str, episode: int, epoch: int = 0) -> int:
-        """Seed of a task instance (its parameters and initial state).
+        """Return the seed of a task instance (its parameters and initial state).
 
         In epoch 0 this is AndroidWorld's own rule, SHA-256 of "{suite seed}_{task}_{i}" modulo 2^32, so that instances
-        have the same seeds here and there; what is drawn of a seed differs.
+        have the same seeds in both; the drawn values differ.
         """
         suite_seed = self.run if epoch == 0 else derive(self.run, "tasks of epoch", epoch)
         return int(hashlib.sha256(f"{suite_seed}_{task}_{episode}".encode()).hexdigest(), 16) % 2**32
 
     def cell(self, epoch: int, task: str, episode: int, step: int, agent: str, round: int) -> int:
-        """Seed of one model call."""
+        """Return the seed of one model call."""
         return derive(self._sampled, "cell", epoch, task, episode, step, agent, round)
 
     def summary(self, epoch: int, task: str, episode: int, step: int) -> int:
-        """Seed of the call that writes the summary before a step."""
+        """Return the seed of the call that writes the summary before a step."""
         return derive(self._sampled, "summary", epoch, task, episode, step)
 
     def __str__(self) -> str:
-        """For people, e.g. "30", or "30 (sampled with 1)"."""
+        """Format for people, e.g. "30", or "30 (sampled with 1)"."""
         return f"{self.run}" if self.sampling is None else f"{self.run} (sampled with {self.sampling})"
 
     @property
@@ -66,5 +65,5 @@ class Seeds:
 
 
 def generator(seed: int) -> random.Random:
-    """A private random generator; nothing in the project touches the global one."""
+    """Return a private random generator; the project never uses the global one."""
     return random.Random(seed)

@@ -1,10 +1,10 @@
-"""Which parts of others may run: importing a module is running it, and so is starting a program.
+"""Foreign parts that may run: importing a module runs it, and so does starting a program.
 
-    vouch(document)                       # a definition of the user's own: what it names may run
-    check_trusted(head, "runs/first")     # a recorded one: what it names must be vouched for, or --trust be given
+    vouch(document)                       # a definition of the user's own: its parts may run
+    check_trusted(head, "runs/first")     # a recorded one: its parts must be vouched for, or need --trust
 
-Built-in kinds and entry points of installed packages always may. What else a recorded run, training, labelling or
-set of pairs names came with it, perhaps from somebody else.
+Built-in kinds and entry points of installed packages may always run. Other parts of a recorded run, training, labelling
+or set of pairs may be foreign.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Any
 from collab.errors import UsageError
 
 _PROGRAMS = ("adb_path", "browser", "executable_path", "package", "python")
-"""Options of environments that name a program, or a folder that is imported."""
+"""Options of environments that name a program, or a folder from which Python imports."""
 _SHOWN = 5
 """Parts that a message names."""
 
 _built_in: set[str] = set()
 """Classes that come with the package, as module:Class."""
 _vouched: set[str] = set()
-"""Parts that definitions of the user's own named; only ever grows."""
+"""Parts in the user's own definitions; only ever grows."""
 _trusting: ContextVar[bool] = ContextVar("trusting", default=False)
 
 
 def know_built_in(targets: Iterable[str]) -> None:
-    """Take in the classes, as module:Class, that come with the package."""
+    """Register the classes, as module:Class, that come with the package."""
     _built_in.update(targets)
 
 
 def trust_all(yes: bool) -> None:
-    """Let every part run, or again only those that are vouched for."""
+    """Trust all parts, or again only those that are vouched for."""
     _trusting.set(yes)
 
 
 @contextlib.contextmanager
 def trust_block() -> Iterator[None]:
-    """Let every part run within the block."""
+    """Trust all parts within the block."""
     token = _trusting.set(True)
     try:
         yield
@@ -53,20 +53,16 @@ def trust_block() -> Iterator[None]:
 
 
 def vouch(data: Any, before: Any = None) -> None:
-    """Let the parts run that a definition of the user's own names.
-
-    Args:
-        before: the same definition before the user changed it; what it named is not vouched for.
-    """
+    """Allow the parts of the user's own definition to run, except those that `before`, its unchanged form, names."""
     _vouched.update(set(list_foreign_parts(data)) - set(list_foreign_parts(before)))
 
 
 def check_trusted(data: Any, where: str) -> None:
-    """Check that all parts a recorded definition names may run.
+    """Check that all parts of a recorded definition may run.
 
     Args:
-        data: JSON values, as they were recorded.
-        where: the definition was recorded, for the message.
+        data: JSON values, as recorded.
+        where: place of the definition, for the message.
 
     Raises:
         UsageError: some may not; it names them.
@@ -83,7 +79,7 @@ def check_trusted(data: Any, where: str) -> None:
 
 
 def list_foreign_parts(data: Any) -> Iterator[str]:
-    """What a definition names that is neither built in nor an entry point: classes, apps and programs, in words."""
+    """Yield the parts that are neither built in nor entry points: classes, apps and programs, in words."""
     waiting = [data]
     while waiting:  # recorded data may be nested deeper than Python calls
         data = waiting.pop()
@@ -111,12 +107,12 @@ def _list_foreign_names(kind: str, options: Any) -> Iterator[str]:
 
 
 def _list_installed() -> set[str]:
-    """Classes that installed packages declare as entry points, as module:Class."""
+    """List classes that installed packages declare as entry points, as module:Class."""
     return {point.value for point in list_entry_points()}
 
 
 def list_entry_points() -> tuple[importlib.metadata.EntryPoint, ...]:
-    """Return what installed packages declare for this one; folders that did not change are not read again."""
+    """Return the entry points that installed packages declare for this one; unchanged folders are not read again."""
     return _list_entry_points(tuple((place, _read_changed(place)) for place in sys.path))
 
 

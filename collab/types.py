@@ -1,10 +1,10 @@
-"""The nouns that cross rooms, in the order in which an episode meets them.
+"""Shared data types, in the order in which an episode uses them.
 
     Task → Observation (Element) → Prompt → Utterance → ActionMatrix → Vote → StepResult → Step → Trajectory
     RewardMatrix, PreferencePair — separate records that point to a trajectory
 
-All are frozen, keyword-only values without behaviour beyond small derived properties. Agents are indexed by
-i = 0..n−1, rounds by j = 0..m−1, environment steps by t = 0..T−1.
+All are frozen, keyword-only values; they have only small derived properties. Agents are indexed by i = 0..n−1, rounds
+by j = 0..m−1, environment steps by t = 0..T−1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from collab.utils.text import format_amount
 
 Scalar: TypeAlias = str | int | float | bool | None
-"""What an action argument can be."""
+"""A value of an action argument."""
 
 
 class Box(NamedTuple):
@@ -40,7 +40,7 @@ class Box(NamedTuple):
         return max(0, self.right - self.left) * max(0, self.bottom - self.top)
 
     def contains(self, x: float, y: float) -> bool:
-        """Whether the point (pixels) lies inside."""
+        """Return whether the point (pixels) lies inside."""
         return self.left <= x < self.right and self.top <= y < self.bottom
 
 
@@ -49,7 +49,7 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One instance of a task: a goal, and everything needed to make its initial state again."""
+    """One instance of a task: a goal, and all parameters of its initial state."""
 
     environment: str
     """Name of the environment it belongs to, e.g. "androidworld"."""
@@ -58,23 +58,23 @@ class Task:
     seed: int
     """Part of the instance: the same (name, seed) gives the same goal, parameters and initial state."""
     goal: str
-    """What the agents are asked to do, in words."""
+    """The agents' goal, in words."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """Parameters drawn by the seed; JSON values."""
     max_steps: int = 30
     """Environment steps before the episode is truncated."""
     difficulty: str | None = None
-    """"easy", "medium" or "hard"; None where the environment does not say."""
+    """"easy", "medium" or "hard"; None if the environment does not say."""
     apps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTask:
-    """How often a run plays a task."""
+    """Number of episodes of a task in a run."""
 
     name: str
     difficulty: str | None
-    """None where the environment does not say."""
+    """None if the environment does not say."""
     episodes: int
 
 
@@ -85,13 +85,13 @@ class Element:
     index: int
     """Position in `Observation.elements`; what an action names."""
     role: str
-    """What it is, in plain words: "button", "switch", "text", "input", "link", "slider" …"""
+    """Kind in plain words: "button", "switch", "text", "input", "link", "slider" …"""
     label: str
-    """What a person would call it; may be empty."""
+    """Name for people; may be empty."""
     box: Box | None = None
-    """Where it is; None when the environment knows no geometry."""
+    """None if the environment knows no geometry."""
     value: str | None = None
-    """Current content of an input, position of a slider; None when it has none."""
+    """Current content of an input, position of a slider; None if it has none."""
     flags: tuple[str, ...] = ()
     """True properties only, in a fixed order: checked, selected, focused, disabled, scrollable, editable,
     long-clickable, expanded, password, surface. "surface": a point inside is not the same as the element
@@ -102,7 +102,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A browser tab; the active one is what `Observation.elements` describes."""
+    """A browser tab; `Observation.elements` describes the active one."""
 
     title: str
     url: str
@@ -111,7 +111,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What the agents see before one step."""
+    """The agents' view before one step."""
 
     space: str
     """Name of the action space that fits: "mobile" or "web"."""
@@ -127,12 +127,12 @@ class Observation:
     """Address of the active page; None on a phone."""
     tabs: tuple[Tab, ...] = ()
     notice: str | None = None
-    """What happened beside the screen since the last step (toast, dialog, refused download); None if nothing."""
+    """Event beside the screen since the last step (toast, dialog, refused download); None if there was none."""
     renderer: str | None = None
     """Name and version of the renderer that can draw this screen from its elements, e.g. "simphone-1";
     None when only a stored picture can show it."""
     drawing: Mapping[str, Any] | None = None
-    """What that renderer needs beside the elements; None when nothing."""
+    """Further data for that renderer; None if it needs none."""
     screenshot: str | None = None
     """SHA-256 of the picture as taken; the store keeps it under that name. None when none was taken."""
 
@@ -178,11 +178,7 @@ class Action:
     """Name and value, in the grammar's order, defaults left out: equal actions have equal tuples."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that no screen has and no log could give back.
-
-        Raises:
-            ValueError: a coordinate or an argument is not finite.
-        """
+        """Check that coordinates and arguments are finite, as screens and logs need them; else ValueError."""
         said = [value for _, value in self.arguments]
         if isinstance(self.target, Point):
             said += [self.target.x, self.target.y]
@@ -191,11 +187,11 @@ class Action:
                 raise ValueError(f"action {self.type}: {value} is no finite number")
 
     def __getitem__(self, name: str) -> Scalar:
-        """Value of an argument; KeyError when it was left at its default."""
+        """Return the value of an argument; KeyError if it has its default."""
         return dict(self.arguments)[name]
 
     def get(self, name: str, default: Scalar = None) -> Scalar:
-        """Value of an argument, or `default`."""
+        """Return the value of an argument, or `default`."""
         return dict(self.arguments).get(name, default)
 
 
@@ -214,9 +210,9 @@ Cause: TypeAlias = Literal[
     "tool_call",
     "content_filter",
 ]
-"""Why a reply gives no action. "other_space": it gives one of another action space; "cut": max_tokens ended it before
-its action; "reasoning": it is thought alone; the last three: the server says that the model refused, called a tool, or
-was stopped by a filter."""
+"""Why a reply gives no action. "other_space": it gives one of another action space; "cut": max_tokens ended it first;
+"reasoning": it is only thought; the last three: the server reports that the model refused, called a tool, or was
+stopped by a filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +221,7 @@ class ParseFailure:
 
     kind: Cause
     detail: str
-    """One line: what stood there and what is allowed."""
+    """One line: the text in question and what is allowed."""
 
 
 # ------------------------------------------------------------------------------------------------ deliberation
@@ -252,7 +248,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRef:
-    """Which weights spoke."""
+    """The weights of a reply."""
 
     base: str
     """Model name or checkpoint directory."""
@@ -275,7 +271,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """What one model call reads: system text, then one user turn = shared part, then the cell's own segments."""
+    """Input of one model call: system text, then one user turn = shared part, then the cell's own segments."""
 
     system: str
     shared: str
@@ -307,18 +303,18 @@ class PromptRef:
     suffix: str
     layout: str
     trimmed: tuple[str, ...] = ()
-    """What the size guard removed, e.g. "history:2" or "elements:40"; empty when the prompt is whole."""
+    """Parts that the size guard removed, e.g. "history:2" or "elements:40"; empty for a whole prompt."""
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all that was read: equal prompts have equal hashes."""
+        """SHA-256 of the whole prompt: equal prompts have equal hashes."""
         read = "\x1f".join([self.layout, self.prefix, self.suffix])
         return hashlib.sha256(read.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
-    """What one agent said in one round: a cell of the action matrix."""
+    """One agent's reply in one round: a cell of the action matrix."""
 
     agent: str
     round: int
@@ -328,7 +324,7 @@ class Utterance:
     text: str
     """The reply as sampled; shown to its successors unchanged."""
     reason: str
-    """What stood before the action; empty when nothing did."""
+    """Text before the action; may be empty."""
     action: Action | None
     """Canonical action; None when the reply did not parse."""
     failure: ParseFailure | None
@@ -341,7 +337,7 @@ class Utterance:
     completion_tokens: int | None = None
     """Counted by the model; None when it does not count."""
     computed_tokens: int | None = None
-    """Prompt tokens computed for this call; the others came from a prefix cache. None when not told."""
+    """Prompt tokens computed for this call; the others came from a prefix cache. None if unknown."""
     tokens: tuple[int, ...] | None = None
     """Token ids as sampled; text tokenised again is not what was sampled. None when the server gives none."""
     tokenizer: str | None = None
@@ -353,13 +349,13 @@ class Utterance:
     latency_s: float = 0.0
     """From asking to being answered, waiting and retries included."""
     queue_s: float | None = None
-    """Seconds of `latency_s` in line before anything was computed; None when not told."""
+    """Seconds of `latency_s` in the queue before anything was computed; None if unknown."""
     width: float | None = None
-    """Sequences computed together, on average over the reply's tokens; None when not told."""
+    """Sequences computed together, on average over the reply's tokens; None if unknown."""
     cost_usd: float | None = None
-    """None when the price is not known."""
+    """None if the price is unknown."""
     privileged: bool = False
-    """Spoken with knowledge of the solution (rehearsal): never a result of a language model."""
+    """With knowledge of the solution (rehearsal): never a result of a language model."""
 
     @property
     def cell(self) -> CellRef:
@@ -369,7 +365,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionMatrix:
-    """All that was said before one step: n agents × m rounds (CollabUIAgents, A_t in 𝒜^{n×m})."""
+    """All replies of one step: n agents × m rounds (CollabUIAgents, A_t in 𝒜^{n×m})."""
 
     agents: tuple[str, ...]
     """Slot names in the order of the graph file; length n."""
@@ -384,7 +380,7 @@ class ActionMatrix:
         return iter(self.utterances)
 
     def __getitem__(self, cell: tuple[str, int]) -> Utterance:
-        """The utterance of (agent, round); KeyError when there is none."""
+        """Return the utterance of (agent, round); KeyError if there is none."""
         for utterance in self.utterances:
             if (utterance.agent, utterance.round) == tuple(cell):
                 return utterance
@@ -401,7 +397,7 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """What the matrix decided."""
+    """Result of the majority vote."""
 
     action: Action | None
     """The winner; None when no cell parsed."""
@@ -428,12 +424,12 @@ class Outcome:
     score: float
     """In [0, 1]; 1 is full success."""
     reason: str = ""
-    """What the checker saw, in one line."""
+    """The checker's finding, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What an action led to."""
+    """Result of an action."""
 
     observation: Observation
     terminated: bool = False
@@ -443,7 +439,7 @@ class StepResult:
     outcome: Outcome | None = None
     """Set exactly when terminated or truncated."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What the screen did, for people and logs; JSON values. "effect": a short text for the history."""
+    """Details for people and logs; JSON values. "effect": a short text for the history."""
 
     @property
     def done(self) -> bool:
@@ -453,19 +449,19 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One executed action as later prompts tell it."""
+    """One executed action for later prompts."""
 
     action: str
     """The action in words, its element by label."""
     reason: str
     """Reason of the representative cell; empty when it gave none."""
     effect: str
-    """What the screen did."""
+    """Effect on the screen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Step:
-    """One environment step: what was seen, said, decided and done."""
+    """One environment step: screen, replies, vote and action."""
 
     index: int
     """t, from 0."""
@@ -474,15 +470,15 @@ class Step:
     matrix: ActionMatrix
     vote: Vote
     executed: Action | None
-    """What the environment was given; None for a web step without a parsable cell (`no_action`)."""
+    """Action given to the environment; None for a web step without a parsable cell (`no_action`)."""
     no_action: bool
     """No cell parsed: a phone waited, a page was observed again."""
     history: HistoryEntry
-    """How the next prompts will tell this step."""
+    """Entry for later prompts."""
     terminated: bool
     truncated: bool
     summary: str = ""
-    """The summary of earlier steps that stood in this step's prompts; empty when none is kept."""
+    """The summary of earlier steps in this step's prompts; empty if none is kept."""
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0
@@ -499,7 +495,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What model calls cost: of one call, of a process, of a whole run; those of steps never finished included."""
+    """Cost of model calls: of one call, of a process, of a whole run; unfinished steps included."""
 
     calls: int = 0
     """Calls that were answered."""
@@ -509,11 +505,11 @@ class Usage:
     cost_usd: float = 0.0
     """Over the calls whose price is known."""
     lost: int = 0
-    """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
+    """Attempts that were sent and never answered completely (cancelled, timed out, cut off): their cost is unknown."""
 
     @classmethod
     def of_call(cls, prompt_tokens: int | None, completion_tokens: int | None, cost_usd: float | None) -> Usage:
-        """Return what one answered call cost; None for what was not counted, or has no known price."""
+        """Return the usage of one answered call; None for uncounted tokens or an unknown price."""
         return cls(
             calls=1,
             prompt_tokens=prompt_tokens or 0,
@@ -584,7 +580,7 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellReward:
-    """A critic's word on one cell (CollabUIAgents, eq. 6)."""
+    """A critic's score of one cell (CollabUIAgents, eq. 6)."""
 
     cell: CellRef
     score: float | None
@@ -611,7 +607,7 @@ class RewardMatrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyRef:
-    """A reply that was said in a run."""
+    """Place of a recorded reply."""
 
     trajectory: str
     step: int
@@ -623,7 +619,7 @@ class PreferencePair:
     """Two sides of one preference: length 1 in the paper's method, whole trajectories in its ablation."""
 
     id: str
-    """SHA-256 of what is preferred to what, and where it was said; whoever judged it does not enter."""
+    """SHA-256 of both sides and their place; the judge does not enter."""
     source: str
     """"adversary", "contrast", "correction" or "trajectory"."""
     chosen: tuple[ReplyRef, ...]
@@ -631,23 +627,23 @@ class PreferencePair:
     """Empty when the rejected reply was synthesised: then `synthetic` holds it."""
     synthetic: str | None = None
     adversary: str | None = None
-    """Who synthesised the rejected reply, and how; None when nobody did."""
+    """Source and way of the synthesised rejected reply; None if it was recorded."""
     policy: PolicyRef | None = None
-    """Who said the chosen side; None when its replies are of several policies."""
+    """Policy of the chosen side; None if its replies are of several policies."""
     prompt: str | None = None
     """`PromptRef.hash` of the input that both sides answer, which is that of `answered`; None for whole trajectories,
     whose replies each answer their own."""
     critic: str | None = None
-    """Who judged its sides, as in `RewardMatrix.critic`; None when the outcome alone decided."""
+    """Judge of its sides, as in `RewardMatrix.critic`; None if the outcome alone decided."""
     calls: tuple[str, ...] = ()
-    """Calls of the critic in which its sides were judged, each once, by the SHA-256 of what was asked; empty for
-    critics that ask no model."""
+    """Calls of the critic that judged its sides, each once, by the SHA-256 of the question; empty for critics that ask
+    no model."""
 
     @property
     def answered(self) -> ReplyRef | None:
-        """The reply whose input both sides answer and whose agent learns; None for whole trajectories.
+        """The reply under whose input the pair is learned: of a correction the rejected one, else the chosen one.
 
-        It is the rejected one of a correction, and the chosen one of any other pair.
+        None for whole trajectories.
         """
         if self.source == "trajectory" or len(self.chosen) != 1:
             return None
@@ -655,5 +651,5 @@ class PreferencePair:
 
     @property
     def place(self) -> ReplyRef:
-        """Under which it is listed: the reply whose input is answered, or the first one of the solved trajectory."""
+        """Its place in lists: the reply whose input is answered, or the first one of the solved trajectory."""
         return self.answered or self.chosen[0]

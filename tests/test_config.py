@@ -36,7 +36,7 @@ def config(library: Library, **changes: object) -> RunConfig:
 def test_fill_slots() -> None:
     assert fill_slots("x", ["a", "b"]) == {"a": "x", "b": "x"}
     assert fill_slots("a=x, b=y", ["a", "b"]) == {"a": "x", "b": "y"}
-    with pytest.raises(GraphError, match="nobody speaks for: b"):
+    with pytest.raises(GraphError, match="no agent for: b"):
         fill_slots("a=x", ["a", "b"])
     with pytest.raises(GraphError, match="no slot 'c'"):
         fill_slots("a=x,c=y", ["a", "b"])

@@ -56,7 +56,7 @@ def test_own_folder_must_exist(tmp_path: Path) -> None:
     [
         ("slots: [a]\nruonds: 2\n", r"bad\.yaml:2: ruonds: .*did you mean rounds\?"),
         ("slots: [a]\nrounds: many\n", r"bad\.yaml:2: rounds: .*valid integer.*got 'many'"),
-        ("slots: [a]\nrounds: 2\nrounds: 3\n", r"bad\.yaml:3: the key 'rounds' stands twice"),
+        ("slots: [a]\nrounds: 2\nrounds: 3\n", r"bad\.yaml:3: the key 'rounds' is given twice"),
         ("slots: [a\nrounds: 2\n", r"bad\.yaml:\d: not YAML"),
         ("slots: [a, a]\n", r"bad\.yaml:1: .*two slots have the same name"),
         ("", r"bad\.yaml: slots: Field required"),
@@ -144,7 +144,7 @@ HOSTILE = {
     "braces": ("slots: " + "{a: " * 50_000 + "\n", r"bad\.yaml:1: .*50 levels"),
     "nested keys": ("\n".join(" " * n + "k:" for n in range(1500)), r"bad\.yaml:\d+: .*50 levels"),
     "nested dashes": ("- " * 5000, r"bad\.yaml:1: .*50 levels"),
-    "a key twice": ("slots: [a]\nslots: [b]\n", r"bad\.yaml:2: the key 'slots' stands twice"),
+    "a key twice": ("slots: [a]\nslots: [b]\n", r"bad\.yaml:2: the key 'slots' is given twice"),
     "NUL": ("slots: [a\0]\n", r"not YAML"),
     "a list": ("- slots\n", r"dictionary|mapping"),
     "a text": ("hello\n", r"dictionary|mapping"),

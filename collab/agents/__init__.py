@@ -1,1 +1,1 @@
-"""Agents: a policy that reads the screen and what others said, and answers with a reason and an action."""
+"""Agents: a policy reads the screen and other agents' messages, and answers with a reason and an action."""

@@ -1,7 +1,6 @@
 """One agent: observation and heard messages → utterance.
 
-Agents have no roles. What tells two of them apart is their slot's name, their sampling and, in some teams, their
-weights.
+Agents have no roles. They differ in their slot's name, their sampling and, in some teams, their weights.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from collab.types import Prompt, PromptRef, Sampling, Utterance
 
 
 def compute_prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
-    """Tokens for system and shared part when room is kept for that many messages, each with its frame, and a reply."""
+    """Return the tokens left for system and shared part beside so many messages, with frames, and a reply."""
     return context_tokens - (messages + 1) * (max_tokens + 16) - 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """Who fills one slot of a graph."""
+    """An agent in one slot of a graph."""
 
     slot: str
     definition: str
@@ -39,10 +38,10 @@ class Agent:
     call_s: float = 120.0
 
     def build_shared(self, scene: StepContext, messages: int) -> SharedPrompt:
-        """The part of this step's prompts that does not depend on the cell.
+        """Build the part of this step's prompts that all cells share.
 
         Args:
-            messages: the most messages a prompt of this step may carry; room is kept for them and for the reply.
+            messages: most messages in a prompt of this step; room is kept for them and for the reply.
         """
         limit = compute_prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
         return fit_shared(
@@ -135,22 +134,22 @@ class Agent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What one deliberation is about."""
+    """Context of one deliberation."""
 
     context: PromptContext
     seed_of: Callable[[str, int], int]
     """(slot, round) → seed of that call."""
     oracle: Oracle | None = None
-    """Handed to privileged models only; None when the environment knows no solutions."""
+    """For privileged models only; None if the environment knows no solutions."""
     images: Mapping[str, bytes] = field(default_factory=dict)
-    """SHA-256 → encoded picture of the screen; empty when nobody looks."""
+    """SHA-256 → encoded picture of the screen; empty if no agent sees it."""
     spent: Callable[[Reply], None] = lambda reply: None
-    """Told of every reply the moment it comes, also when its step is never finished."""
+    """Called with every reply the moment it comes, also if its step is never finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellContext:
-    """Where in the conversation a cell stands."""
+    """A cell's place in the conversation."""
 
     round: int
     rounds: int

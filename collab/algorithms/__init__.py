@@ -1,1 +1,1 @@
-"""Algorithms: one folder each, filling the seam of `collab.loop.interfaces`."""
+"""Algorithms: one folder each, implementing the interfaces of `collab.loop.interfaces`."""

@@ -1,1 +1,1 @@
-"""What is trained on, what is kept for evaluation, and the check that refuses to mix them."""
+"""Training data, evaluation splits, and the contamination check between them."""

@@ -1,11 +1,11 @@
-"""A row: one prompt, the reply to learn, and where both come from.
+"""A training example: one prompt, the reply to learn, and the source of both.
 
-A row holds the very prompt that a policy would be asked, in the pieces in which it is tokenised (`Prompt`), so that a
-checkpoint trains on the token ids that it will read later. Rows are plain values; `table.py` writes them as Parquet.
+An example holds the exact prompt of a policy, in its tokenised pieces (`Prompt`), so that a checkpoint trains on the
+token ids that it will read later. Examples are plain values; `parquet.py` writes them.
 
-What a policy said may have other tokens than its text: a hot one does not always spell as its tokenizer would. Such
+A sampled reply may have other tokens than its text: a hot policy does not always spell as its tokenizer would. Such
 tokens stand beside the text, of a reply as `Sampled`, of a message in the prompt as `Segment.tokens`. They are learned
-where they belong to the tokenizer of the checkpoint; elsewhere, and where there are none, those of the text are.
+if they belong to the tokenizer of the checkpoint; otherwise the text is tokenised.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ LEVELS: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preferenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a row comes from: enough to make its screen again."""
+    """Source of a row: enough to rebuild its screen."""
 
     environment: str
     """Label of the environment, e.g. "androidworld[simphone]"."""
     environment_version: str
     task: str
-    """Name of the task whose instance the screen was met in."""
+    """Name of the task instance's task."""
     seed: int
     """Of the task instance."""
     step: int
@@ -41,45 +41,45 @@ class Provenance:
     apps: tuple[str, ...]
     """Visible names of the apps that the task or the screen belongs to."""
     teacher: str
-    """"oracle", or the name of the agents file whose model taught."""
+    """"oracle", or the name of the teacher's agents file."""
     teacher_prompt: str | None = None
-    """SHA-256 of the prompt that the teacher answered; None for the oracle."""
+    """SHA-256 of the teacher's prompt; None for the oracle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Token ids in which something was said."""
+    """Token ids as sampled."""
 
     tokens: tuple[int, ...]
-    """In their order, without what ended the turn."""
+    """In order, without the end of the turn."""
     tokenizer: str
-    """Fingerprint of the tokenizer that they belong to."""
+    """Fingerprint of their tokenizer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """One thing to learn."""
+    """One training example."""
 
     level: Level
     kind: str
-    """What is asked, e.g. "element-effect", "one-step", "solution", "recovery", "process"."""
+    """Kind of the question, e.g. "element-effect", "one-step", "solution", "recovery", "process"."""
     prompt: Prompt
-    """As a policy is asked; its images are not part of a row."""
+    """As a policy reads it; its images are not part of a row."""
     reply: str
-    """What to say; of a preference, the chosen side."""
+    """Reply to learn; of a preference, the chosen side."""
     reply_sampled: Sampled | None = None
-    """In which tokens it was said; None for those of its text."""
+    """Its tokens as sampled; None for those of its text."""
     rejected: str | None = None
     """The other side of a preference; None on other levels."""
     rejected_sampled: Sampled | None = None
     """As `reply_sampled`, of the rejected side."""
     action_type: str | None = None
-    """Type of the action in `reply`; None when the reply is an answer in words."""
+    """Type of the action in `reply`; None if the reply is an answer in words."""
     provenance: Provenance
 
     @property
     def id(self) -> str:
-        """SHA-256 over what is learned: rows with equal prompts and replies, in equal tokens, have equal ids."""
+        """SHA-256 over prompt and replies in their tokens: equal examples have equal ids."""
         said = [self.prompt.system, self.prompt.user, self.reply, self.rejected or ""]
         tokens = self._list_tokens()
         if any(tokens):
@@ -88,14 +88,14 @@ class Example:
 
     @property
     def instance(self) -> TrainingInstance:
-        """What the check against the evaluation splits looks at."""
+        """Its task and seed for the check against the evaluation splits."""
         texts = (self.prompt.user, self.reply, self.rejected or "")
         origin = self.provenance
         source = f"row {self.id[:12]} ({self.level}, {self.kind})"
         return TrainingInstance(task=origin.task, seed=origin.seed, apps=origin.apps, texts=texts, source=source)
 
     def _list_tokens(self) -> list[list[Any]]:
-        """Of both replies and of the messages, in which tokens they stand; empty for those of their texts."""
+        """List the sampled tokens of both replies and of the messages; empty for those of their texts."""
         sides = (self.reply_sampled, self.rejected_sampled)
         replies = [[] if one is None else [one.tokenizer, *one.tokens] for one in sides]
         segments = enumerate(self.prompt.segments)

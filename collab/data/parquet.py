@@ -1,15 +1,14 @@
-"""Rows as Parquet: one file per level, for this project and for any other tool.
+"""Examples as Parquet: one file per level, for this project and for other tools.
 
     with ExampleWriter(folder / "basic.parquet") as out:
         out.add(row)
     for row in read_rows(folder / "basic.parquet"): ...
 
-A file appears under its name only when it is whole. Reading checks every field; a broken row is named by file, number
-and field, and refused, or skipped and counted where the caller asks for that.
+A file appears under its name only once it is complete. Reading checks every field. A broken row is refused with file,
+number and field, or skipped and counted if the caller wants that.
 
-`segments` are the pieces of a prompt in which it is tokenised; pictures are not part of a row. Token ids in which a
-reply or a message was sampled stand in columns of their own (`SAMPLED`), which only files have that are written with
-`ExampleWriter(path, sampled=True)`.
+`segments` are the tokenised pieces of a prompt; pictures are not part of a row. Sampled token ids of a reply or a
+message stand in their own columns (`SAMPLED`), only in files that are written with `ExampleWriter(path, sampled=True)`.
 """
 
 from __future__ import annotations
@@ -55,14 +54,13 @@ SAMPLED: Mapping[str, str] = {
     "rejected_sampled": "struct<tokenizer: string, tokens: list<int32>>",
     "segments_sampled": "list<struct<tokenizer: string, tokens: list<int32>>>",
 }
-"""Name → type of columns that a file may lack. They are null, and so is the entry of a segment, for the tokens of the
-text."""
+"""Name → type of columns that a file may lack. They, or the entry of a segment, are null for the tokens of the text."""
 ROW_GROUP = 4096
-"""Rows that are written, and read, at once."""
+"""Rows per write and read."""
 
 
 class ExampleWriter:
-    """A Parquet file that appears when it is whole; left by an error, nothing stays behind.
+    """A Parquet file that appears once it is complete; after an error, nothing stays behind.
 
     Args:
         path: replaced if it is there.
@@ -84,7 +82,7 @@ class ExampleWriter:
         self._writer: Any = None
 
     def __enter__(self) -> ExampleWriter:
-        """Begin the file."""
+        """Open the file for writing."""
         import pyarrow.parquet
 
         with report_write_errors(self.path.parent, "synthesise again"):
@@ -96,7 +94,7 @@ class ExampleWriter:
         """Add a row.
 
         Raises:
-            ValueError: its prompt holds pictures, or it holds sampled token ids that this table does not keep.
+            ValueError: its prompt holds pictures, or it holds sampled token ids that this file does not keep.
             StoreFailure: the disk is full.
         """
         if row.prompt.images:
@@ -111,7 +109,7 @@ class ExampleWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put the file in its place, or leave none."""
+        """Move the file into place, or leave none."""
         try:
             if error is None:
                 self._flush()
@@ -167,7 +165,7 @@ def read_rows(path: Path, *, skipped: Counter[str] | None = None) -> Iterator[Ex
 
 
 def _to_fields(path: Path, file: Any) -> Iterator[dict[str, Any]]:
-    """Rows as plain fields."""
+    """Yield rows as plain fields."""
     import pyarrow
 
     names = [*COLUMNS, *(name for name in SAMPLED if name in file.schema_arrow.names)]
@@ -202,7 +200,7 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 
 def _format_type(kind: Any) -> str:
-    """A type as text, whatever its lists call what is in them."""
+    """Format a type as text, whatever the name of list items."""
     return str(kind).replace("element:", "item:")
 
 
@@ -227,7 +225,7 @@ def _build_fields(row: Example) -> dict[str, Any]:
 
 
 def _build_sampled_fields(row: Example) -> dict[str, Any]:
-    """The columns of `SAMPLED`."""
+    """Build the columns of `SAMPLED`."""
     sides, segments = (row.reply_sampled, row.rejected_sampled), row.prompt.segments
     reply, rejected = (None if one is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in sides)
     heard = [None if one.tokens is None else {"tokenizer": one.tokenizer, "tokens": one.tokens} for one in segments]
@@ -239,14 +237,14 @@ def _build_sampled_fields(row: Example) -> dict[str, Any]:
 
 
 def _clean(value: Any) -> Any:
-    """What Parquet can hold: lone surrogates become question marks."""
+    """Replace lone surrogates, which Parquet cannot hold, by question marks."""
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def _find_problem(fields: Mapping[str, Any]) -> str | None:
-    """What is wrong with a row: its field, a colon, and what stands there; None when nothing is."""
+    """Return what is wrong with a row: its field, a colon, and the value; None if nothing is."""
     # Types are Parquet's own; what is checked here is what a type cannot say.
     for name, value in fields.items():
         if value is None and name not in OPTIONAL and name not in SAMPLED:
@@ -270,7 +268,7 @@ def _find_problem(fields: Mapping[str, Any]) -> str | None:
 
 
 def _is_sampled(said: Mapping[str, Any] | None) -> bool:
-    """Whether a value of `SAMPLED` is token ids with their tokenizer, or nothing."""
+    """Return whether a value of `SAMPLED` is token ids with their tokenizer, or nothing."""
     if said is None:
         return True
     tokens = said["tokens"]

@@ -8,8 +8,8 @@ Each task belongs to one of three groups:
     seen                the rest
 
 and each run seed (AndroidWorld's suite seed) to one of two ranges: 30 to 39 are for evaluation, all others for
-training. A run seed and a task give instance seeds by `Seeds.task`; the first hundred of every evaluation seed are
-kept: an instance with one of them is never trained on, even where a training seed should lead to it by chance.
+training. A run seed and a task give instance seeds by `Seeds.task`. The first hundred of every evaluation seed are
+kept: an instance with one of them is never trained on, even if a training seed leads to it by chance.
 
     split           tasks              run seeds
     train           seen               all but 30 to 39; apps called unseen are not installed
@@ -17,21 +17,23 @@ kept: an instance with one of them is never trained on, even where a training se
     unseen-tasks    unseen             30 to 39
     unseen-app      of an unseen app   30 to 39
 
-A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation takes the whole
-phone. The hash of a split covers what defines it, for training also the unseen apps and their words.
+A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation uses the whole
+phone. The hash of a split covers its definition, for training also the unseen apps and their words.
 
-`refuse_overlap` is the contamination check before any training: nothing kept for evaluation may be in its data.
+`refuse_overlap` is the contamination check before any training: its data must hold nothing that is kept for evaluation.
 
-    kept = kept_by(splits.values())
+    kept = list_kept_by(splits.values())
     refuse_overlap(rows, kept)                              # raises OverlapError, with counts and the first offenders
-    found = refuse_overlap(rows, kept, allow_overlap=True)  # says what overlaps and goes on
+    found = refuse_overlap(rows, kept, allow_overlap=True)  # reports overlaps and continues
 
-An instance overlaps when its task is kept whatever the seed, when it touches a kept app, when its seed is one of the
-kept seeds of its task or not known, or when one of its texts says a kept word. Names are compared without regard to
-case, spacing and kinds of quotes, words as whole words ("ExpenseAddSingle" says "expense", "add" and "single").
+An instance overlaps if its task is kept whatever the seed, or if it touches a kept app. It also overlaps if its seed is
+unknown or one of the kept seeds of its task, or if one of its texts contains a kept word. Names are compared without
+regard to case, spacing and kinds of quotes, words as whole words ("ExpenseAddSingle" has "expense", "add" and
+"single").
 
 Instructions may be task names, too, so that lists of other projects can be checked:
-`refuse_overlap([Instance(task=line) for line in train], [HeldOut(name="test", tasks=folded(test))])`.
+`refuse_overlap([TrainingInstance(task=line) for line in train], [HeldOutInstances(name="test",
+tasks=fold_all(test))])`.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ _WHAT = {
     UNSEEN_APP: "tasks of an app never shown in training",
 }
 EVALUATION_SEEDS = range(30, 40)
-"""Run seeds that nothing is trained on; results use 30, 31 and 32."""
+"""Run seeds that are never trained on; results use 30, 31 and 32."""
 INSTANCES = 100
 """Instances of a task that are kept per evaluation seed, numbered from 0."""
 UNSEEN_SHARE = 5
@@ -79,11 +81,11 @@ class Split:
     tasks: tuple[str, ...]
     """In the suite's order; empty when the environment has none of this kind."""
     unseen: Unseen
-    """Apps and words that training does without."""
+    """Apps and words that training must not contain."""
 
     @property
     def trains(self) -> bool:
-        """Whether this is what may be trained on."""
+        """Whether this is the training split."""
         return self.name == TRAIN
 
     @property
@@ -94,7 +96,7 @@ class Split:
 
     @property
     def what(self) -> str:
-        """What it is for, in a few words."""
+        """Its purpose, in a few words."""
         return _WHAT[self.name]
 
     @property
@@ -104,12 +106,12 @@ class Split:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def accepts_seed(self, seed: int) -> bool:
-        """Whether a run with this seed can belong to the split."""
+        """Return whether a run with this seed can belong to the split."""
         return (seed in EVALUATION_SEEDS) is not self.trains
 
 
 def to_json(split: Split) -> dict[str, Any]:
-    """A split as JSON data: what its hash is made of."""
+    """Return a split as JSON data, the basis of its hash."""
     given = {
         "environment": split.environment,
         "split": split.name,
@@ -124,24 +126,24 @@ def to_json(split: Split) -> dict[str, Any]:
 
 
 def is_unseen(task: str) -> bool:
-    """Whether a task's name falls on the unseen side: its SHA-256 is divisible by five."""
+    """Return whether a task's name is unseen: its SHA-256 is divisible by five."""
     return int.from_bytes(hashlib.sha256(task.encode()).digest(), "big") % UNSEEN_SHARE == 0
 
 
 @lru_cache(maxsize=1 << 9)
 def list_kept_instances(task: str) -> frozenset[int]:
-    """Instance seeds of a task that are kept for evaluation."""
+    """Return the instance seeds of a task that are kept for evaluation."""
     return frozenset(Seeds(seed).task(task, number) for seed in EVALUATION_SEEDS for number in range(INSTANCES))
 
 
 def read_splits(
     environment: str, infos: Sequence[TaskInfo], unseen: Unseen, where: str | None = None
 ) -> dict[str, Split]:
-    """The splits of an environment by their names: together they hold every task, and only the first two share any.
+    """Return the splits of an environment by name: together they hold every task, and only the first two share any.
 
     Args:
         infos: all tasks of the suite.
-        where: the definition that says what is unseen, for messages; None where it bears the suite's name.
+        where: the definition with the unseen apps, for messages; None if it has the suite's name.
 
     Raises:
         ConfigError: an app is called unseen that no task touches.
@@ -170,7 +172,7 @@ def read_splits(
 
 
 def find_split(splits: Mapping[str, Split], name: str) -> Split:
-    """One of them; UnknownName when none is called so or the environment has no such tasks."""
+    """Return a split by name; UnknownName if there is none, or the environment has no such tasks."""
     split = splits.get(name)
     if split is None:
         raise UnknownName.of("split", name, splits, "see them with: collab env splits NAME")
@@ -195,22 +197,22 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingInstance:
-    """Something to be trained on: an episode, a row."""
+    """An item of training data: an episode, a row."""
 
     task: str
-    """Name of the task it comes from."""
+    """Name of its task."""
     seed: int | None = None
-    """Of the task instance; None when it is not known."""
+    """Of the task instance; None if unknown."""
     apps: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
-    """Whatever of it a model reads: goal, screens, replies."""
+    """Its texts for models: goal, screens, replies."""
     source: str = ""
-    """Where it stands, for messages: a run and an episode, a file and a row."""
+    """Its place, for messages: a run and an episode, a file and a row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutInstances:
-    """What training must not touch."""
+    """Instances that training must not touch."""
 
     name: str
     tasks: frozenset[str] = frozenset()
@@ -225,12 +227,12 @@ class HeldOutInstances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """What a check found."""
+    """Result of a check."""
 
     checked: int
     """Instances in all."""
     offenders: int
-    """Instances that overlap with anything."""
+    """Instances with any overlap."""
     by_name: Mapping[str, int]
     """Offenders of each `HeldOutInstances`; one instance may count for several."""
     first: tuple[str, ...]
@@ -242,7 +244,7 @@ class Overlap:
 
 
 def collect_held_out(split: Split) -> HeldOutInstances:
-    """What an evaluation split keeps from training: instance seeds of seen tasks, everything of other tasks."""
+    """Return what an evaluation split keeps from training: instance seeds of seen tasks, everything of other tasks."""
     if split.name == NEW_SEEDS:
         return HeldOutInstances(name=split.name, seeds={fold(task): list_kept_instances(task) for task in split.tasks})
     whole_app = split.name == UNSEEN_APP
@@ -255,7 +257,7 @@ def collect_held_out(split: Split) -> HeldOutInstances:
 
 
 def list_kept_by(splits: Iterable[Split]) -> list[HeldOutInstances]:
-    """What the evaluation splits among these keep."""
+    """Return what the evaluation splits among these keep."""
     return [collect_held_out(split) for split in splits if not split.trains]
 
 
@@ -266,12 +268,12 @@ def refuse_overlap(
     allow_overlap: bool = False,
     remedy: str = "leave these out, or add --allow-overlap",
 ) -> Overlap:
-    """Compare what is to be trained on with what is kept.
+    """Compare training data with kept instances.
 
     Args:
         training: read once, one at a time.
-        allow_overlap: say what was found and go on, instead of refusing.
-        remedy: what to do about it, for the message.
+        allow_overlap: report overlaps and continue, instead of refusing.
+        remedy: advice for the message.
 
     Raises:
         OverlapError: something overlaps and this was not allowed.
@@ -296,7 +298,7 @@ def refuse_overlap(
 
 
 def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str | None:
-    """Why an instance must not be trained on; None when nothing speaks against it."""
+    """Return why an instance must not be trained on; None if nothing overlaps."""
     task = fold(instance.task)
     # From the coarsest to the finest: a kept task is kept whatever the seed.
     if task in kept.tasks:
@@ -312,26 +314,26 @@ def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str |
         return f"its instance seed {instance.seed} is kept"
     # Words of a kept app in a text: the row describes what is kept, even under another task.
     said = next((said for text in instance.texts if (said := split_words(text) & kept.words)), None)
-    return None if said is None else f"says {min(said)!r}"
+    return None if said is None else f"contains {min(said)!r}"
 
 
 def split_words(text: str) -> set[str]:
-    """Its words in lower case: runs of letters, where a capital after a small letter begins a new one."""
+    """Split a text into words in lower case: runs of letters, with a new word at a capital after a small letter."""
     return {word.casefold() for word in _WORD.findall(_CAMEL.sub(" ", text))}
 
 
 def fold(name: str) -> str:
-    """A name without regard to case, spacing, kinds of quotes and ways to encode a letter."""
+    """Fold case, spacing, kinds of quotes and encodings of letters in a name."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().translate(_QUOTES).split())
 
 
 def fold_all(names: Iterable[str]) -> frozenset[str]:
-    """Many names, folded."""
+    """Fold many names."""
     return frozenset(fold(name) for name in names)
 
 
 WITHOUT = "without"
-"""Option of a backend: apps that its phones do not have."""
+"""Option of a backend: apps that its phones lack."""
 
 
 class Seeded(Protocol):
@@ -339,11 +341,11 @@ class Seeded(Protocol):
 
     @property
     def environment_name(self) -> str:
-        """As the user asks for it."""
+        """The user's name of the environment."""
 
     @property
     def environment(self) -> EnvironmentDefinition:
-        """Where the tasks are played."""
+        """The environment of the tasks."""
 
     @property
     def tasks(self) -> list[str]:
@@ -354,17 +356,17 @@ class Seeded(Protocol):
         """The run seed."""
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """The same with other fields; a pydantic model has it."""
+        """Return a copy with other fields; a pydantic model has this method."""
 
 
 SeededT = TypeVar("SeededT", bound=Seeded)
 
 
 def restrict_run(config: SeededT, split: Split) -> SeededT:
-    """The run, kept to a split.
+    """Restrict a run to a split.
 
     Args:
-        config: with its tasks written out and a field `split`.
+        config: with its tasks resolved and a field `split`.
 
     Raises:
         UsageError: its seed is not one of the split's, or none of its tasks is.
@@ -389,7 +391,7 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
 
 
 def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingInstance]) -> None:
-    """Make sure that planned episodes are the split's own.
+    """Check that planned episodes belong to the split.
 
     Raises:
         UsageError: more instances of a task than an evaluation split keeps.
@@ -407,13 +409,13 @@ def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingIns
 
 
 def restore_apps(environment: EnvironmentDefinition) -> EnvironmentDefinition:
-    """The environment with all its apps, whatever a run within a split left out of it."""
+    """Return the environment with all its apps, including those that a split left out."""
     options = {name: value for name, value in environment.part.options.items() if name != WITHOUT}
     return _replace_options(environment, options)
 
 
 def _remove_unseen(environment: EnvironmentDefinition) -> EnvironmentDefinition:
-    """The environment without the unseen apps; unchanged when there are none."""
+    """Return the environment without the unseen apps; unchanged if there are none."""
     if not environment.unseen.apps:
         return environment
     left_out = [*environment.part.options.get(WITHOUT, ()), *environment.unseen.apps]
@@ -426,7 +428,7 @@ def _replace_options(environment: EnvironmentDefinition, options: dict[str, obje
 
 
 def list_instances(run: Path) -> Iterator[TrainingInstance]:
-    """Every episode of a run, unfinished ones included, with all that was seen and said in it; one at a time.
+    """Yield every episode of a run, unfinished ones included, with all its texts; one at a time.
 
     Raises:
         RunFormatError: the run cannot be read.

@@ -1,12 +1,12 @@
-"""Rows as token ids: exactly what the local engine reads when it is asked, and the reply that it should give.
+"""Examples as token ids: exactly the local engine's input, and the reply to learn.
 
-What was sampled is learned in the tokens in which it was sampled, where a row holds these and they belong to the
-checkpoint's tokenizer; anything else in the tokens of its text. Every reply is closed by the token that the template
-closes it with, also one that was cut at its longest length.
+Sampled text is learned in its sampled tokens, if a row holds these and they belong to the checkpoint's tokenizer. Any
+other text is tokenised. Every reply ends with the template's closing token, also one that was cut at its longest
+length.
 
 An `EncodedExample` is one sequence of which only the end is scored; an `EncodedPair` is one prompt with two ends.
 
-`read_data` reads rows from directories, as a stage wants them; the collators pad those of a forward pass on the right.
+`read_data` reads a stage's examples from directories; the collators pad those of a forward pass on the right.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class EncodedExample:
     """A sequence to learn."""
 
     group: str
-    """What it belongs to: the level of its row, or "copy"."""
+    """Its group: the level of its row, or "copy"."""
     ids: Ids
     """All tokens."""
     scored_from: int
-    """Position of the first token that is scored; those before it are read only."""
+    """Position of the first scored token; those before it are only read."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -62,17 +62,17 @@ class EncodedExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EncodedPair:
-    """A prompt with a good and a bad reply."""
+    """A prompt with a chosen and a rejected reply."""
 
     group: str
     prompt: Ids
     chosen: Ids
     rejected: Ids
     state: str = ""
-    """SHA-256 of what all prompts of its state begin with; pairs of one state are computed together."""
+    """SHA-256 of the shared beginning of its state's prompts; pairs of one state are computed together."""
 
     def __len__(self) -> int:
-        """Of the longer of the two sequences."""
+        """Return the tokens of the longer of the two sequences."""
         return len(self.prompt) + max(len(self.chosen), len(self.rejected))
 
     @property
@@ -88,16 +88,16 @@ class EncodedPair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryPart:
-    """Where an example belongs, if whole trajectories are compared."""
+    """Place of an example in a comparison of whole trajectories."""
 
     pair: int
-    """Of trajectories, from 0."""
+    """Number of the pair of trajectories, from 0."""
     side: int
     """1 for the chosen one, -1 for the rejected one."""
 
 
 class NothingFits(ConfigError):
-    """Everything that was to be trained is longer than the context."""
+    """All training examples are longer than the context."""
 
     def __init__(self, many: int, context: int, longest: int) -> None:
         super().__init__(
@@ -113,7 +113,7 @@ ItemT = TypeVar("ItemT", EncodedExample, EncodedPair)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded(Generic[ItemT]):
-    """What rows became."""
+    """Encoded rows."""
 
     items: Sequence[ItemT]
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -131,11 +131,11 @@ class Encoded(Generic[ItemT]):
 
 
 def encode_replies(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedExample]:
-    """Prompts with the reply to learn, for next-token loss.
+    """Encode prompts with the reply to learn, for next-token loss.
 
     Args:
         rows: of any level; of a preference, the chosen reply is learned.
-        context: longest sequence; what is longer is left out and counted.
+        context: longest sequence; longer ones are left out and counted.
 
     Raises:
         NothingFits: not one row is short enough.
@@ -152,7 +152,7 @@ def encode_replies(rows: Iterable[Example], chat: ChatTokenizer, context: int) -
 
 
 def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> Encoded[EncodedPair]:
-    """Preferences as pairs; rows without a rejected reply are no preferences and are passed over.
+    """Encode preferences as pairs; rows without a rejected reply are skipped.
 
     Raises:
         ConfigError: as `encode_replies`.
@@ -177,7 +177,7 @@ def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> 
 
 
 def hash_examples(rows: Iterable[Example]) -> str:
-    """SHA-256 over what rows teach, in their order: equal for data that trains the same."""
+    """Return the SHA-256 over the content of rows, in their order: equal for data that trains the same."""
     digest = hashlib.sha256()
     for row in rows:
         digest.update(f"{row.level}\x1f{row.id}\n".encode())
@@ -185,7 +185,7 @@ def hash_examples(rows: Iterable[Example]) -> str:
 
 
 def hash_encoded(items: Iterable[EncodedExample | EncodedPair]) -> str:
-    """SHA-256 over the token ids that are trained: another tokenizer or chat template gives another one."""
+    """Return the SHA-256 over the trained token ids: another tokenizer or chat template gives another one."""
     digest = hashlib.sha256()
     for item in items:
         parts = (item.ids,) if isinstance(item, EncodedExample) else (item.prompt, item.chosen, item.rejected)
@@ -195,7 +195,7 @@ def hash_encoded(items: Iterable[EncodedExample | EncodedPair]) -> str:
 
 
 def _reply_ids(text: str, sampled: Sampled | None, chat: ChatTokenizer) -> tuple[int, ...]:
-    """Ids of a reply without its end, which a model from elsewhere may have left among those that it sampled."""
+    """Return the ids of a reply without its end, which a foreign model may have left in its sampled tokens."""
     if sampled is None or sampled.tokenizer != chat.fingerprint:
         return chat.encode_reply(text)
     said = sampled.tokens
@@ -219,10 +219,10 @@ def _keep_fitting(items: Iterable[ItemT], context: int) -> Encoded[ItemT]:
 
 
 def turn_end(chat: ChatTokenizer) -> int:
-    """The token that closes a reply; ConfigError where the checkpoint has none."""
+    """Return the token that closes a reply; ConfigError if the checkpoint has none."""
     if chat.turn_end is None:
         raise ConfigError(
-            f"{chat.path}: neither the chat template nor the tokenizer says what ends a reply; "
+            f"{chat.path}: neither the chat template nor the tokenizer names the end of a reply; "
             "use a checkpoint made for chat"
         )
     return chat.turn_end
@@ -230,14 +230,14 @@ def turn_end(chat: ChatTokenizer) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """What was read."""
+    """Examples that were read."""
 
     rows: Sequence[Example]
-    """Of the levels that were asked for, each once, in the order of the files."""
+    """Of the requested levels, each once, in the order of the files."""
     broken: Mapping[str, int] = field(default_factory=dict)
-    """Rows that cannot be used and were left out, by field."""
+    """Unusable rows that were left out, by field."""
     repeated: int = 0
-    """Rows that stood there before and were left out."""
+    """Repetitions of earlier rows that were left out."""
 
     @property
     def levels(self) -> dict[str, int]:
@@ -286,7 +286,7 @@ def read_data(folders: Sequence[Path], levels: Sequence[Level], *, max_broken: i
 
 
 def _find_files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Path]:
-    """The files that may hold rows of these levels: a file named for another level does not."""
+    """Yield the files that may hold rows of these levels: a file named for another level does not."""
     others = set(LEVELS) - set(levels)
     for folder in folders:
         if folder.is_file():
@@ -302,24 +302,24 @@ def _find_files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Pa
 Collate = Callable[[Sequence[Mapping[str, int]]], dict[str, Any]]
 _ROW = "row"
 _SIDES = ("prompt_ids", "chosen_ids", "rejected_ids")
-"""What TRL calls the parts of a preference."""
+"""TRL's names for the parts of a preference."""
 
 
 def make_position_dataset(items: Sequence[Any]) -> Dataset:
-    """A data set of positions in `items`: TRL wants one, and the tokens need not stand in memory twice."""
+    """Make a data set of positions in `items`: TRL needs one, without a second copy of the tokens."""
     return Dataset.from_dict({_ROW: range(len(items))})
 
 
 def select(part: Sequence[int]) -> list[dict[str, int]]:
-    """The rows of `make_position_dataset` with these numbers."""
+    """Return the rows of `make_position_dataset` with these numbers."""
     return [{_ROW: row} for row in part]
 
 
 def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompts: bool = False) -> Collate:
-    """Makes batches of scored sequences.
+    """Return a collator of scored sequences.
 
     Args:
-        prompts: label prompts, too, and tell by `replies` where a reply stands (see `reading`).
+        prompts: label prompts, too, and mark replies in `replies` (see `reading`).
 
     Returns:
         Function of rows of `make_position_dataset` to input_ids, labels and attention_mask, (rows, longest) each.
@@ -344,7 +344,7 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
 
 
 def collate_pairs(pairs: Sequence[EncodedPair], padding: int) -> Collate:
-    """Makes batches of preferences as TRL's own collator does: all chosen sides, then all rejected ones."""
+    """Return a collator of preferences like TRL's own: all chosen sides, then all rejected ones."""
     theirs = DataCollatorForPreference(pad_token_id=padding, max_length=None)
 
     def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:

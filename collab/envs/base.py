@@ -46,19 +46,19 @@ class Environment(Protocol):
     """One world, one episode at a time."""
 
     async def reset(self, task: Task) -> Observation:
-        """Make the task's initial state. The same task gives the same observation.
+        """Set the task's initial state; the same task gives the same observation.
 
         Raises:
-            UnknownName: the task is not of this environment.
-            EnvironmentFailure: the world is broken (dead browser, lost device).
+            UnknownName: the task does not belong to this environment.
+            EnvironmentFailure: the environment broke (dead browser, lost device).
         """
         ...
 
     async def step(self, action: Action | None) -> StepResult:
         """Execute the canonical form of an action; None lets time pass (phone) or looks again (web).
 
-        An action that makes no sense here (a missing element, a disabled button) changes nothing, counts as a
-        step and says so in `info["effect"]`; it never raises.
+        An invalid action (a missing element, a disabled button) changes nothing, counts as a step and is reported in
+        `info["effect"]`; it never raises.
 
         Raises:
             EnvironmentFailure: the world broke.
@@ -91,8 +91,8 @@ class Suite(Protocol):
     def instance(self, name: str, seed: int) -> Task:
         """Draw an instance; UnknownName when there is no such task.
 
-        Does not touch the world: where only the world can tell the goal (a web page that writes its own),
-        `Task.goal` is empty here and the environment is a `HasGoal`.
+        Opens no environment. If only the running environment knows the goal (a web page writes its own), `Task.goal` is
+        empty and the environment is a `HasGoal`.
         """
         ...
 
@@ -113,10 +113,8 @@ class Bounded(Protocol):
 
 
 def limit_forking(suite: Suite) -> int | None:
-    """Return how many environments may be open at once where each may ask for a copy of itself; None for any number.
-
-    Half of what a bounded suite has. Were all of them open, each would wait for the others to make room for its copy.
-    """
+    """Return how many environments may be open if each may fork; None for any number."""
+    # Half of a bounded suite's: with all open, each would wait for ever for room for its fork.
     return max(1, suite.most_environments // 2) if isinstance(suite, Bounded) else None
 
 

@@ -1,18 +1,13 @@
-"""What environments promise, as checks: one coroutine per promise.
+"""Check that environments keep the promises of `envs.base`, one coroutine per promise.
 
-Each gets a `Subject`, plays on environments of its own, returns one line that says what was seen, and raises
-EnvironmentFailure with one line that says what was broken. `check_env` runs them.
-
-Proves that environments keep their promises, and lists where they do not.
+Each gets a `Subject`, plays on environments of its own, and returns one line on what it saw. It raises
+EnvironmentFailure with one line on a broken promise. `check_env` runs all:
 
     report = await check_env(suite, options={})
     for finding in report.failures:
         print(finding.task, finding.claim, finding.detail)
 
-Every suite is held to what `envs.base` says of all environments; a suite that names capabilities is held to those
-too. What an environment does when it is stepped after the end of an episode is its own affair and is not checked.
-
-When observations and results are well formed. Every function raises EnvironmentFailure with one line otherwise.
+Capabilities that a suite names are checked too. Steps after the end of an episode are not.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ def draw_action(
 
 
 def draw_junk_action(space: ActionSpace, observation: Observation, rng: random.Random) -> Action | None:
-    """Draw an action that parses, whether it makes sense or not.
+    """Draw an action that parses, valid or not.
 
-    Nothing at all (None), elements that are not there, points beside the screen, texts that need care, and, more
-    often than not, a random valid action, which may end the episode.
+    Usually a random valid action, which may end the episode. Otherwise None, a missing element, a point outside the
+    screen, or an unusual text.
     """
     aimed = [spec.name for spec in space.specs if spec.target == "required" and not spec.fields]
     dice = rng.random()

@@ -1,4 +1,4 @@
-"""Paired differences of two evaluations, with intervals that take the likeness of one task's instances into account."""
+"""Paired differences of two evaluations, with intervals that respect the similarity of one task's instances."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ InstanceKey: TypeAlias = tuple[str, int, int]
 
 
 def is_spoilt(broken: int, planned: int) -> bool:
-    """Whether so many of an evaluation's episodes broke that nothing may be told by it."""
+    """Return whether too many of an evaluation's episodes broke to draw conclusions from it."""
     return broken > TOLERATED_FAILURES * max(1, planned)
 
 
@@ -31,28 +31,28 @@ class RunComparison:
 
     pairs: int
     tasks: int
-    """How many tasks the pairs are of: what the interval resamples."""
+    """Number of tasks of the pairs, which the interval resamples."""
     first: Rate
     second: Rate
     difference: float
     interval: tuple[float, float]
-    """Bootstrap interval of the paired difference, of 95 % unless it was made of another level."""
+    """Bootstrap interval of the paired difference, of 95 % unless another level was requested."""
     won: tuple[InstanceKey, ...] = ()
     """Instances that the second run solves and the first one does not, by task; of several trainings those that are
     solved more often."""
     lost: tuple[InstanceKey, ...] = ()
-    """The opposite. Together with `won` these are the discordant pairs; all others say nothing about a difference."""
+    """The opposite. With `won` these are the discordant pairs; all others carry no information about a difference."""
     sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]] = field(default_factory=lambda: ({}, {}))
-    """How the replies of the first and of the second run were sampled, by slot."""
+    """Slot → sampling of replies in the first and in the second run."""
 
     @property
     def is_few(self) -> bool:
-        """Whether there are so few pairs that the interval says little."""
+        """Whether there are too few pairs for a meaningful interval."""
         return self.pairs < FEW
 
     @property
     def differs_in_sampling(self) -> bool:
-        """Whether the two runs name other temperatures or other top-p."""
+        """Whether the two runs have other temperatures or other top-p."""
         first, second = map(describe_sampling, self.sampling)
         return first != second
 
@@ -60,10 +60,10 @@ class RunComparison:
 def compare(
     first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> RunComparison:
-    """Paired difference in success over equal (task, seed), with the interval of `bootstrap`.
+    """Return the paired difference in success over equal (task, seed), with the interval of `bootstrap`.
 
-    Exchanging the runs changes signs and nothing else: the bootstrap always draws in the direction in which the first
-    pair that differs is won.
+    Exchanging the runs only changes signs: the bootstrap always draws in the direction in which the first differing
+    pair is won.
 
     Args:
         level: of the interval, in (0, 1); the lower end of one of 0.8 is exceeded with 90 %.
@@ -85,12 +85,12 @@ def compare_trainings(
 ) -> RunComparison:
     """Return the paired difference over several trainings that were measured on the same instances.
 
-    What several trainings do on one instance is alike, and what is not trained does the same beside each of them. So
-    the interval draws an instance with all that was done on it: as many trainings of the same outcome say no more than
-    one. It tells of other tasks and instances, not of other trainings.
+    Results of several trainings on one instance are similar, and untrained parts are equal beside each of them. So the
+    interval draws an instance with all its results: many trainings with the same outcome count as one. It speaks about
+    other tasks and instances, not about other trainings.
 
     Args:
-        pairs: for each training, both of its reports, at least one; instances that not all of them have are left out.
+        pairs: for each training, both of its reports, at least one; instances that some of them lack are left out.
 
     Raises:
         UsageError: as `compare` does.
@@ -133,13 +133,13 @@ def compare_trainings(
 
 
 def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Sampling], next_move: str = FORCE) -> None:
-    """Refuse to hold a slot that was sampled hot against the same slot sampled cold.
+    """Refuse to compare a slot that was sampled hot with the same slot sampled cold.
 
-    Slots that only one of the teams has are left out, so that one agent can be held against a team of four. Where they
-    share none, all that one of them samples at must be among what the other one samples at.
+    Slots of only one team are left out, so that one agent can be compared with a team of four. If the teams share no
+    slot, all settings of one must be among those of the other.
 
     Args:
-        next_move: what to do instead, for the message.
+        next_move: advice for the message.
 
     Raises:
         UsageError: temperature, top-p or the longest reply of a slot differ.
@@ -169,10 +169,10 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
 
 
 def check_result(report: Report, *, force: bool = False) -> None:
-    """Make sure that a report may stand beside others.
+    """Check that a report may stand beside others.
 
     Args:
-        force: let broken and missing episodes pass.
+        force: accept broken and missing episodes.
 
     Raises:
         UsageError: it is a rehearsal; or, unless `force`, more than 2 % of its episodes broke or it is not finished.
@@ -200,18 +200,18 @@ def check_result(report: Report, *, force: bool = False) -> None:
 def bootstrap(
     gains: Sequence[Sequence[float]], *, draws: int = 10_000, seed: int = 0, level: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval of the mean gain over all instances, tasks resampled before their instances.
+    """Return the percentile interval of the mean gain over all instances, tasks resampled before their instances.
 
-    Instances of one task are alike: a team that can do it tends to solve them all. Each draw therefore takes as many
-    tasks as there are, with replacement, and then, for every task taken, as many of its instances as it has, with
-    replacement (Davison & Hinkley 1997, section 3.8); its mean is over all instances so taken. Where each task has a
-    single instance this is the plain bootstrap over instances, and so it is where there is one task: an interval that
-    says nothing about other tasks. Drawing instances as well as tasks makes it rather too wide than too narrow.
+    Instances of one task are alike: a team that can do it tends to solve them all. Each draw takes as many tasks as
+    there are, with replacement. For every task taken it draws as many of its instances as it has, with replacement
+    (Davison & Hinkley 1997, section 3.8); its mean is over all instances so taken. If each task has a single instance,
+    this is the plain bootstrap over instances. So it is for one task: then the interval says nothing about other tasks.
+    Drawing instances as well as tasks makes it rather too wide than too narrow.
 
     Args:
-        gains: by task, +1 for each instance that is won, -1 for one that is lost, 0 otherwise, or the mean of that
-            where something was done on it more than once; no task is empty.
-        draws: how many.
+        gains: by task, +1 for each won instance, -1 for each lost one, 0 otherwise, or the mean over repetitions; no
+            task is empty.
+        draws: number of draws.
         seed: of the draws.
         level: share of the draws within the interval.
     """

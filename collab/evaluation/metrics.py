@@ -1,8 +1,7 @@
 """Success rates with intervals: pure functions over finished episodes.
 
-A success rate is over all planned episodes, of a run as of each of its tasks: one that broke for infrastructure reasons
-or was never played counts as not successful. The rate over completed episodes and the number of broken ones stand
-beside it.
+A success rate is over all planned episodes, of a run as of each of its tasks: broken and missing ones count as not
+successful. The rate over completed episodes and the number of broken ones stand beside it.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from collab.utils.text import format_amount
 Z95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
 FEW = 10
-"""Instances below which an interval says little, which is said wherever one is printed."""
+"""Instances below which an interval is marked as hardly meaningful."""
 FEW_TOLD = f"fewer than {FEW}: the interval says little"
 UNRATED = "unrated"
-"""Difficulty of tasks of which the environment says none."""
+"""Difficulty of tasks for which the environment names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,18 +47,18 @@ class Rate:
 
     @property
     def numbers(self) -> str:
-        """Share, interval and counts, without a word on how few they are."""
+        """Share, interval and counts, without a remark on few episodes."""
         low, high = self.interval
         return f"{self.value:.1%} [{low:.1%}, {high:.1%}] ({self.successes}/{self.episodes})"
 
     @property
     def is_few(self) -> bool:
-        """Whether there are so few episodes that the interval says little."""
+        """Whether there are too few episodes for a meaningful interval."""
         return self.episodes < FEW
 
 
 def wilson_interval(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (Wilson 1927, eq. 7); it begins at exactly 0, or ends at 1, where due."""
+    """Return Wilson's score interval of a proportion (Wilson 1927, eq. 7), exact at 0 and 1."""
     if episodes == 0:
         return 0.0, 1.0
     share = successes / episodes
@@ -84,12 +83,12 @@ CAUSES: Mapping[str, str] = {
     "tool_call": "tool calls",
     "content_filter": "ended by a content filter",
 }
-"""Why replies give no action, in words."""
+"""Causes of replies without an action, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replies:
-    """How many replies agents gave, and how many of them gave no action."""
+    """Number of replies, and of those without an action."""
 
     total: int = 0
     causes: Mapping[str, int] = field(default_factory=dict)
@@ -103,7 +102,7 @@ class Replies:
 
     @classmethod
     def from_counts(cls, kinds: Iterable[str | None]) -> Replies:
-        """Count replies by their cause; None for a reply that gave an action."""
+        """Count replies by their cause; None for a reply with an action."""
         every = list(kinds)
         causes = Counter(kind for kind in every if kind is not None)
         return cls(total=len(every), causes=dict(causes.most_common()))
@@ -119,7 +118,7 @@ class Replies:
 
     @property
     def without_action(self) -> int:
-        """Replies that gave no action."""
+        """Replies without an action."""
         return sum(self.causes.values())
 
     def __str__(self) -> str:
@@ -146,7 +145,7 @@ class EpisodeResult:
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeResult:
-        """Of an episode that has just been played."""
+        """Return the result of an episode that has just been played."""
         return cls(
             id=trajectory.id,
             task=trajectory.task.name,
@@ -161,7 +160,7 @@ class EpisodeResult:
 
     @classmethod
     def from_run(cls, summary: EpisodeSummary, replies: Replies) -> EpisodeResult:
-        """Of an episode that a run holds, and its replies."""
+        """Return the result of a recorded episode, with its replies."""
         return cls(
             id=summary.id,
             task=summary.task,
@@ -181,7 +180,7 @@ def _explain_end(error: EpisodeError | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupReport:
-    """How well a team did on some of the episodes; the fields mean what they mean in `Report`."""
+    """Results of a team on some of the episodes; fields as in `Report`."""
 
     name: str
     planned: Rate
@@ -191,7 +190,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
-    """How well a team did."""
+    """Results of a team."""
 
     environment: str
     environment_version: str
@@ -208,7 +207,7 @@ class Report:
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
     sampling: Mapping[str, Sampling] = field(default_factory=dict)
-    """Slot → how its replies were sampled; empty where that is not known."""
+    """Slot → sampling of its replies; empty if unknown."""
 
     @property
     def replies(self) -> Replies:
@@ -217,7 +216,7 @@ class Report:
 
     @property
     def is_lost(self) -> bool:
-        """Whether episodes are over and not one of them could be played: that measures and teaches nothing."""
+        """Whether episodes are over and all of them broke, so that they measure and teach nothing."""
         return bool(self.results) and all(one.error is not None for one in self.results)
 
     def __repr__(self) -> str:
@@ -233,8 +232,8 @@ def evaluate(
     """Summarise episodes that have just been played.
 
     Args:
-        planned: what there should have been; empty when these are all.
-        sampling: as of `Report`.
+        planned: all planned episodes; empty if these are all.
+        sampling: as in `Report`.
     """
     first = trajectories[0] if trajectories else None
     return summarise(
@@ -256,7 +255,7 @@ def summarise(
     privileged: bool,
     sampling: Mapping[str, Sampling] | None = None,
 ) -> Report:
-    """Return a report of episodes that are over; `planned` and `sampling` as for `evaluate`."""
+    """Return a report of finished episodes; `planned` and `sampling` as for `evaluate`."""
     played = Counter(result.task for result in results)
     # What is planned and not played counts as not solved, per task.
     missing = [replace(task, episodes=max(0, task.episodes - played[task.name])) for task in planned]
@@ -284,7 +283,7 @@ def summarise(
 def _groups(
     results: Sequence[tuple[str, EpisodeResult]], missing: Sequence[tuple[str, int]]
 ) -> tuple[GroupReport, ...]:
-    """One group per name, sorted; `missing` counts episodes that were never played."""
+    """Return one group per name, sorted; `missing` counts episodes that were never played."""
     played: dict[str, list[EpisodeResult]] = {}
     for name, result in results:
         played.setdefault(name, []).append(result)
@@ -306,10 +305,10 @@ def _group(name: str, results: Sequence[EpisodeResult], missing: int) -> GroupRe
 
 
 def pool(reports: Sequence[Report]) -> Report:
-    """One report of several runs: every planned episode counts once, whatever its run.
+    """Pool reports of several runs: every planned episode counts once, whatever its run.
 
-    The Wilson interval of the pooled rate treats episodes as independent. Instances of one task are not quite, so it
-    is a little too narrow where a task is played often; `collab.evaluation.comparison` resamples tasks instead.
+    The Wilson interval of the pooled rate treats episodes as independent. Instances of one task are not quite, so it is
+    a little too narrow if a task is played often; `collab.evaluation.comparison` resamples tasks instead.
 
     Args:
         reports: at least one, of the same environment.
@@ -337,7 +336,7 @@ def pool(reports: Sequence[Report]) -> Report:
 
 
 def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
-    """Temperatures, and top-p where it is not 1, in words; each value once where all slots share it.
+    """Format temperatures, and top-p other than 1, in words; one value if all slots share it.
 
     E.g. "temperature 1.5" or "temperatures 0.1, 0.3, 0.5, 0.8, top-p 0.9"; "temperature not known" without a slot.
     """
@@ -348,7 +347,7 @@ def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
 
 
 def describe_longest(sampling: Mapping[str, Sampling]) -> str:
-    """Return the longest reply of each slot in words, e.g. "max_tokens 256"; one value where all slots share it."""
+    """Format the longest reply of each slot in words, e.g. "max_tokens 256"; one value if all slots share it."""
     return f"max_tokens {', '.join(dict.fromkeys(str(one.max_tokens) for one in sampling.values()))}"
 
 
@@ -360,18 +359,14 @@ def _values(name: str, values: Sequence[float]) -> str:
 
 
 def check_same_environment(reports: Sequence[Report]) -> None:
-    """Refuse to hold results of different environments or versions against each other.
-
-    Raises:
-        UsageError: they are.
-    """
+    """Raise a UsageError for results of different environments or versions."""
     names = list(dict.fromkeys(f"{report.environment} version {report.environment_version}" for report in reports))
     if len(names) > 1:
         raise UsageError(f"the runs are of {names[0]} and {names[1]}; compare equal environments")
 
 
 def _merge(groups: Iterable[GroupReport]) -> tuple[GroupReport, ...]:
-    """Groups of one name made one, sorted by name."""
+    """Merge groups of one name; sort by name."""
     named: dict[str, list[GroupReport]] = {}
     for group in groups:
         named.setdefault(group.name, []).append(group)

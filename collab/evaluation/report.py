@@ -1,17 +1,17 @@
-"""What was recorded: what lies at a path, and reports of one run, or of several runs that are one evaluation.
+"""Recorded results: the kind of a path, and reports of one run or of several runs of one evaluation.
 
-found = recorded_evaluation(Path("runs/team"))      # a run, or a folder with one run per suite seed
-print(found.report.planned, found.by_seed[30].planned)
+    found = read_evaluation(Path("runs/team"))          # a run, or a folder with one run per suite seed
+    print(found.report.planned, found.by_seed[30].planned)
 
-Results as papers print them: a line per arm, a column per environment and split, differences beside the rates.
+Tables as in papers: a line per arm, a column per environment and split, differences beside the rates.
 
-table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
-print(markdown(table))
+    table = tabulate({"base": runs_of_base, "+ instruction": runs_of_instruction}, against="previous")
+    print(format_markdown(table))
 
-|  | androidworld[simphone] new-seeds | difference |
-|---|---|---|
-| base | 12.5 [8.9, 17.3] (216) |  |
-| + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
+    |  | androidworld[simphone] new-seeds | difference |
+    |---|---|---|
+    | base | 12.5 [8.9, 17.3] (216) |  |
+    | + instruction | 31.0 [25.2, 37.5] (216) | +18.5 [+12.0, +25.9] (216) |
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ TEAM = ("environment", "graph", "agents", "prompts", "split")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """Where results are from: what a column of a table is."""
+    """Environment and split of results: a column of a table."""
 
     environment: str
     """As results are labelled."""
     split: str | None
-    """None for tasks and seeds that were chosen freely."""
+    """None for freely chosen tasks and seeds."""
 
     def __str__(self) -> str:
         return self.environment if self.split is None else f"{self.environment} {self.split}"
@@ -64,32 +64,32 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedRun:
-    """A run and how it went."""
+    """A run and its report."""
 
     path: Path
     command: str
-    """What it was made for: "eval", "rollout" …"""
+    """Command that made it: "eval", "rollout" …"""
     seeds: Seeds
     setting: Setting
     team: Mapping[str, Any]
-    """Everything that another run of the same evaluation shares with it; JSON values."""
+    """The part of its configuration that all runs of an evaluation share; JSON values."""
     report: Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How a team did in one setting, over one run or several."""
+    """Results of a team in one setting, over one run or several."""
 
     setting: Setting
     runs: tuple[EvaluatedRun, ...]
     report: Report
-    """Of all runs together."""
+    """Over all runs."""
     by_seed: Mapping[int, Report]
     """Run seed (AndroidWorld's suite seed) → report, in ascending order."""
 
 
 def report_of(reader: RunReader) -> Report:
-    """The report of a recorded run, over all its planned episodes."""
+    """Return the report of a recorded run, over all its planned episodes."""
     manifest, replies = reader.manifest, count_replies(reader)
     over = [one for one in reader.list_episodes() if one.state != "unfinished"]
     unknown = PlannedTask(name="unknown", difficulty=None, episodes=max(0, (manifest.planned or 0) - len(over)))
@@ -104,7 +104,7 @@ def report_of(reader: RunReader) -> Report:
 
 
 def read_sampling(manifest: Manifest) -> dict[str, Sampling]:
-    """Slot → how its replies were sampled, as a run's head tells it; slots that it tells nothing of are missing."""
+    """Return slot → sampling of its replies, from a run's head; slots that it does not describe are missing."""
     found: dict[str, Sampling] = {}
     for slot, model in manifest.models.items():
         told = model.get("sampling") if isinstance(model, Mapping) else None
@@ -121,7 +121,7 @@ SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP 
 
 
 def count_replies(reader: RunReader) -> dict[str, Replies]:
-    """Episode → how many replies it recorded, and those without an action by cause."""
+    """Return episode → its recorded replies, and those without an action by cause."""
     found: dict[str, dict[str | None, int]] = {}
     for episode, failure, count in reader.query(_REPLIES):
         found.setdefault(episode, {})[failure] = count
@@ -151,27 +151,27 @@ HEADS: dict[Kind, str] = {
     "transfer": "transfer.json",
     "finetuning": "finetune.json",
 }
-"""Kind → the file at its head. Named here, so that looking at a folder imports nothing of what made it."""
+"""Kind → its head file. Named here, so that looking at a folder imports none of the modules that write them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What lies at a path that a user names."""
+    """Recorded work at a path that a user names."""
 
     path: Path
     kind: Kind
-    """It is "series" where each run lies in a seed's folder, and "runs" for any other folder with runs in it."""
+    """"series" if each run lies in a seed's folder, "runs" for any other folder with runs in it."""
     runs: tuple[Path, ...]
-    """All runs that lie in it, however deep; of a run itself alone. A training's are in the order of its epochs."""
+    """All runs in it, at any depth; of a run itself alone. A training's are in the order of its epochs."""
 
     @property
     def what(self) -> str:
-        """In words, with its path."""
+        """Kind in words, with its path."""
         return f"{self.path}: {_KINDS[self.kind]}"
 
 
 def find_recorded(path: Path) -> Recorded:
-    """Find out what a path holds, reading none of it. What holds nothing counts as a run, which cannot be opened."""
+    """Find the kind and runs of a path without reading them. An empty path counts as a run that cannot be opened."""
     kind = next((kind for kind, head in HEADS.items() if (path / head).is_file()), None)
     if kind == "run" or (kind is None and list_segments(path)):
         return Recorded(path=path, kind="run", runs=(path,))
@@ -183,10 +183,10 @@ def find_recorded(path: Path) -> Recorded:
 
 
 def suggest_commands(found: Recorded, command: str) -> str:
-    """Return one line for a command that takes one run: what was found, and what to type for one of its runs.
+    """Return one line for a command that takes one run: what was found, and the command for one of its runs.
 
     Args:
-        command: with "{}" where the run stands.
+        command: with "{}" in place of the run.
     """
     first = next((run for run in found.runs if run.name == "rollout"), found.runs[0] if found.runs else found.path)
     if not found.runs:
@@ -197,23 +197,23 @@ def suggest_commands(found: Recorded, command: str) -> str:
 
 
 def quote_path(command: str, path: Path) -> str:
-    """A path as it is written in that command: for a shell, or within the quotes of a call."""
+    """Return a path as it is quoted in that command: for a shell, or within the quotes of a call."""
     return str(path) if '"' in command else shlex.quote(str(path))
 
 
 def refuse_several(found: Recorded, command: str) -> None:
-    """UsageError where a command that takes one run is given something else; as `suggest_commands`."""
+    """Raise a UsageError if a command that takes one run gets something else; text as `suggest_commands`."""
     if found.kind != "run":
         raise UsageError(suggest_commands(found, command))
 
 
 def _build_number_key(path: Path) -> list[tuple[int, str]]:
-    """A key by which epoch 10 stands behind epoch 9."""
+    """Return a key that sorts epoch 10 behind epoch 9."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.parts]
 
 
 def read_run(path: Path, opened: RunReader | None = None) -> EvaluatedRun:
-    """Read one run; RunFormatError when it is none or cannot be read.
+    """Read one run; RunFormatError if it is none or cannot be read.
 
     Args:
         opened: its reader, which stays open; None opens one.
@@ -296,7 +296,7 @@ def _check_apart(runs: Sequence[EvaluatedRun]) -> None:
 
 
 Against: TypeAlias = Literal["first", "previous"]
-"""Which line the differences of a line are taken from."""
+"""Line to which a line is compared."""
 Arms: TypeAlias = Mapping[str, Mapping[Setting, Evaluation]]
 
 
@@ -306,7 +306,7 @@ class ReportCell:
 
     evaluation: Evaluation
     difference: RunComparison | None
-    """This line minus the one it is held against; None for the first line and where that one was not played."""
+    """This line minus the one it is compared with; None for the first line, or if that one was not played."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +315,7 @@ class ReportLine:
 
     name: str
     cells: tuple[ReportCell | None, ...]
-    """One per column of the table; None where the arm was not played."""
+    """One per column of the table; None if the arm was not played there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,12 +330,12 @@ class ReportTable:
 def tabulate(
     arms: Mapping[str, Sequence[EvaluatedRun]], against: Against = "first", *, force: bool = False
 ) -> ReportTable:
-    """Put arms side by side.
+    """Tabulate arms side by side.
 
     Args:
         arms: name → runs, in the order of the lines; runs of one setting are pooled.
-        against: hold each line against the first one or against the one before it.
-        force: take runs that are not finished, of which more than 2 % broke, or that were sampled differently.
+        against: compare each line with the first one or with the one before it.
+        force: accept runs that are unfinished, have more than 2 % broken episodes, or were sampled differently.
 
     Raises:
         UsageError: names the arm and the setting whose runs are not one evaluation, are no results or cannot be
@@ -358,7 +358,7 @@ def tabulate(
 
 
 def format_markdown(table: ReportTable) -> str:
-    """The table in Markdown, rates and differences in percent, and a line that says what the numbers are.
+    """Format the table in Markdown, rates and differences in percent, with a line that explains the numbers.
 
     A cell is "success [low, high] (episodes)"; a difference is followed by the number of equal instances.
     """
@@ -374,24 +374,24 @@ def format_markdown(table: ReportTable) -> str:
 
 
 def show_rate(rate: Rate) -> str:
-    """Percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
+    """Format percent, 95 % Wilson interval and number of episodes, e.g. "12.5 [8.9, 17.3] (216)"."""
     return show_share(rate.value, rate.interval, str(rate.episodes))
 
 
 def show_share(share: float, interval: tuple[float, float], episodes: str) -> str:
-    """A share in percent with its interval, and in words over how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
+    """Format a share in percent with its interval and its episodes in words, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
     low, high = interval
     return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
 
 
 def show_difference(difference: RunComparison) -> str:
-    """Percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
+    """Format percentage points with their 95 % interval, e.g. "+18.5 [+12.0, +25.9]"."""
     low, high = difference.interval
     return f"{100 * difference.difference:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def _has_few_instances(table: ReportTable) -> bool:
-    """Whether an interval of the table is over so few instances that it says little."""
+    """Return whether an interval of the table is over too few instances to be meaningful."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return any(
         cell.evaluation.report.planned.is_few or (cell.difference is not None and cell.difference.is_few)
@@ -400,7 +400,7 @@ def _has_few_instances(table: ReportTable) -> bool:
 
 
 def _format_sampling(table: ReportTable) -> str:
-    """Temperatures of each line, once where all lines share them; empty where none are known."""
+    """Format the temperatures of each line, once if all lines share them; empty if none are known."""
     told: dict[str, str] = {}
     for line in table.lines:
         known = [cell.evaluation.report.sampling for cell in line.cells if cell is not None]
@@ -414,7 +414,7 @@ def _format_sampling(table: ReportTable) -> str:
 
 
 def _format_silent(table: ReportTable) -> str:
-    """Replies without an action of each line; empty where all of them gave one."""
+    """Format the number of replies without an action of each line; empty if there are none."""
     told = {
         line.name: Replies.sum(cell.evaluation.report.replies for cell in line.cells if cell is not None)
         for line in table.lines
@@ -436,7 +436,7 @@ def _group_by_setting(name: str, runs: Iterable[EvaluatedRun]) -> dict[Setting, 
 
 
 def _order_settings(settings: Iterable[Setting]) -> tuple[Setting, ...]:
-    """Environments as they come, the splits of each in the order in which they are always told."""
+    """Sort settings: environments as they come, the splits of each in their fixed order."""
     known = list(settings)
     environments = list(dict.fromkeys(setting.environment for setting in known))
     splits = {name: place for place, name in enumerate(NAMES)}
@@ -508,5 +508,5 @@ def _format_legend(table: ReportTable) -> str:
 
 
 def _escape(text: str) -> str:
-    """Text from outside on one line, without what ends a cell."""
+    """Escape foreign text for one line of a table cell."""
     return "".join(letter if letter.isprintable() else " " for letter in text).replace("|", "\\|").strip()

@@ -1,1 +1,1 @@
-"""Who hears whom: the DAG, the samplers of its edges, its pictures, and the conversation on it."""
+"""Graphs of conversation: the DAG, the samplers of its edges, its pictures, and the deliberation on it."""

@@ -1,11 +1,11 @@
-"""Who hears whom: a directed acyclic graph over named slots, and the order of conversation it gives.
+"""A directed acyclic graph over named slots, and the order of conversation it gives.
 
     dag = Dag(slots=("ada", "ben", "cyd"), edges=(("ada", "cyd"), ("ben", "cyd")))
     dag.layers  # (("ada", "ben"), ("cyd",))
 
-An edge (speaker, hearer) means that in every round the hearer reads what the speaker has just said. A cell is one slot
-in one round. Conversation order — round, then layer, then position in the graph file — is the one order used
-everywhere: in matrices, in prompts and to break a tied vote.
+An edge (speaker, hearer) means that in every round the hearer reads the speaker's new message. A cell is one slot in
+one round. Conversation order is round, then layer, then position in the graph file. It is the one order in matrices, in
+prompts and for ties of a vote.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Dag:
     edges: tuple[tuple[str, str], ...] = ()
     """(speaker, hearer), sorted by the positions of both."""
     layers: tuple[tuple[str, ...], ...] = field(init=False, repr=False, compare=False)
-    """Slots that can speak at the same time: those whose predecessors have all spoken, each layer in file order."""
+    """Slots that can speak at the same time, because all their predecessors have spoken; each layer in file order."""
     _heard: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -60,25 +60,17 @@ class Dag:
         return tuple(slot for layer in self.layers for slot in layer)
 
     def list_predecessors(self, slot: str) -> tuple[str, ...]:
-        """Whom the slot hears, in the order in which they speak.
-
-        Raises:
-            UnknownName: the graph has no such slot.
-        """
+        """List the slots that a slot hears, in the order in which they speak; UnknownName for an unknown slot."""
         if slot not in self._heard:
             raise UnknownName.of("slot", slot, self.slots)
         return self._heard[slot]
 
     def list_cells(self, rounds: int) -> tuple[CellRef, ...]:
-        """All n·m cells in conversation order; every cell comes after those it depends on."""
+        """List all n·m cells in conversation order; every cell comes after those it depends on."""
         return tuple(CellRef(slot, number) for number in range(rounds) for slot in self.order)
 
     def list_dependencies(self, cell: CellRef) -> tuple[CellRef, ...]:
-        """What the cell reads and waits for, in conversation order: its own last word, then its predecessors' new ones.
-
-        Raises:
-            UnknownName: the graph has no such slot.
-        """
+        """List the cells that a cell reads: its own last one, then its predecessors' new ones. UnknownName as above."""
         heard = tuple(CellRef(slot, cell.round) for slot in self.list_predecessors(cell.agent))
         return heard if cell.round == 0 else (CellRef(cell.agent, cell.round - 1), *heard)
 
@@ -111,4 +103,4 @@ def _check_acyclic(graph: networkx.DiGraph[str]) -> None:
         return
     cycle = [speaker for speaker, _ in networkx.find_cycle(graph)]
     loop = " → ".join([*cycle, cycle[0]])
-    raise GraphError(f"the edges form a cycle: {loop}; within a round nobody can wait for themselves: remove one edge")
+    raise GraphError(f"the edges form a cycle: {loop}; within a round no agent can wait for itself: remove one edge")

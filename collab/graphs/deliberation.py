@@ -1,7 +1,7 @@
 """Deliberation of agents on a DAG for m rounds (`Network`), and the majority vote on its action matrix (`vote`).
 
-A cell (agent, round) waits for its own predecessors only — the agents it hears in this round, and what it said itself
-in the round before — and starts the moment they are done. There is no barrier between layers or rounds.
+A cell (agent, round) waits only for its own predecessors: the agents it hears in this round, and its own cell of the
+round before. It starts the moment they are done; there is no barrier between layers or rounds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Network:
 
     @property
     def privileged(self) -> bool:
-        """Whether any agent looks at the solution."""
+        """Whether any agent sees the solution."""
         return any(agent.model.privileged for agent in self.agents.values())
 
     async def deliberate(self, scene: StepContext) -> tuple[ActionMatrix, tuple[SharedPrompt, ...]]:

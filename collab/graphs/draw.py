@@ -1,8 +1,8 @@
 """Graphs as a picture, as Mermaid for Markdown, and as text for a terminal.
 
-The picture reads from left to right, one column per layer. An edge that skips layers is led through a place of its own
-in each column it passes. The places of a column are sorted by the mean height of their neighbours, which keeps most
-crossings away. An edge has its speaker's colour, but nothing is said by colour alone.
+The picture reads from left to right, one column per layer. An edge that skips layers gets a place in each column it
+passes. Places of a column are sorted by the mean height of their neighbours, which avoids most crossings. An edge has
+its speaker's colour, but colour alone carries no meaning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def to_text(dag: Dag) -> str:
-    """One line per slot, grouped by layer: who it is and whom it hears."""
+    """Format one line per slot, grouped by layer: the slot and the slots that it hears."""
     width = max(len(slot) for slot in dag.slots)
     lines: list[str] = []
     for number, layer in enumerate(dag.layers, start=1):
@@ -37,7 +37,7 @@ def to_text(dag: Dag) -> str:
 
 
 def to_mermaid(dag: Dag) -> str:
-    """A Mermaid flowchart, to stand in a Markdown block of that language."""
+    """Format a Mermaid flowchart, for a Markdown block of that language."""
     name = {slot: f"slot{place}" for place, slot in enumerate(dag.slots)}
     nodes = [f'    {name[slot]}(["{_escape_mermaid(slot)}"])' for slot in dag.slots]
     edges = [f"    {name[speaker]} --> {name[hearer]}" for speaker, hearer in dag.edges]
@@ -45,14 +45,14 @@ def to_mermaid(dag: Dag) -> str:
 
 
 def _escape_mermaid(slot: str) -> str:
-    """Whatever Mermaid could read as markup becomes its decimal character code."""
+    """Replace letters that Mermaid could read as markup by their decimal character codes."""
     return "".join(letter if letter.isalnum() or letter in " _-." else f"#{ord(letter)};" for letter in slot)
 
 
 # ------------------------------------------------------------------------------------------------------ layout
 
 EdgePlace: TypeAlias = tuple[str, ...]
-"""What stands in a column: a slot as (slot,), or an edge that passes through as (speaker, hearer)."""
+"""A place in a column: a slot as (slot,), or an edge that passes through as (speaker, hearer)."""
 
 _MARGIN, _HEADING, _NODE, _ROW, _GAP = 24, 30, 40, 62, 88
 """Pixels: outer margin, height of the headings, height of a node, distance of rows, width between columns."""
@@ -62,7 +62,7 @@ _LETTER, _PADDING, _NARROWEST = 10, 36, 88
 
 @dataclass(frozen=True, slots=True)
 class _GraphLayout:
-    """Where everything stands, in pixels."""
+    """Positions of all parts, in pixels."""
 
     width: int
     height: int
@@ -76,7 +76,7 @@ class _GraphLayout:
     """Column of each slot."""
 
     def path(self, edge: tuple[str, str]) -> list[tuple[int, EdgePlace]]:
-        """Columns and places that an edge touches, its ends included."""
+        """Return the columns and places that an edge touches, its ends included."""
         first, last = (self.depth[slot] for slot in edge)
         passed: list[tuple[int, EdgePlace]] = [(column, edge) for column in range(first + 1, last)]
         return [(first, edge[:1]), *passed, (last, edge[1:])]
@@ -130,7 +130,7 @@ def _sort(places: list[EdgePlace], fixed: list[EdgePlace], links: list[tuple[Edg
 
 
 def _count_rows(places: Sequence[EdgePlace]) -> dict[EdgePlace, float]:
-    """Rows of a column, counted from its middle."""
+    """Return row offsets of a column, counted from its middle."""
     return {place: row - (len(places) - 1) / 2 for row, place in enumerate(places)}
 
 
@@ -143,10 +143,10 @@ def _measure_breadth(label: str) -> int:
 
 @plot_style()
 def draw_graph(dag: Dag, title: str = "", below: Sequence[str] = ()) -> FigureBase:
-    """Draw who hears whom.
+    """Draw a graph's slots and edges.
 
     Args:
-        dag: what to draw.
+        dag: the graph.
         title: for screen readers and tooltips; empty names the slots.
         below: lines of text below the picture.
     """
@@ -214,9 +214,9 @@ def _draw_edge(axes: Axes, layout: _GraphLayout, dag: Dag, edge: tuple[str, str]
 
 
 def _place_port(layout: _GraphLayout, dag: Dag, edge: tuple[str, str], end: int) -> float:
-    """How far above or below a node's centre line the edge leaves (end 0) or arrives (end 1), in pixels.
+    """Return how far above or below a node's centre line the edge leaves (end 0) or arrives (end 1), in pixels.
 
-    The edges of one side stand in the order of the heights they come from, so that they do not cross at the node.
+    The edges of one side stand in the order of their other ends' heights, so that they do not cross at the node.
     """
 
     def far(other: tuple[str, str]) -> float:

@@ -45,33 +45,29 @@ def sample(spec: EdgeSampler, slots: Sequence[str], seed: int) -> Dag:
 
 
 def build_dag(graph: GraphDefinition, seed: int) -> Dag:
-    """The graph of a definition: its own edges where it lists them, else drawn with `seed`.
-
-    Raises:
-        UnknownName, GraphError: see `sample` and `Dag`.
-    """
+    """Return a definition's graph: its own edges if listed, else drawn with `seed`. Raises as `sample` and `Dag`."""
     if isinstance(graph.edges, EdgeSampler):
         return sample(graph.edges, graph.slots, seed)
     return Dag(slots=tuple(graph.slots), edges=tuple(graph.edges))
 
 
 def chain(slots: Sequence[str], rng: random.Random) -> Edges:
-    """Each slot speaks to the next."""
+    """Connect each slot to the next."""
     return list(itertools.pairwise(slots))
 
 
 def star(slots: Sequence[str], rng: random.Random) -> Edges:
-    """The first slot speaks to all others."""
+    """Connect the first slot to all others."""
     return [(slots[0], slot) for slot in slots[1:]]
 
 
 def complete(slots: Sequence[str], rng: random.Random) -> Edges:
-    """Each slot speaks to all that come after it: n(n−1)/2 edges."""
+    """Connect each slot to all later ones: n(n−1)/2 edges."""
     return list(itertools.combinations(slots, 2))
 
 
 def layered(slots: Sequence[str], rng: random.Random, *, widths: Sequence[int]) -> Edges:
-    """Slots fall into layers of the given widths, in file order; each speaks to the whole next layer.
+    """Divide slots into layers of the given widths, in file order; connect each slot to the whole next layer.
 
     Raises:
         GraphError: a width is below 1, or they do not add up to the number of slots.
@@ -101,10 +97,9 @@ def ordered(slots: Sequence[str], rng: random.Random, *, p: float = 0.5) -> Edge
 def uniform(slots: Sequence[str], rng: random.Random) -> Edges:
     """Draw every labelled DAG over the slots with the same probability, in exact integer arithmetic.
 
-    The number of sources is drawn in proportion to how many DAGs have it (Robinson's recurrence), then the number of
-    sources that remain once those are taken away, and so on; the slots are dealt to these layers in random order.
-    A slot hears at least one of the layer just before its own, for that is why it is not a source earlier, and any of
-    the layers before that.
+    The number of sources is drawn in proportion to the number of DAGs with so many (Robinson's recurrence). Then the
+    same is drawn for the remaining slots, and so on; slots are dealt to these layers in random order. A slot hears at
+    least one of the layer just before its own, or it would be an earlier source, and any of the layers before that.
     """
     order = iter(rng.sample(list(slots), len(slots)))
     layers = [list(itertools.islice(order, width)) for width in _draw_widths(len(slots), rng)]
@@ -119,7 +114,7 @@ def uniform(slots: Sequence[str], rng: random.Random) -> Edges:
 
 
 def _draw_widths(slots: int, rng: random.Random) -> list[int]:
-    """Layer widths of a uniformly drawn DAG, sources first."""
+    """Draw the layer widths of a uniformly drawn DAG, sources first."""
     widths: list[int] = []
     weights = [_count_dags(slots, sources) for sources in range(1, slots + 1)]
     while slots:
@@ -134,7 +129,7 @@ def _draw_widths(slots: int, rng: random.Random) -> list[int]:
 
 @functools.cache
 def _count_dags(slots: int, sources: int) -> int:
-    """Labelled DAGs with that many slots, of which exactly `sources` hear nobody."""
+    """Count labelled DAGs with that many slots, of which exactly `sources` have no predecessor."""
     rest = slots - sources
     if rest == 0:
         return 1
@@ -143,7 +138,7 @@ def _count_dags(slots: int, sources: int) -> int:
 
 
 def _count_joins(sources: int, rest: int, later: int) -> int:
-    """Ways to let `sources` speak to `rest` slots so that the `later` sources among these each hear at least one."""
+    """Count the ways to let `sources` speak to `rest` slots so that each of `later` of these hears at least one."""
     return int((2**sources - 1) ** later * 2 ** (sources * (rest - later)))
 
 

@@ -4,29 +4,27 @@
     result = await start(config, Path("runs/trained"))
     result = await resume(Path("runs/trained"))
 
-This room orders parts that can each be resumed by themselves, and so it can be resumed itself. What is there already is
-read, what was begun is resumed, what is missing is made:
+Every part can be resumed by itself, and so can the loop: it reads what is complete, resumes what was begun, and makes
+what is missing:
 
-    DIR/training.json            the whole configuration, budget, device, versions, digest of the base; at the end the
-                                 summary
+    DIR/training.json            configuration, budget, device, versions, digest of the base; at the end the summary
     DIR/lock                     held by the process that trains
-    DIR/epochs/0/evaluation/     how the team does before any training
-    DIR/epochs/1/graph.json      who hears whom in this epoch, drawn from seed and epoch before it is played
-                 rollout/        an ordinary run of the policy of the epoch before; labels lie beside it, under the name
-                                 `training`
-                 examples/       what is learned, and examples of older epochs beside it
+    DIR/epochs/0/evaluation/     success of the team before any training
+    DIR/epochs/1/graph.json      edges of this epoch, drawn from seed and epoch before it is played
+                 rollout/        an ordinary run of the last epoch's policy; its labels lie beside it, as `training`
+                 examples/       examples of this epoch, and older ones that are mixed in
                  training/       an ordinary fine-tuning run (per agent: a folder for each)
                  evaluation/     an ordinary evaluation on held-out seeds
-                 epoch.json      written last: the epoch is over, and this is what came of it
+                 epoch.json      the epoch's record; written last
 
-Nothing here is random by itself. Every seed is derived from the run seed, a purpose and the epoch, episodes and labels
-are sorted by name, and `record` tells two trainings apart by what was said, done, labelled and learned, never by when.
-With `determinism: exact` on a processor, a training that was killed anywhere ends with the same hash.
+Every seed is derived from the run seed, a purpose and the epoch; episodes and labels are sorted by name. `record`
+hashes texts, actions, labels and weights, never times. With `determinism: exact` on a processor, a training that was
+killed anywhere ends with the same hash.
 
 Tokens. A reply is trained in the tokens in which it was sampled, under a prompt in the tokens in which it was read.
-Where a sampled reply's tokens are not known in the policy's tokenizer, those of its text are trained; such examples are
-counted (`retokenised`), and left out where the method says `retokenised: refuse`. A synthesised rejected reply has the
-tokens of its text.
+If a sampled reply's tokens are not known in the policy's tokenizer, those of its text are trained. Such examples are
+counted (`retokenised`), and left out if the method says `retokenised: refuse`. A text that was not sampled, such as an
+invented rejected reply, has the tokens of its text.
 
-What an algorithm has to fill in stands in `interfaces`.
+`interfaces` holds what an algorithm has to fill in.
 """

@@ -1,4 +1,4 @@
-"""What is checked of a team and its checkpoints before anything is written, played or paid for."""
+"""Checks of a team and its checkpoints before anything is written, played or paid for."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
     """Open environment and team, and close them again.
 
     Returns:
-        What `collab.rollout.run.check` finds, and whether the trained team will be played cooler, a line each.
+        Findings of `collab.rollout.run.check`, and whether the trained team will be played cooler, a line each.
 
     Raises:
-        ConfigError: one cannot be built; or a team that is to explore as hot as at first has a checkpoint whose last
-            norm cannot be read.
-        UsageError: a limit is on something that the team does not count; the environment cannot be opened because
-            something is not installed.
+        ConfigError: a part cannot be built; or the team explores as hot as at first, and the last norm of a checkpoint
+            cannot be read.
+        UsageError: a limit is on something that the team does not count; or the environment lacks an installed part.
         ModelFailure: a server does not answer.
         EnvironmentFailure: the environment does not open.
     """
@@ -46,7 +45,7 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
 
 
 def _warn_cooler(config: TrainingConfig) -> list[str]:
-    """That the trained team will be played at other temperatures than its held-out evaluations."""
+    """Warn if the trained team will be played at other temperatures than its held-out evaluations."""
     measured, played = describe_sampling(config.run.sampling), describe_sampling(config.as_declared.sampling)
     if measured == played:
         return []
@@ -57,13 +56,13 @@ def _warn_cooler(config: TrainingConfig) -> list[str]:
 
 
 def check_bases(config: TrainingConfig) -> None:
-    """Refuse a training that would fail where its first policy is to learn, from what its recipe says of checkpoints.
+    """Refuse a training whose recipe does not fit its first checkpoints.
 
-    Weights are not read; a model of the checkpoint's shape without any tells what its layers are.
+    No weights are read: a model without weights shows the layers.
 
     Raises:
-        ConfigError: a checkpoint is no causal language model, does not bear the context, has no layer that an adapter
-            is named for, or its prefixes cannot be shared; an adapter does not fit the recipe or its base.
+        ConfigError: a checkpoint is no causal language model, is too short for the context, lacks a layer that an
+            adapter names, or cannot share prefixes; or an adapter does not fit the recipe or its base.
     """
     policy, recipe = build_first_policy(config.run, config.method), config.method.build_recipe(1)
     for slots in config.groups.values():
@@ -104,7 +103,7 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
 
 @contextlib.contextmanager
 def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
-    """Say which checkpoint it is that a recipe cannot train."""
+    """Name the checkpoint that a recipe cannot train in the error."""
     try:
         yield
     except ConfigError as error:
@@ -112,7 +111,7 @@ def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
 
 
 def _build_empty(base: str) -> Any:
-    """A model of this shape without weights."""
+    """Build a model of this checkpoint's shape without weights."""
     with note_doing("loading torch and transformers"):
         import torch
         from transformers import AutoModelForCausalLM

@@ -35,8 +35,8 @@ class HeldOut(Definition):
     """The evaluation behind each epoch, by which the best one is chosen."""
 
     seeds: list[int] = Field(default=[39], min_length=1)
-    """Run seeds. The default is kept for evaluation and not among 30, 31 and 32, from which results are told: an epoch
-    must not be chosen by the instances that it is measured on."""
+    """Run seeds. The default is kept for evaluation and is not among 30, 31 and 32, which results report: an epoch must
+    not be chosen by the instances that it is measured on."""
     episodes: int | None = Field(default=None, ge=1)
     """Per seed; None plays every task once."""
     before: bool = True
@@ -46,12 +46,12 @@ class HeldOut(Definition):
     @classmethod
     def _differ(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) != len(seeds):
-            raise ValueError("a seed stands twice")
+            raise ValueError("a seed is given twice")
         return seeds
 
 
 class Method(Definition):
-    """How a team is trained: what all algorithms have in common. Each adds the recipe that it fine-tunes by."""
+    """How a team is trained: the fields that all algorithms share. Each adds the recipe that it fine-tunes by."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -63,31 +63,31 @@ class Method(Definition):
     epochs: int = Field(default=3, ge=1)
     """Rounds of playing, labelling and learning."""
     episodes: int | None = Field(default=None, ge=1)
-    """Per epoch; None plays every task once, or where `steps` are given as many as these need. Which tasks come first
-    is drawn anew for each epoch."""
+    """Per epoch; None plays every task once, or as many as `steps` need. The order of the tasks is drawn anew for each
+    epoch."""
     tasks: int | None = Field(default=None, ge=1)
     """Different tasks per epoch, drawn anew for each; None plays all. With fewer than `episodes`, each is played
     several times."""
     steps: int | None = Field(default=None, ge=1)
-    """Environment steps per epoch: it ends with the episode, in the order of the plan, with which there are as many, or
-    with the last of its `episodes` where these have fewer; None plays all `episodes`."""
+    """Environment steps per epoch. It ends with the episode, in planned order, that reaches them, or with the last of
+    its `episodes`; None plays all `episodes`."""
     policies: Literal["shared", "per_agent"] = "shared"
     """One policy for all, or one per slot, each trained on its own cells."""
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
     seed."""
     exploration: Exploration = "as_declared"
-    """Temperatures of rollouts: "as_declared", or "match_first_epoch", as hot as in the first epoch, with temperatures
-    that grow as the gain of the last norm does (see `collab.loop.phases`). Where that norm has no rate of its own, both
-    are the same. Evaluations are played as declared."""
+    """Temperatures of rollouts: "as_declared", or "match_first_epoch", which raises them as the gain of the last norm
+    grows (see `collab.loop.phases`). Without a learning rate for that norm both are the same. Evaluations are played as
+    declared."""
     temperature_scale: float = Field(default=1.0, gt=0)
-    """Factor on the temperatures of all rollouts, on top of `exploration`: above 1 for a team that another training
-    made surer, so that its agents disagree in what is new to them. Evaluations are played as declared."""
+    """Factor on the temperatures of all rollouts, on top of `exploration`. Above 1, agents of a team that was trained
+    elsewhere disagree again where the task is new. Evaluations are played as declared."""
     retokenised: Literal["keep", "refuse"] = "keep"
-    """What becomes of examples with a sampled reply whose tokens are not known; counted either way."""
+    """Whether examples are kept whose sampled reply has unknown tokens; counted either way."""
     learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
-    """What the recipe's learning rates are multiplied by from one epoch to the next; 1 keeps them. Each epoch teaches
-    less than the one before, and what an optimizer adds at a full rate then is mostly noise."""
+    """Factor on the recipe's learning rates from one epoch to the next; 1 keeps them. Each epoch teaches less than the
+    one before, so at a full rate later updates are mostly noise."""
     held_out: HeldOut = HeldOut()
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many epochs without a better one; None trains all."""
@@ -143,7 +143,7 @@ class Method(Definition):
 
     @property
     def grows_hotter(self) -> bool:
-        """Whether rollouts of later epochs may be hotter than declared: asked for, and the last norm has its rate."""
+        """Whether later rollouts may be hotter than declared: the method asks for it, and the last norm has a rate."""
         return self.exploration == "match_first_epoch" and self.recipe.final_norm_learning_rate is not None
 
 
@@ -157,24 +157,24 @@ class Origin(Definition):
 
 
 class TrainingConfig(Definition):
-    """Everything that decides what a training does; an algorithm adds what it asks beside the team."""
+    """Everything that decides a training; an algorithm adds what it needs beside the team."""
 
     algorithm: str
     """Name of the algorithm, built in or an entry point."""
     preset: str
     """Name of the method, for the record."""
     ablation: str | None = None
-    """What was changed of it, for the record; None for nothing. `method` has it applied."""
+    """What was changed of the method, for the record; None for nothing. `method` has it applied."""
     method: SerializeAsAny[Method]
     run: RunConfig
-    """What every epoch's rollout is made from, prompts included; its seed is the seed of all."""
+    """What every epoch's rollout is made from, prompts included; its seed is the seed of the whole training."""
     held_out: list[RunConfig]
     """One evaluation per held-out seed, of the untrained team; sampled as `run` is."""
     declared: dict[str, SamplingDefinition] = Field(default_factory=dict)
-    """Slot → how its agents file samples, without overrides: the trained team is played so wherever it is named
-    (`RUN@best`), however hot the training was. Slots that are missing are played as in `run`."""
+    """Slot → how its agents file samples, without overrides. `RUN@best` plays so, however hot the training was. Slots
+    that are missing are played as in `run`."""
     origin: Origin | None = None
-    """Another training that the team comes from; None of agents files."""
+    """Another training that the team comes from; None for agents files."""
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""
 
@@ -201,7 +201,7 @@ class TrainingConfig(Definition):
 
     @property
     def groups(self) -> dict[str, tuple[str, ...]]:
-        """Policies that are trained apart: name → slots; of a shared one, "shared" → all."""
+        """Separately trained policies: name → slots; a shared policy is "shared" → all slots."""
         slots = tuple(self.run.graph.slots)
         return {"shared": slots} if self.method.policies == "shared" else {slot: (slot,) for slot in slots}
 
@@ -214,13 +214,13 @@ class Ablation:
     settings: tuple[str, ...] = ()
     """Overrides of the method."""
     graph: str | None = None
-    """Graph that is played in place of the one that was asked for; None for that one."""
+    """Graph that is played instead of the requested one; None for that one."""
 
     def __str__(self) -> str:
         return ", ".join((*self.settings, *([f"graph {self.graph}"] if self.graph else [])))
 
     def check_settings(self, name: str, settings: Sequence[str]) -> None:
-        """ConfigError where a setting says anew what the ablation is about, in part or as a whole."""
+        """Raise a ConfigError if a setting repeats, in part or as a whole, what the ablation changes."""
         for setting in settings:
             path = setting.partition("=")[0]
             if any(
@@ -237,7 +237,7 @@ class Ablation:
 
 
 def check_seeds(seed: int, held_out: HeldOut) -> None:
-    """ConfigError where a team would be trained and measured with one seed, or trained with one kept for evaluation."""
+    """Raise a ConfigError if the run seed is also held out, or is kept for evaluation."""
     if seed in held_out.seeds:
         raise ConfigError(f"run seed {seed} is among held_out.seeds {held_out.seeds}; choose another --seed")
     if seed in EVALUATION_SEEDS:

@@ -20,7 +20,7 @@ from collab.loop.trained import load_trained_agents, parse_policy, resolve_epoch
 from collab.rollout.build import resolve_run, with_prompts
 
 UNTRAINED = "untrained-team"
-"""What is measured beside ablations and is none, because nothing is trained."""
+"""Name of the untrained team, which is measured beside ablations but is none: nothing is trained."""
 _ELSEWHERE = {
     "seed": "say it with --seed",
     "split": "say it with --split",
@@ -54,13 +54,13 @@ async def configure(
     Args:
         algorithm: its name, built in or an entry point.
         preset: the method, by name or as a YAML file; None for the algorithm's own.
-        method: in place of what the preset holds; None for that.
-        graph: that is played, unless the ablation brings one of its own.
-        agents: as of a run, or `RUN@best`, `RUN@epoch3`: go on from a team that was trained.
+        method: used instead of the preset; None for the preset.
+        graph: played unless the ablation brings its own.
+        agents: as for a run, or a trained team to train further: `RUN@best`, `RUN@epoch3`.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
-            written "run.graph.rounds=2"; none of what the ablation changes.
+            written "run.graph.rounds=2". An ablation's own settings are refused.
 
     Raises:
         UsageError: something does not fit.
@@ -114,15 +114,15 @@ async def configure(
 def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:
     """Return the method and the graph with one thing changed.
 
-    An ablation is applied over a preset and before settings of one's own, so that it differs from the full method in
-    exactly one thing, and both can be given the same settings.
+    An ablation is applied over a preset and before the user's settings. So it differs from the full method in exactly
+    one thing, and both accept the same settings.
 
     Args:
-        graph: that would be played without it.
+        graph: played without the ablation.
 
     Raises:
         UnknownName: no ablation of the algorithm has that name, or it is the untrained team.
-        ConfigError: the method is like that already, or does not bear the difference.
+        ConfigError: the method is like that already, or cannot be changed so.
     """
     # The untrained team is no ablation of training, and has commands of its own.
     if name == UNTRAINED:
@@ -143,10 +143,7 @@ def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: st
 
 
 def mark_run_settings(settings: Sequence[str], method: type[Method]) -> list[str]:
-    """Return settings with `RUN` in front of those of the run, and of no others, however they were written.
-
-    Where both have one of that name, as both have `episodes`, `RUN` says that the run's is meant.
-    """
+    """Return settings with the prefix `RUN` on those of the run only; it resolves names that both have."""
     return [RUN + strip_run_prefix(one) if _is_of_run(one, method) else strip_run_prefix(one) for one in settings]
 
 
@@ -156,13 +153,7 @@ def _is_of_run(setting: str, method: type[Method]) -> bool:
 
 
 def refuse_run_settings(settings: Sequence[str], elsewhere: Mapping[str, str], method: type[Method]) -> None:
-    """ConfigError for a setting of the run that is decided elsewhere.
-
-    Args:
-        settings: overrides as they were written.
-        elsewhere: name → what to do instead.
-        method: of the algorithm.
-    """
+    """Raise a ConfigError for a setting of the run that is decided elsewhere (name → what to do instead)."""
     for setting in settings:
         name = _name(strip_run_prefix(setting))
         if _is_of_run(setting, method) and name in elsewhere:
@@ -175,7 +166,7 @@ def _name(setting: str) -> str:
 
 
 def _plan_episodes(run: RunConfig, algorithm: Algorithm, method: Method) -> RunConfig:
-    """The run with as many episodes as an epoch has; ConfigError where nothing could be learned from these."""
+    """Return the run with an epoch's number of episodes; ConfigError if an epoch could teach nothing."""
     tasks = min(method.tasks or len(run.tasks), len(run.tasks))
     once = method.episodes is None and method.steps is None
     episodes = tasks if once else run.episodes
@@ -184,11 +175,11 @@ def _plan_episodes(run: RunConfig, algorithm: Algorithm, method: Method) -> RunC
 
 
 def _find_origin(agents: str, algorithm: Algorithm, method: Method) -> Origin | None:
-    """Where the team comes from that `--agents` names; None where it names files.
+    """Return the training that `--agents` names; None for agents files.
 
     Raises:
         UsageError, RunFormatError: as `collab.loop.trained.load_policy_agents`.
-        ConfigError: its examples are to be mixed in, and are no such examples as this training learns from.
+        ConfigError: its examples are to be mixed in, but are not the kind that this training learns from.
     """
     name = parse_policy(agents)
     if name is None:

@@ -1,13 +1,12 @@
-"""What a training will take, before anything is started: calls, tokens, memory, disk, time and money, as ranges.
+"""Estimate a training before anything is started: calls, tokens, memory, disk, time and money, as ranges.
 
-Counted exactly are episodes, cells and parameters. How many steps an episode takes is not known, so it lies between one
-and its budget; both ends are told. All that is known by step is measured: one step of one task is really played in a
-temporary directory, with the policy and the environment of the training, labelled by the algorithm where that asks no
-model, and what might be learned of it is really trained. Training is counted from no example at all to as many as
-the algorithm can make.
+Episodes, cells and parameters are counted exactly. The number of steps per episode is unknown, so each range runs from
+one step to the whole budget. Costs per step are measured: one step of one task is played in a temporary directory, with
+the policy and the environment of the training. The algorithm labels it without asking a model, and trains on it.
+Training is counted from no example at all to as many as the algorithm can make.
 
-Money is what policies and labels cost where their files name prices, and nothing for what this process computes. What
-cannot be known is told as unknown, and so is every sum that it belongs to.
+Money is the cost of policies and labels whose files name prices; computation in this process costs nothing. Unknown
+numbers are printed as unknown, and so is every sum that contains one.
 """
 
 from __future__ import annotations
@@ -49,30 +48,30 @@ BYTES_PER_CALL = 3000
 MIB = float(1 << 20)
 UNKNOWN = "unknown"
 _LIKELY = 0.5
-"""Share of its step budget that an episode is likely to take: solved ones take less, others all of it."""
+"""Share of its step budget that an episode is likely to take: solved ones take less, failed ones all of it."""
 _LIKELY_EXAMPLES = 0.25
-"""Share of the most examples that is likely to be learned."""
+"""Share of the possible examples that is likely to be learned."""
 _BEFORE_SECOND = 2
-"""Times that an episode asks before its second step: to be begun, and to make its first one."""
+"""Requests of an episode before its second step: one to begin, one for its first step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What the step took that was tried."""
+    """Measurements of the one step that was tried."""
 
     calls: int
-    """Of the policies."""
+    """Calls of the policies."""
     at_once: int
-    """Episodes that are played at once; of policies in this process so many were tried together."""
+    """Episodes that are played at once; local policies were tried with so many together."""
     seconds: float
-    """Per step, with so many episodes at once: a server is taken to answer them as fast as one."""
+    """Per step, with `at_once` episodes in parallel; a server is assumed to answer them as fast as one."""
     prompt_tokens: int
     completion_tokens: int
     """Of all its calls."""
     usd: float | None
     """What its calls cost; None where the file of a policy names no prices."""
     estimate: Estimate
-    """What the algorithm makes of it."""
+    """The algorithm's estimate from this step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +81,14 @@ class LabelPlan:
     name: str
     doing: str
     asked: Questions | None
-    """What it asks a model; None where it does not tell."""
+    """Its questions to a model; None if it does not say."""
     seconds: Range | None
-    """None where it is not known."""
+    """None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """A training in numbers."""
+    """The estimate of a training."""
 
     episodes: int
     """Rollouts and evaluations, over all epochs; at most, where `epoch_steps` are given."""
@@ -100,40 +99,40 @@ class TrainingPlan:
     tokens: Range
     """Of the policies' calls, prompts and replies."""
     steps: Range
-    """Of all rollouts: what is labelled and learned from."""
+    """Of all rollouts: they are labelled and learned from."""
     labels: tuple[LabelPlan, ...]
     """What labelling takes, part by part."""
     examples: Range
-    """That are learned, over all epochs."""
+    """Examples learned, over all epochs."""
     noun: str
     """What they are, in a word, e.g. "replies"."""
     trained: Range
-    """Tokens that training computes, over all passes."""
+    """Tokens that training processes, over all passes."""
     memory: Range
-    """Bytes of one process that trains: of what is as long as what was tried, and as long as the context."""
+    """Bytes of one training process: with examples as long as the tried one, and as long as the context."""
     disk: Range
-    """Bytes: recorded calls, one checkpoint per trained policy and epoch, and what one training resumes from."""
+    """Bytes: recorded calls, one checkpoint per trained policy and epoch, and the state that training resumes from."""
     play_s: Range
-    """Rollouts and evaluations, at the speed of as many episodes at once as the training plays."""
+    """Rollouts and evaluations, at the training's number of parallel episodes."""
     train_s: Range
-    """By one process."""
+    """With one process."""
     processes: int
-    """That train a policy together."""
+    """Processes that train one policy together."""
     shared_s: Range
-    """Training at best, shared evenly by all of them."""
+    """Training time if all processes share it evenly."""
     total_s: Range | None
-    """At least with training shared evenly; None where a part of it is not known."""
+    """The lower end with training shared evenly; None if a part is unknown."""
     likely_s: float | None
     """One value of `total_s`: see `_LIKELY`."""
     usd: Range | None
-    """None where a price is not known."""
+    """None if a price is unknown."""
     probe: Probe
     notes: tuple[str, ...] = ()
-    """What `Algorithm.list_doubts` finds."""
+    """Findings of `Algorithm.list_doubts`."""
 
 
 async def plan(config: TrainingConfig, library: Library, device: str = "auto") -> TrainingPlan:
-    """Count, and try one step.
+    """Estimate a training; try one step of it.
 
     Args:
         device: where policies are trained, "auto" or "cpu".
@@ -155,7 +154,7 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
 async def _plan_first_rollout(
     algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
 ) -> RunConfig:
-    """Return what the algorithm's curriculum plays in epoch 1; every epoch is taken to be as long."""
+    """Return the run that the curriculum plays in epoch 1; the estimate takes every epoch to be as long."""
     # In a directory that is gone afterwards: the curriculum writes its graph, and a plan leaves nothing.
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         state = LoopState(
@@ -174,7 +173,7 @@ async def _plan_first_rollout(
 
 
 def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> TrainingPlan:
-    """Return the plan, from what was found out.
+    """Return the plan from all measurements.
 
     Args:
         config: its run is one that an epoch plays.
@@ -230,7 +229,7 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
 
 
 def format_plan(plan: TrainingPlan) -> str:
-    """Return the plan in lines for people."""
+    """Format the plan in lines for people."""
     probe, trained = plan.probe, plan.probe.estimate.training
     # The parts in the order in which an epoch runs them, each with its own range.
     parts = [("playing", plan.play_s), *((one.doing, one.seconds) for one in plan.labels), ("training", plan.train_s)]
@@ -257,7 +256,7 @@ def format_plan(plan: TrainingPlan) -> str:
             f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
             f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
             f"ranges    from one step per episode to the whole budget of each; from no {plan.noun} to as many as there "
-            "can be; prompts as long as in a first step, later ones tell a history, too; likely: half of each step "
+            "can be; prompts as long as in a first step, later ones show a history, too; likely: half of each step "
             f"budget, a quarter of the most {plan.noun}",
             *(f"note      {note}" for note in plan.notes),
         ]
@@ -279,7 +278,7 @@ async def probe(
 
     Raises:
         UsageError, RunError: as the parts of the training would.
-        ModelFailure: the step did not come about.
+        ModelFailure: the step could not be played.
     """
     # Local models answer several cells in one pass, so a step alone would look slower than in a rollout.
     at_once = await _count_parallel(run)
@@ -310,7 +309,7 @@ async def probe(
 
 
 async def _count_parallel(run: RunConfig) -> int:
-    """How many episodes a rollout plays at once."""
+    """Return the number of episodes that a rollout plays at once."""
     suite = build_suite(run)
     try:
         most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
@@ -322,11 +321,11 @@ async def _count_parallel(run: RunConfig) -> int:
 async def _play_first_steps(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
     """Play the first step of each episode; at least one episode.
 
-    Their end is taken for a success, so that a labeller that knows nothing else has something to tell.
+    Each episode counts as a success, so that a labeller that uses only outcomes has labels to give.
 
     Raises:
-        ModelFailure: there is none.
-        UsageError, RunError: as of `start`.
+        ModelFailure: no step was played.
+        UsageError, RunError: as `start`.
     """
     stop = asyncio.Event()
     asked = Counter[str]()
@@ -354,7 +353,7 @@ async def _play_first_steps(run: RunConfig, library: Library, out: Path) -> list
 
 
 def rebuild_prompts(out: Path, step: Step) -> list[Prompt]:
-    """What the cells of a recorded step read, in conversation order."""
+    """Rebuild the prompts of a recorded step's cells, in conversation order."""
     with RunStore.open(out).open_reader() as reader:
         return [rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt) for cell in step.matrix.utterances]
 
@@ -372,7 +371,7 @@ def build_likely_examples(
 def encode_cells(
     cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer
 ) -> Iterator[tuple[Ids, Ids]]:
-    """Yield the tokens of each cell's prompt, (read,), and of its reply with the end of its turn, (said,)."""
+    """Yield the token ids of each cell's prompt, (prompt,), and of its reply with the end of its turn, (reply,)."""
     end = turn_end(chat)
     for cell, prompt in zip(cells, prompts, strict=True):
         read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
@@ -386,7 +385,7 @@ def encode_cells(
 def _estimate_seconds(
     config: TrainingConfig, steps: tuple[Range, Range], tried: Probe, shared_s: Range
 ) -> float | None:
-    """Seconds that the training is likely to take; None where a part of it is not known."""
+    """Estimate the seconds that the training is likely to take; None if a part is unknown."""
     method = config.method
     rolled = min(_estimate_likely_steps(steps[0]), method.steps or _estimate_likely_steps(steps[0])) * method.epochs
     played = rolled + _estimate_likely_steps(steps[1]) * (method.epochs + method.held_out.before)
@@ -400,7 +399,7 @@ def _estimate_seconds(
 
 
 def _sum_cost(step: Step) -> float | None:
-    """Of the calls of all slots, in USD; None where one of them does not tell."""
+    """Sum the cost of the step's calls in USD; None if one is unknown."""
     known = [cell.cost_usd for cell in step.matrix.utterances if cell.cost_usd is not None]
     return sum(known) if len(known) == len(step.matrix.utterances) else None
 
@@ -412,7 +411,7 @@ def _format_episodes(plan: TrainingPlan) -> str:
 
 
 def _sum(*parts: Range | None) -> Range | None:
-    """All added up; None where one is not known."""
+    """Sum the ranges; None if one is unknown."""
     total = Range(low=0, high=0)
     for part in parts:
         if part is None:
@@ -433,17 +432,17 @@ def _format_time(value: Range | None) -> str:
 
 
 def _estimate_likely_steps(steps: Range) -> float:
-    """Of steps from one per episode to the whole budget of each."""
+    """Return the likely steps in a range from one per episode to the whole budget of each."""
     return max(steps.low, steps.high * _LIKELY)
 
 
 def _format_likely_time(plan: TrainingPlan) -> str:
-    """The one value that stands before the range."""
+    """Format the likely time, printed before the range."""
     return "" if plan.likely_s is None else f"likely {timedelta(seconds=round(plan.likely_s))}, "
 
 
 def _format_asked(plan: TrainingPlan, what: str) -> str:
-    """What models beside the policies are asked; empty where none is."""
+    """Format the questions to models other than the policies; empty if there are none."""
     told = ""
     for part in plan.labels:
         if part.asked is None:
@@ -463,7 +462,7 @@ def _format_cost(plan: TrainingPlan) -> str:
 
 
 def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> Range:
-    """Bytes in the end, and at the most while an epoch trains."""
+    """Estimate the bytes on disk: at the end, and at most while an epoch trains."""
     method, found = config.method, estimate.training
     recipe = method.recipe
     written = found.trainable if method.keeps_adapters else found.parameters
@@ -476,7 +475,7 @@ def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> 
 
 
 async def _estimate_steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
-    """Steps of a rollout, and of one evaluation on all held-out seeds."""
+    """Estimate the steps of a rollout, and of one evaluation on all held-out seeds."""
     suite = build_suite(run)
     try:
         most = {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
@@ -490,7 +489,7 @@ async def _estimate_steps(config: TrainingConfig, run: RunConfig) -> tuple[Range
 
 
 def _limit_steps(rolled: Range, steps: int | None, beyond: int) -> Range:
-    """Steps of a rollout that ends when it has enough; episodes that were begun meanwhile are played, too."""
+    """Limit a rollout to `steps`; up to `beyond` more are played by episodes already begun."""
     if steps is None:
         return rolled
     return Range(low=min(rolled.low, steps), high=min(rolled.high, steps + beyond))

@@ -1,9 +1,9 @@
-"""Examples of an epoch on the disk: a folder per policy, what is learned and what of older epochs is learned beside it.
+"""Examples of an epoch on disk: a folder per policy, with this epoch's examples and the older ones that are mixed in.
 
     counts = store(made, folder, 2, file="demonstration.parquet")
-    stored(folder.epoch(2).examples) == counts
+    read_counts(folder.get_epoch(2).examples, ExampleCounts) == counts
 
-What is learned is written before it is learned, so that a process that goes on learns the same.
+Examples are written before they are learned, so that a resumed process learns the same.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from collab.seeds import derive, generator
 from collab.utils.files import read_plain, report_write_errors, write_json
 
 OLDER, COUNTS = "older.parquet", "examples.json"
-"""Examples that are mixed in; and of all policies what was counted, written last."""
+"""Older examples that are mixed in; and the counts of all policies, written last."""
 
 CountsT = TypeVar("CountsT", bound=ExampleCounts)
 
 
 @dataclass(slots=True, kw_only=True)
 class Examples:
-    """Examples of a rollout by policy, and what became none."""
+    """Examples of a rollout by policy, and counts of replies that gave none."""
 
     rows: dict[str, list[Example]]
     refused: dict[str, Counter[str]]
@@ -57,7 +57,7 @@ class Examples:
         return False
 
     def count_group(self, group: str, older: Sequence[Example] = ()) -> ExampleCounts:
-        """Return what there is of a policy, older examples beside it."""
+        """Return the counts of a policy, with older examples."""
         rows = [*self.rows[group], *older]
         return ExampleCounts(
             examples=len(self.rows[group]),
@@ -71,7 +71,7 @@ class Examples:
 
 
 def get_examples_file(folder: TrainingDir, number: int, group: str, file: str) -> Path:
-    """Return the file of what a policy learns of an epoch; there is none where there is nothing to learn."""
+    """Return the file of a policy's examples of an epoch; it exists only if there are any."""
     return folder.get_epoch(number).examples / group / file
 
 
@@ -81,11 +81,11 @@ def store(
     """Write an epoch's examples; the counts are written last.
 
     Args:
-        file: name of a policy's file of them, as `collab.data.tokenize` reads it.
-        older: by policy, examples of older epochs that are learned beside them; None for none.
+        file: name of the file in each policy's folder, as `collab.data.tokenize` reads it.
+        older: by policy, examples of older epochs that are mixed in; None for none.
 
     Raises:
-        StoreFailure: the disk is full or the rights are missing.
+        StoreFailure: the disk is full or permissions are missing.
     """
     epoch, counts = folder.get_epoch(number), {}
     for group, rows in made.rows.items():
@@ -100,10 +100,10 @@ def store(
 
 
 def read_counts(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:
-    """Return the counts of examples that were written whole; None where they were not.
+    """Return the counts of examples that were written completely; None if they were not.
 
     Args:
-        model: what the algorithm counts.
+        model: the algorithm's type of counts.
 
     Raises:
         RunFormatError: they are spoilt.
@@ -129,15 +129,15 @@ def draw_older(
     own: int,
     purpose: str,
 ) -> list[Example]:
-    """Draw examples of older epochs for this one, in their order; those of the training that the team comes from, too.
+    """Draw examples of older epochs, those of the original training included; return them in their order.
 
     Args:
-        share: of older ones among all that are learned, as far as there are enough.
-        own: examples of this epoch.
+        share: of older examples among all that are learned, as far as there are enough.
+        own: number of examples of this epoch.
         purpose: of the draw, for its seed.
 
     Raises:
-        RunFormatError: examples of older epochs, or the training that the team comes from, are gone.
+        RunFormatError: examples of older epochs, or the original training, are gone.
     """
     wanted = round(share / (1 - share) * own)
     if not wanted:
@@ -152,32 +152,28 @@ def draw_older(
 
 
 def _list_rehearsed(config: TrainingConfig) -> list[tuple[TrainingDir, int]]:
-    """Epochs of the training that the team comes from, none where it comes from before its first.
-
-    Raises:
-        RunFormatError: that training is gone.
-    """
+    """List the epochs of the training that the team comes from; RunFormatError if that training is gone."""
     if config.origin is None:
         return []
     folder = TrainingDir(Path(config.origin.run))
     if not folder.file.is_file():
-        raise RunFormatError(f"{folder.path}: the training is gone whose examples are to be mixed in; put it back")
+        raise RunFormatError(f"{folder.path}: the training with the examples to mix in is missing; put it back")
     return [(folder, number) for number in range(1, config.origin.epoch + 1)]
 
 
 def _read_examples(folder: TrainingDir, number: int, group: str, name: str) -> Iterator[Example]:
-    """What a policy learned of an epoch; RunFormatError where that is gone."""
+    """Yield a policy's examples of an epoch; RunFormatError if they are gone."""
     file, counts = get_examples_file(folder, number, group, name), _read_written(folder.get_epoch(number).examples)
     if file.exists():
         yield from read_rows(file)
     elif counts.get(group, 1):
         raise RunFormatError(
-            f"{file}: the examples are gone that are to be mixed in; put them back, or train with replay_fraction=0"
+            f"{file}: the examples to mix in are missing; put them back, or train with replay_fraction=0"
         )
 
 
 def _read_written(examples: Path) -> dict[str, int]:
-    """How many examples of each policy were written, whatever else its algorithm counts."""
+    """Return the number of written examples of each policy, whatever else its algorithm counts."""
     path = examples / COUNTS
     try:
         return {group: int(one["written"]) for group, one in json.loads(read_plain(path)).items()}
@@ -188,7 +184,7 @@ def _read_written(examples: Path) -> dict[str, int]:
 
 
 def _write(path: Path, rows: Sequence[Example], next_move: str) -> None:
-    """A file of rows; none where there are none."""
+    """Write a file of rows; none if there are none."""
     with report_write_errors(path.parent, next_move):
         path.unlink(missing_ok=True)
         if rows:
@@ -196,7 +192,7 @@ def _write(path: Path, rows: Sequence[Example], next_move: str) -> None:
 
 
 def _write_all(path: Path, rows: Sequence[Example]) -> None:
-    """OSError where they cannot be written: what a table advises is for a synthesis."""
+    """Write rows; raises a plain OSError, because the writer's own advice is for a synthesis."""
     try:
         with ExampleWriter(path, sampled=True) as out:
             for row in rows:

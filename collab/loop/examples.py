@@ -1,13 +1,13 @@
-"""A recorded reply as an example: with its own prompt, in the pieces in which a policy reads it.
+"""Build training examples from recorded replies, each with its own prompt in tokenised pieces.
 
     row, again = ExampleBuilder.of(recorded, chats, config).build(target)
 
-What a cell read is stored as text. Its pieces, in which it is tokenised, are made again from the messages that it
-heard, and a reply is refused unless they are the stored prompt byte for byte, by its hash.
+A prompt is stored as text. Its pieces are rebuilt from the messages that the cell heard. A reply is refused unless they
+give the stored prompt byte for byte, by its hash.
 
 A reply is learned in the tokens in which it was sampled, under a prompt in the tokens in which it was read. A row holds
-them where they are not those of the text. Where those of a sampled reply are not known in the policy's tokenizer, the
-text has to do, and that is told ("retokenised").
+them if they differ from those of the text. If a sampled reply's tokens are not known in the policy's tokenizer, the
+text is tokenised again and counted ("retokenised").
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from collab.store.reader import RunReader
 from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
-EMPTY = "a side says nothing"
+EMPTY = "a side is empty"
 RETOKENISED = "the tokens in which a reply was sampled are not known"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """Where what was said is looked up."""
+    """A recorded rollout, in which replies are looked up."""
 
     run: RunConfig
     trajectories: Mapping[str, Trajectory]
@@ -42,11 +42,11 @@ class RecordedRun:
     """Stored text of a prompt's shared part by its hash (`RunReader.read_prefix`)."""
 
     def step(self, ref: ReplyRef) -> Step:
-        """The step in which something was said."""
+        """Return the step of a reply."""
         return next(step for step in self.trajectories[ref.trajectory].steps if step.index == ref.step)
 
     def get_cell(self, ref: ReplyRef) -> Utterance:
-        """What was said there."""
+        """Return the cell of a reply."""
         return self.step(ref).matrix[ref.cell]
 
 
@@ -56,16 +56,16 @@ class Target:
 
     said: ReplyRef
     answered: ReplyRef | None = None
-    """Another reply of the same step, whose input it is learned under; None for its own."""
+    """Another reply of the same step; its prompt is used. None for its own."""
     level: Level
     kind: str
-    """What it is, in a word of the algorithm, e.g. "solved"."""
+    """The algorithm's word for it, e.g. "solved"."""
     rejected: ReplyRef | str | None = None
-    """What it is preferred to: another cell's reply, or a text; None for nothing."""
+    """The rejected side: another cell's reply, or a text; None for nothing."""
     teacher: str
-    """What said that it is good: a labeller's model, or "outcome"."""
+    """Source of the judgement: a labeller's model, or "outcome"."""
     asked: str | None = None
-    """Call of that model, by what was asked; None where it asks none."""
+    """Hash of the question to that model; None without a question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class ExampleBuilder:
 
     @classmethod
     def of(cls, recorded: RecordedRun, chats: Mapping[str, ChatTokenizer], config: TrainingConfig) -> ExampleBuilder:
-        """With the prompts of the run."""
+        """Return a builder with the prompts of the run."""
         templates = {name: Template(name, texts) for name, texts in recorded.run.prompts.items()}
         return cls(recorded=recorded, chats=chats, config=config, templates=templates)
 
@@ -91,7 +91,7 @@ class ExampleBuilder:
         return {slot: group for group, slots in self.config.groups.items() for slot in slots}
 
     def build(self, target: Target) -> tuple[Example | str, bool]:
-        """Return a row, or why there is none; and whether a sampled reply was tokenised again."""
+        """Return a row, or the reason why there is none; and whether a sampled reply was tokenised again."""
         # The record is read back whole: prompt, heard messages and policy are those of the rollout, not of today.
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.get_cell(ref), record.step(ref), record.trajectories[ref.trajectory]
@@ -127,7 +127,7 @@ class ExampleBuilder:
         return row, again
 
     def _find_worse(self, target: Target) -> tuple[Utterance | None, str | None]:
-        """The reply that a target prefers its own to, None where nobody said it; and its text, None for nothing."""
+        """Return the rejected cell, None for a text, and the rejected text, None for nothing."""
         if not isinstance(target.rejected, ReplyRef):
             return None, target.rejected
         cell = self.recorded.get_cell(target.rejected)
@@ -135,14 +135,14 @@ class ExampleBuilder:
 
 
 def make_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> ExampleBuilder:
-    """Return the builder for a rollout; policies read as they will be trained."""
+    """Return the builder for a rollout; its tokenizers are those of training."""
     chats = {slot: build_chat_tokenizer(rollout.run.agents[slot], path) for slot, path in policy.weights.items()}
     said, prefix = _Episodes(rollout.reader), rollout.reader.read_prefix
     return ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=prefix), chats, config)
 
 
 class _Episodes(Mapping[str, Trajectory]):
-    """Episodes of a run by id, each read when it is asked for; the last few are kept, not all of an epoch."""
+    """Episodes of a run by id, read on request; only the last few are kept."""
 
     def __init__(self, reader: RunReader) -> None:
         self._reader = reader
@@ -161,10 +161,10 @@ class _Episodes(Mapping[str, Trajectory]):
 def rebuild_prompt(
     cell: Utterance, heard: Sequence[Utterance], prefix: str, template: Template, rounds: int
 ) -> Prompt | None:
-    """What a cell read, in its pieces, messages in the tokens they were sampled in; None where it is another text.
+    """Rebuild a cell's prompt in pieces, with sampled tokens of messages; None if the text differs from the record.
 
     Args:
-        heard: what the cell heard, in conversation order.
+        heard: messages that the cell heard, in conversation order.
         prefix: stored text of its shared part.
         rounds: of the conversation.
     """
@@ -193,12 +193,12 @@ def _build_provenance(target: Target, trajectory: Trajectory, step: Step) -> Pro
 
 
 def _get_known_tokens(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
-    """The tokens in which a reply was sampled; None where they are not known, or those of another tokenizer."""
+    """Return the tokens in which a reply was sampled; None if unknown, or of another tokenizer."""
     return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
 
 
 def _get_sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
-    """The tokens of a reply; None where they are not known, or are those of its text."""
+    """Return the sampled tokens of a reply; None if unknown, or equal to those of its text."""
     known = _get_known_tokens(cell, chat)
     if known is None or known == chat.encode(cell.text):
         return None
@@ -206,7 +206,7 @@ def _get_sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
 
 
 def _as_read(prompt: Prompt, chat: ChatTokenizer) -> Prompt:
-    """With the tokens in which its messages were read, and only where these are not those of their texts."""
+    """Return the prompt with the tokens in which its messages were read, where they differ from those of the text."""
     pieces = chat.prompt_ids(prompt).pieces[1:-1]
     return replace(
         prompt, segments=tuple(_build_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True))

@@ -1,12 +1,11 @@
 """Policies as directories for other programs: weights, a card, and the agents file that plays them.
 
-team = find("runs/marl@best")             # or a fine-tuning run, a checkpoint, an adapter, "built-in:NAME"
-done = export(team, Path("exported"), merge=False, dtype=None)
-done.agents                               # what --agents takes: "exported/agents.yaml"
+    team = find("runs/marl@best")             # or a fine-tuning run, a checkpoint, an adapter, "built-in:NAME"
+    done = export(team, Path("exported"), merge=False, dtype=None)
+    done.agents                               # for --agents: "exported/agents.yaml"
 
-Model cards: what exported weights are, what they were made from, and how often they solved their tasks.
-
-A card is read far from the machine that wrote it, so it names checkpoints by their last name and by digest.
+A model card names weights, their base, and their success. It is read far from the machine that wrote it, so it names
+checkpoints by their last name and by digest.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of weights."""
+    """Facts about weights, for their card."""
 
     what: str
     """One sentence."""
     base: str | None
-    """The checkpoint that they were made from, as it was named; None where that is not recorded."""
+    """The checkpoint that they were made from, as it was named; None if that is not recorded."""
     licence: str | None
-    """What the base's card, or else their own, says; None where neither does."""
+    """From the base's card, or else their own; None if neither names one."""
     lines: Mapping[str, str]
-    """What → how, in the order of the card."""
+    """Label → text, in the order of the card."""
 
 
 def describe_training(
@@ -86,7 +85,7 @@ def describe_training(
 
 
 def describe_checkpoint(source: WeightSource) -> Facts:
-    """Return the facts of a checkpoint or an adapter, from what was written beside it."""
+    """Return the facts of a checkpoint or an adapter, from the files beside it."""
     # Only what was written beside the weights: nothing is guessed about a checkpoint from elsewhere.
     card = source.card
     base = source.base or (card.get("base") or {}).get("path")
@@ -116,14 +115,14 @@ def describe_checkpoint(source: WeightSource) -> Facts:
 
 
 def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str) -> str:
-    """`README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
+    """Format the `README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
 
     Args:
         name: of the directory.
         digest: of its weights.
         merged: whether an adapter was added to the weights.
         adapter: directory of the adapter that the weights are; None for a whole checkpoint.
-        agents: what `--agents` takes to play it.
+        agents: value of `--agents` that plays it.
     """
     front: dict[str, Any] = {
         "library_name": "transformers" if adapter is None else "peft",
@@ -137,7 +136,7 @@ def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, ada
     lines = dict(facts.lines)
     kind = "a LoRA adapter for the base" if adapter is not None else "whole"
     lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
-    # Said even where it is not known: whoever passes weights on has to know that.
+    # Printed even if unknown: whoever publishes the weights has to know that.
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
@@ -148,7 +147,7 @@ def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, ada
 
 
 def format_team_card(name: str, digests: Mapping[str, str], agents: str) -> str:
-    """`README.md` of a directory with a policy per agent."""
+    """Format the `README.md` of a directory with a policy per agent."""
     rows = "\n".join(f"| [{slot}]({slot}/README.md) | `{digest[:12]}` |" for slot, digest in digests.items())
     return (
         f"# {name}\n\nA team of language-model agents; each has weights of its own.\n\n"
@@ -159,7 +158,7 @@ def format_team_card(name: str, digests: Mapping[str, str], agents: str) -> str:
 
 
 def read_licence(path: str) -> str | None:
-    """What the card of a checkpoint says of its licence; None where there is no card here, or it says nothing.
+    """Return the licence in the card of a checkpoint; None without a card here, or if it names none.
 
     Args:
         path: directory, hub id or "built-in:NAME".
@@ -194,7 +193,7 @@ def _format_base(base: str | None, digest: str | None) -> str:
 
 
 def _name(path: Path) -> str:
-    """The name by which somebody knows a checkpoint: of a run's result that of the run."""
+    """Return the name of a checkpoint for people; the result of a run gets the run's name."""
     return path.parent.name or path.name if path.name == "final" else path.name
 
 
@@ -230,13 +229,13 @@ def _format_success(success: Success | None, config: TrainingConfig) -> str:
 
 
 def _is_hub_id(name: str) -> bool:
-    """Whether a name is OWNER/NAME of a model hub and no place on this machine."""
+    """Return whether a name is OWNER/NAME of a model hub and no place on this machine."""
     parts = name.split("/")
     return len(parts) == 2 and all(parts) and not name.startswith((".", "~")) and not Path(name).exists()
 
 
 def _strip_folder(agents: str) -> str:
-    """The same names without the directory that they lie in: cards tell no places of a machine."""
+    """Strip the directory from names of agents files: cards contain no places of a machine."""
     parts = [part.rpartition("=") for part in agents.split(",")]
     if len(parts) == 1:
         return Path(agents).name
@@ -263,7 +262,7 @@ def _format_usage(adapter: Path | None, agents: str) -> str:
 
 
 def _format_serve_command(adapter: Path) -> str:
-    """The line that starts vLLM for an adapter, with a rank that bears it; empty where vLLM has none that does."""
+    """Format the command that starts vLLM for an adapter; empty if vLLM supports no rank as large."""
     try:
         rank = choose_largest_rank([adapter], None)
     except ConfigError:
@@ -279,35 +278,35 @@ _ENGINE = ("max_batch", "cache_mb", "date", "chat_template_kwargs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """Weights, who plays them, and what is known of them."""
+    """Weights, the agents that play them, and their facts."""
 
     source: WeightSource
     agents: Mapping[str, AgentDefinition]
-    """Slot → how it plays; "" for whatever slot, where no team is known."""
+    """Slot → how it plays; "" for any slot, if no team is known."""
     facts: Facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTeam:
-    """What a name stands for."""
+    """Members that a name stands for."""
 
     members: Mapping[str, Member]
-    """Name of the directory → who; "" for one policy, which lies in the exported directory itself."""
+    """Name of the directory → member; "" for one policy, which lies in the exported directory itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """Result of an export."""
 
     path: Path
     agents: str
-    """What `--agents` takes to play it."""
+    """Value of `--agents` that plays it."""
     digests: Mapping[str, str]
     """Directory within `path`, "." for itself → SHA-256 over its weights."""
 
 
 def find(name: str, base: str | None = None) -> ExportedTeam:
-    """What a name stands for; no weights are loaded.
+    """Find the members that a name stands for; no weights are loaded.
 
     Args:
         name: `RUN@best`, `RUN@last`, `RUN@epoch3` of a training, a fine-tuning run, a checkpoint or an adapter
@@ -318,7 +317,7 @@ def find(name: str, base: str | None = None) -> ExportedTeam:
         UsageError: a fine-tuning run is not done, a training has no best epoch or is named without an epoch.
         UnknownName: that epoch is not over, or no such checkpoint comes with the package.
         RunFormatError: the directory of a training cannot be read.
-        ConfigError: there is no checkpoint, or something of it is missing.
+        ConfigError: there is no checkpoint, or a part of it is missing.
     """
     folder = Path(name).expanduser()
     # A directory with weights is taken as it is, also where its name looks like RUN@best.
@@ -331,7 +330,7 @@ def find(name: str, base: str | None = None) -> ExportedTeam:
         if not run.final.is_dir():
             training = find_training_around(folder)
             resume = run.resume if training is None else training.resume
-            raise UsageError(f"{name}: the fine-tuning run is not done; go on with: {resume}")
+            raise UsageError(f"{name}: the fine-tuning run is not done; resume with: {resume}")
         name = str(run.final)
     source = open_source(name, base)
     return ExportedTeam(
@@ -391,7 +390,7 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
 
 
 def _load_trained_team(name: PolicyName, base: str | None) -> ExportedTeam:
-    """A policy of a training, a member for each that was trained apart."""
+    """Load the policies of a training; separately trained ones become separate members."""
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     number = resolve_epoch(name, folder, config, head)
@@ -421,7 +420,7 @@ def _open_policy_source(policy: Policy, slots: Sequence[str], base: str | None) 
 
 
 def _restrict_temperature(agent: AgentDefinition, position: int) -> AgentDefinition:
-    """The same with the temperature of its own slot."""
+    """Return the agent with the temperature of its own slot."""
     temperature = agent.sampling.temperature
     if not isinstance(temperature, list):
         return agent
@@ -431,7 +430,7 @@ def _restrict_temperature(agent: AgentDefinition, position: int) -> AgentDefinit
 
 
 def _describe_agent(name: str, source: WeightSource) -> AgentDefinition:
-    """How a checkpoint plays, as far as that is known: of a built-in one all, of another how much it reads."""
+    """Describe how a checkpoint plays: fully for a built-in one, else only its context and options."""
     library = Library()
     if name.startswith(BUILT_IN) and name.removeprefix(BUILT_IN) in library.list_names("agents"):
         return library.load("agents", name.removeprefix(BUILT_IN), AgentDefinition)
@@ -443,15 +442,11 @@ def _describe_agent(name: str, source: WeightSource) -> AgentDefinition:
     return plain.model_copy(update={"context_tokens": max(256, context), "options": options})
 
 
-# ------------------------------------------------------------------------------------------------ what is written
+# ---------------------------------------------------------------------------------------------- what is written
 
 
 def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
-    """One directory; its weights' digest.
-
-    Args:
-        final: where it will lie.
-    """
+    """Write one directory, which will lie at `final`; return its weights' digest."""
     if target.exists():  # the exported directory itself; made to see that it can be
         target.rmdir()
     write(member.source, weights, target)
@@ -473,21 +468,21 @@ def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
 
 
 def _name_agents_files(member: Member, folder: Path) -> dict[str, Path]:
-    """Slot → its agents file: one for all that play alike, else one per slot."""
+    """Return slot → agents file: one for all slots that play alike, else one per slot."""
     alike = len({agent.model_dump_json() for agent in member.agents.values()}) == 1
     many = not alike and len(member.agents) > 1
     return {slot: folder / (f"agents-{slot}.yaml" if many else AGENTS) for slot in member.agents}
 
 
 def _format_agents_option(names: Mapping[str, Path]) -> str:
-    """What `--agents` takes: one name for all slots, or one per slot."""
+    """Format the value of `--agents`: one name for all slots, or one per slot."""
     if len(set(names.values())) == 1:
         return str(next(iter(names.values())))
     return ",".join(f"{slot}={path}" for slot, path in names.items())
 
 
 def _format_agents_file(agent: AgentDefinition, place: Path, base: str | None) -> str:
-    """An agents file of kind local.
+    """Format an agents file of kind local.
 
     Args:
         place: where the weights will lie.
@@ -506,7 +501,7 @@ def _format_agents_file(agent: AgentDefinition, place: Path, base: str | None) -
 
 
 def _resolve_base(base: str) -> str:
-    """A base as it is found from anywhere: an absolute path where it is a directory here, else its name."""
+    """Return a base that is found from anywhere: an absolute path for a directory here, else its name."""
     folder = Path(base).expanduser()
     return str(folder.resolve()) if not base.startswith(BUILT_IN) and folder.is_dir() else base
 
@@ -516,5 +511,5 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def list_directories(done: Exported) -> Iterable[tuple[str, str]]:
-    """Directory → digest of its weights, short, for people."""
+    """Return directory → short digest of its weights, for people."""
     return ((str(done.path if name == "." else done.path / name), one[:12]) for name, one in done.digests.items())

@@ -1,8 +1,8 @@
 """Train the policies of a team on the examples of an epoch: one ordinary fine-tuning run each, begun or resumed.
 
-`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own; what was trained until then lies in its
-checkpoints. A policy whose loss is no number any more stays what it was, as one without an example does. That is noted
-beside its metrics, so that it is trained once, whichever process goes on.
+`TrainingFailure` and `StoreFailure` (a full disk) are fine-tuning's own; its checkpoints keep the progress. A policy
+whose loss is NaN, or that has no example, keeps its weights. A divergence is noted beside the run's metrics, so that no
+resume repeats it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collab.utils.files import read_json, report_write_errors, write_json
 
 NO_NUMBER = "what it learned was no number any more"
 _LOST = "untrained.json"
-"""In the directory of a fine-tuning run: why nothing is kept of it."""
+"""In the directory of a fine-tuning run: why its result is discarded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,9 @@ class Finetuning:
     """How an algorithm trains its policies."""
 
     nothing: str
-    """Why a policy without examples stays what it was."""
+    """Why a policy without examples keeps its weights."""
     has_examples: Callable[[str], bool]
-    """Takes a policy's name: whether anything was written for it."""
+    """Takes a policy's name; returns whether it has examples."""
     prepare: Callable[[str], Prepared]
     """Takes a policy's name and returns its fine-tuning, tokenised and ordered; raises `NothingFits`."""
     measure: Callable[[Sequence[Mapping[str, Any]]], dict[str, float | None]] = lambda lines: {}
@@ -50,12 +50,12 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
     """Train every policy of a team on its examples of an epoch.
 
     Returns:
-        By policy, what became of it, and why it stays what it was.
+        By policy, the result; and by policy that keeps its weights, the reason.
 
     Raises:
         Halted: stopped with a checkpoint.
         ConfigError: examples, base and recipe do not fit together.
-        RunFormatError: what was noted of a policy cannot be read, or its last checkpoint is damaged.
+        RunFormatError: a policy's notes cannot be read, or its last checkpoint is damaged.
         TrainingFailure, StoreFailure: see `collab.trainers.run.train`.
     """
     epoch, recipe = state.folder.get_epoch(number), state.config.method.RECIPE
@@ -87,21 +87,21 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
 
 
 def is_begun(epoch: EpochDir, groups: Iterable[str]) -> bool:
-    """Return whether some policy is trained already, or in part."""
+    """Return whether a policy is trained already, or in part."""
     return any(FinetuneDir(epoch.get_training_dir(group)).file.exists() for group in groups)
 
 
 def clear_checkpoints(epoch: EpochDir, groups: Iterable[str]) -> None:
-    """Of an epoch that is over, remove the states of optimizers, which nothing needs any more; the results stay."""
+    """Remove the optimizer states of an epoch that is over; the results stay."""
     for group in groups:
         shutil.rmtree(epoch.get_training_dir(group) / "checkpoints", ignore_errors=True)
 
 
 def build_task(state: LoopState, number: int, group: str, policy: Policy, recipe: Recipe, stage: Stage) -> FinetuneTask:
-    """Return what a policy is trained on in an epoch, from the weights that it has.
+    """Return the fine-tuning of a policy in an epoch, from its current weights.
 
     Args:
-        recipe: without what its agents decide.
+        recipe: without the fields that its agents decide.
     """
     config = state.config
     slots = config.groups[group]
@@ -157,7 +157,7 @@ def _train(state: LoopState, folder: FinetuneDir, group: str, how: Finetuning) -
 
 
 def _check_not_lost(folder: FinetuneDir) -> None:
-    """Diverged where a process before this one found that nothing can be kept of a run."""
+    """Raise Diverged if an earlier process found that the run diverged."""
     path = folder.path / _LOST
     if path.exists():
         try:
@@ -192,7 +192,7 @@ def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:
 
 
 def _read_trained(state: LoopState, folder: FinetuneDir, how: Finetuning) -> Trained:
-    """What a finished run tells of itself."""
+    """Read the result of a finished run."""
     manifest, lines = folder.read(), folder.read_metrics()
     alarms = [line["alarm"] for line in lines if "alarm" in line]
     return Trained(

@@ -1,4 +1,4 @@
-"""What an algorithm is: how an epoch is played, how its rollout is labelled, and how a policy learns from it.
+"""The interfaces of an algorithm: how it plays an epoch, labels the rollout, and updates the policies.
 
     class Mine(Algorithm):
         name, description = "mine", "…"
@@ -12,11 +12,11 @@
     labels  = await algorithm.labeller.label(state, rollout)                 # each label once, beside the rollout
     update  = await algorithm.learner.update(state, rollout, labels, policy) # examples first, then new weights
 
-Each may be killed anywhere: what is there is read, what was begun is resumed, what is missing is made. An algorithm is
-found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group `collab.algorithms`
-that names its class. docs/algorithms.md shows one.
+Each may be killed anywhere: it reads what is complete, resumes what was begun, and makes what is missing. An algorithm
+is found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group
+`collab.algorithms` that names its class. docs/algorithms.md shows one.
 
-For `--plan`, the module also holds `Range` and `Questions`: what a training will take, between a low and a high number.
+For `--plan`, the module also holds `Range` and `Questions`: estimates with a low and a high number.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Between the least and the most."""
+    """A low and a high number."""
 
     low: float
     high: float
 
     def times(self, factor: float) -> Range:
-        """Both ends."""
+        """Multiply both ends."""
         return Range(low=self.low * factor, high=self.high * factor)
 
     def plus(self, other: Range) -> Range:
-        """The ends added up."""
+        """Add the ends of both."""
         return Range(low=self.low + other.low, high=self.high + other.high)
 
     def or_(self, other: Range) -> Range:
-        """Around both."""
+        """Return the smallest range around both."""
         return Range(low=min(self.low, other.low), high=max(self.high, other.high))
 
 
@@ -69,17 +69,17 @@ NOTHING = Range(low=0, high=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Questions:
-    """What is asked of models, about one step or in a whole training."""
+    """Questions to models, about one step or in a whole training."""
 
     calls: Range
     prompt_tokens: Range
     completion_tokens: Range
-    """At most what a reply may have; how much will be said is not known."""
+    """At most the limit of each reply; its actual length is unknown."""
     usd: Range | None
-    """None where a price is not known."""
+    """None if a price is unknown."""
 
     def scale_to_steps(self, steps: Range) -> Questions:
-        """The same of so many steps."""
+        """Multiply by a range of steps."""
         return Questions(
             calls=_scale_range(self.calls, steps),
             prompt_tokens=_scale_range(self.prompt_tokens, steps),
@@ -88,7 +88,7 @@ class Questions:
         )
 
     def or_(self, other: Questions) -> Questions:
-        """One of both, which is not known; the price is known where both are."""
+        """Return the range if either of both is asked; the price is known only if both are."""
         return Questions(
             calls=self.calls.or_(other.calls),
             prompt_tokens=self.prompt_tokens.or_(other.prompt_tokens),
@@ -106,30 +106,30 @@ NONE_ASKED = Questions(calls=NOTHING, prompt_tokens=NOTHING, completion_tokens=N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelEstimate:
-    """What a part of the labelling takes, per step of a rollout."""
+    """Estimate of a part of the labelling, per step of a rollout."""
 
     name: str
     """Of the part, as `Labels.spent` names it."""
     doing: str
-    """What it does, in a word, for the line about time."""
+    """Its activity in a word, for the line about time."""
     asked: Questions | None
-    """What it asks a model; None where it does not tell."""
+    """Its questions to a model; None if unknown."""
     seconds: float | None
-    """None where a model would have been asked, and nothing was."""
+    """None if a model would have been asked, and was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What an algorithm makes of the rollouts of a training."""
+    """An algorithm's estimate for the rollouts of a training."""
 
     noun: str
-    """What is learned from, in a word, e.g. "replies"."""
+    """The algorithm's word for its examples, e.g. "replies"."""
     examples: Range
-    """So many of them, in the whole training."""
+    """Their number in the whole training."""
     replies: Range
     """Items that are trained with them, each as large as those that were tried."""
     slower: float = 1.0
-    """How much longer each takes than those that were tried."""
+    """Factor on the time of each, compared with those that were tried."""
     labels: Sequence[LabelEstimate] = ()
     training: Forecast
     """Of the examples of one step."""
@@ -141,16 +141,16 @@ PARTS = frozenset({"rollout", "examples", "weights", "training", "evaluation"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochPlan:
-    """What an epoch plays."""
+    """Plan of an epoch's rollout."""
 
     run: RunConfig
     temperature_scale: Mapping[str, float] = field(default_factory=dict)
-    """Slot → by what its temperature is multiplied; empty where all sample as declared."""
+    """Slot → factor on its temperature; empty if all sample as declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """What an epoch played."""
+    """The played rollout of an epoch."""
 
     number: int
     """Of the epoch, from 1."""
@@ -160,21 +160,21 @@ class Rollout:
     trajectories: Sequence[Trajectory]
     """The finished episodes that count, by task and number."""
     reader: RunReader
-    """The run, open while the epoch goes on."""
+    """Reader of the run, open during the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a labeller says of a rollout."""
+    """A labeller's result for a rollout."""
 
     value: Any = None
     """For the learner of the same algorithm."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """For the record of the epoch; JSON values."""
     spent: Mapping[str, Usage] = field(default_factory=dict)
-    """Part of the labelling → what its calls took, those of earlier processes included."""
+    """Part of the labelling → usage of its calls, earlier processes included."""
     hashes: Mapping[str, str] = field(default_factory=dict)
-    """Part → SHA-256 of what it said; what has no hash here is in no proof that a resumed training ends alike."""
+    """Part → SHA-256 of its output. The proof that a resumed training ends alike covers only parts with a hash."""
 
     def __post_init__(self) -> None:
         _refuse_own_parts("labels", self.spent.keys() | self.hashes.keys())
@@ -182,67 +182,63 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What came of learning."""
+    """Result of learning."""
 
     trained: Mapping[str, Trained]
-    """By policy that has new weights."""
+    """By policy with new weights."""
     untrained: Mapping[str, str]
-    """By policy that stays what it was, why."""
+    """By policy that keeps its weights, the reason."""
     examples: Mapping[str, ExampleCounts]
-    """By policy, what it learned from."""
+    """By policy, the counts of its examples."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """For the record of the epoch, beside those of the labels."""
     spent: Mapping[str, Usage] = field(default_factory=dict)
-    """Part of the learning that is the algorithm's own, e.g. of a value model → what it took, those of earlier
-    processes included."""
+    """The algorithm's own part of the learning, e.g. a value model → its usage, earlier processes included."""
     hashes: Mapping[str, str] = field(default_factory=dict)
-    """Part → SHA-256 of what it wrote; so a proof that a resumed training ends alike covers it, too."""
+    """Part → SHA-256 of its output, for the proof that a resumed training ends alike."""
 
     def __post_init__(self) -> None:
         _refuse_own_parts("update", self.spent.keys() | self.hashes.keys())
 
 
 def _refuse_own_parts(what: str, names: Collection[str]) -> None:
-    """ValueError where an algorithm gives a part the name of one of the loop's own."""
+    """Raise a ValueError if an algorithm gives a part the name of one of the loop's own."""
     if taken := PARTS.intersection(names):
         raise ValueError(f"{what}: {', '.join(sorted(taken))} are parts of the loop; give these another name")
 
 
 class Curriculum(Protocol):
-    """Decides what an epoch plays."""
+    """Decides which tasks an epoch plays, and how."""
 
     async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
-        """Return what an epoch plays: tasks in their order, graph, seed, temperatures and policy.
-
-        It must be the same whenever it is asked, also by another process.
-        """
+        """Return an epoch's run: tasks in order, graph, seed, temperatures and policy; equal at every call."""
 
 
 class Labeller(Protocol):
     """Labels a rollout."""
 
     def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
-        """Label episodes of a rollout while the block still plays others; may do nothing."""
+        """Label finished episodes while the block plays others; may do nothing."""
 
     async def label(self, state: LoopState, rollout: Rollout) -> Labels:
-        """Label what is not labelled yet, and read all labels; raises `Halted` where it stops before its end."""
+        """Label what is not labelled yet, and read all labels; raises `Halted` if it stops early."""
 
     def read_spent(self, rollout: Path) -> Usage:
-        """Return what earlier processes paid for labels of the rollout of an epoch that is not over."""
+        """Return the cost of earlier processes' labels for an unfinished epoch's rollout."""
 
 
 class Learner(Protocol):
     """Updates the policies of a team."""
 
     def check(self, config: TrainingConfig) -> None:
-        """Refuse, with a ConfigError, what could not be trained: before anything is played or paid."""
+        """Raise a ConfigError for a configuration that could not be trained; nothing is played or paid."""
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
-        """Write what is learned from, then learn; raises `Halted` where it stops before its end."""
+        """Write the examples, then learn from them; raises `Halted` if it stops early."""
 
 
 class NoLabels:
-    """The labeller of algorithms that learn from what the environment says alone."""
+    """The labeller of algorithms that learn from the environment's outcome alone."""
 
     def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Do nothing."""
@@ -253,13 +249,13 @@ class NoLabels:
         return Labels()
 
     def read_spent(self, rollout: Path) -> Usage:
-        """Return nothing."""
+        """Return no usage."""
         return Usage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedStep:
-    """One step of a training, really played in a temporary directory; see `collab.loop.estimate`."""
+    """One step of a training, played in a temporary directory; see `collab.loop.estimate`."""
 
     run: RunConfig
     library: Library
@@ -269,12 +265,12 @@ class TriedStep:
     out: Path
     """The run's directory."""
     trajectory: Trajectory
-    """With that step, its end taken for a success so that a labeller that knows nothing else has something to tell."""
+    """Has that step, and counts as a success, so that a labeller that uses only outcomes has labels to give."""
     prompts: Sequence[Prompt]
-    """What its cells read, in conversation order."""
+    """Prompts of its cells, in conversation order."""
 
     def select_cells(self, slots: Sequence[str]) -> tuple[list[Utterance], list[Prompt]]:
-        """Return the cells of these slots, and what each read."""
+        """Return the cells of these slots, and their prompts."""
         cells = zip(self.trajectory.steps[0].matrix.utterances, self.prompts, strict=True)
         own = [(cell, read) for cell, read in cells if cell.agent in slots]
         return [cell for cell, _ in own], [read for _, read in own]
@@ -282,12 +278,12 @@ class TriedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What an algorithm found before a training begins."""
+    """An algorithm's findings before a training begins."""
 
     notes: Sequence[str] = ()
-    """What the user may not have meant, a line each."""
+    """Doubts about the configuration, a line each."""
     head: Mapping[str, Any] = field(default_factory=dict)
-    """Facts for `training.json`, by name; none of the loop's own."""
+    """Facts for `training.json`, by name; the loop's own names are not allowed."""
 
 
 class Algorithm:
@@ -301,7 +297,7 @@ class Algorithm:
     description: ClassVar[str]
     """One line for listings."""
     method: ClassVar[type[Method]]
-    """What its presets hold."""
+    """Type of its presets."""
     config: ClassVar[type[TrainingConfig]] = TrainingConfig
     presets: ClassVar[Path]
     """Folder of YAML files."""
@@ -309,42 +305,37 @@ class Algorithm:
     """Empty for the preset that is called like the algorithm."""
     ablations: ClassVar[Mapping[str, Ablation]] = {}
     options: ClassVar[Mapping[str, Any]] = {}
-    """What a command may give it beside the configuration (see `check`), by name, with defaults."""
+    """Options of a command beside the configuration (see `check`), by name, with defaults."""
     toy: ClassVar[Sequence[str]] = ()
-    """Settings of its default preset, and of the run, with which a tiny training in the fake corridor does all kinds of
+    """Settings of its default preset and of the run for a tiny training in the fake corridor that covers all kinds of
     its work (`collab verify-resume`)."""
     toy_options: ClassVar[Mapping[str, Any]] = {}
-    """Those of `options` with which such a training begins although nothing was prepared for it, such as a
-    calibration."""
+    """Those of `options` for such a training, because nothing (e.g. a calibration) was prepared for it."""
 
     curriculum: Curriculum
-    """Without one tasks, graph and seed are drawn for each epoch (`collab.loop.phases.DrawnTasks`)."""
+    """By default, tasks, graph and seed are drawn for each epoch (`collab.loop.phases.DrawnTasks`)."""
     labeller: Labeller = NoLabels()
     learner: Learner
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
-        """Return the fields that `config` has beside those of every training; raises as names are looked up."""
+        """Return the fields that `config` adds to those of every training; raises as look-ups of names."""
         return {}
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
-        """Refuse, with a ConfigError, an epoch from which nothing could be learned."""
+        """Raise a ConfigError for an epoch from which nothing could be learned."""
 
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
-        """Refuse, with a ConfigError, a team of another training whose examples could not be used here."""
+        """Raise a ConfigError for a team of another training whose examples could not be used here."""
 
     async def list_doubts(self, config: TrainingConfig) -> list[str]:
-        """Return what the user may not have meant, a line each; nothing is opened or asked.
-
-        Raises:
-            UsageError: nothing could be learned so.
-        """
+        """Return doubts about the configuration, a line each; UsageError if nothing could be learned. Opens nothing."""
         return []
 
     async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
-        """Check all that the algorithm asks beside the team, before anything is written, played or paid.
+        """Check everything the algorithm needs beside the team, before anything is written, played or paid.
 
         Args:
-            options: all of `options`, with what a command gave.
+            options: all of `options`, with a command's values.
 
         Raises:
             ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
@@ -352,38 +343,34 @@ class Algorithm:
         return Checked(notes=await self.list_doubts(config))
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
-        """Refuse, with a UsageError, a limit on something that a part of the algorithm does not count."""
+        """Raise a UsageError for a limit on something that a part of the algorithm does not count."""
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
-        """Return what labelling and learning will take, from one step.
-
-        Args:
-            rolled: environment steps of all rollouts.
-        """
-        raise UsageError(f"--plan: {self.name} does not tell what it takes; train without a plan")
+        """Estimate labelling and learning from one step; `rolled` are the environment steps of all rollouts."""
+        raise UsageError(f"--plan: {self.name} gives no estimate; train without a plan")
 
     def describe(self, config: TrainingConfig) -> str:
         """Return how policies are trained, in a clause, for model cards."""
         return self.description
 
     def describe_examples(self, config: TrainingConfig, records: Sequence[EpochRecord], group: str) -> str:
-        """Return what a policy learned from in these epochs, for model cards."""
+        """Describe the data that a policy learned from in these epochs, for model cards."""
         return f"{sum(one.examples[group].examples for one in records if group in one.examples)} examples"
 
     def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
-        """Return columns of the table of epochs, by heading; None where nothing is known."""
+        """Return columns of the table of epochs, by heading; None for unknown values."""
         return {"examples": sum(one.examples for one in record.examples.values()) if record.examples else None}
 
     def format_lines(self, record: EpochRecord) -> list[str]:
-        """Return what the record's own metrics tell, a line each, each with a word of eight letters in front."""
+        """Format the record's own metrics, a line each, each with a word of eight letters in front."""
         return [f"{name[:8]:<8} {value}" for name, value in record.metrics.items() if not isinstance(value, dict)]
 
 
 def load_algorithm(name: str) -> Algorithm:
-    """Return an algorithm.
+    """Return an algorithm by name.
 
     Raises:
-        UnknownName: no algorithm has that name; a class is not enough, for a recorded training may come from others.
+        UnknownName: no algorithm has that name; a class is not enough, because a recorded training names it too.
         ConfigError: its package cannot be imported, or the class is no algorithm.
     """
     known = list_kinds("algorithms")
@@ -415,14 +402,14 @@ def _create_algorithm(name: str, target: str) -> Algorithm:
 
 
 def complete_options(algorithm: Algorithm, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of an algorithm, with what was given; UsageError for one that it has not."""
+    """Return all options of an algorithm, with the given values; UsageError for an unknown one."""
     for name in given.keys() - algorithm.options.keys():
         raise UsageError(f"--{name}: {algorithm.name} has no such option; leave it out")
     return {**algorithm.options, **given}
 
 
 def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
-    """Return a method by name, or from a YAML file of one's own; None for the algorithm's default preset.
+    """Return a method by name, or from the user's YAML file; None for the algorithm's default preset.
 
     Raises:
         UnknownName: no preset has that name.
@@ -434,7 +421,7 @@ def load_method(algorithm: Algorithm, name: str | None = None) -> Method:
 
 
 def load_config(content: Any, where: str) -> TrainingConfig:
-    """Return the configuration of a training, as its algorithm understands it; ConfigError where it does not fit."""
+    """Return the configuration of a training, parsed by its algorithm; ConfigError if it does not fit."""
     algorithm = content.get("algorithm") if isinstance(content, Mapping) else None
     if not isinstance(algorithm, str):
         raise ConfigError(f"{where}: algorithm is missing; name one of: {', '.join(sorted(list_kinds('algorithms')))}")
@@ -448,7 +435,7 @@ def load_config(content: Any, where: str) -> TrainingConfig:
 
 
 def read_training(folder: TrainingDir) -> tuple[dict[str, Any], TrainingConfig]:
-    """Return what `training.json` holds, and the configuration in it.
+    """Return the content of `training.json`, and the configuration in it.
 
     Raises:
         RunFormatError: there is no training, or another version wrote it.

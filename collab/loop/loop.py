@@ -5,7 +5,7 @@
 
 `run_epoch` is the whole of it. It ends with the last epoch, when patience is over, or when it is stopped.
 
-What an epoch leaves: the policy after it, what it took, and its record, written last.
+An epoch leaves the policy after it, its usage, and its record, written last.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from collab.utils.text import format_amount
 
 
 async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
-    """Evaluate the untrained team as epoch 0, where the method asks for that."""
+    """Evaluate the untrained team as epoch 0, if the method asks for that."""
     folder = state.folder.get_epoch(0)
     if folder.record.exists():
         return read_closed(state, folder)
@@ -94,10 +94,10 @@ async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
 
 
 def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDir) -> None:
-    """Count what an earlier process spent on an epoch that is not over.
+    """Count an earlier process's usage for an epoch that is not over.
 
     Args:
-        algorithm: whose labels count, too; None where nothing is labelled.
+        algorithm: counts its labels, too; None if nothing is labelled.
     """
     # Runs on disk are the only witness of an earlier process: its counters died with it.
     spent = sum_paid([folder.rollout, *find_runs(folder.evaluation)])
@@ -137,7 +137,7 @@ def close_epoch(
     """Write the record of an epoch.
 
     Args:
-        policy: that it left.
+        policy: after the epoch.
         played: `collect_play_facts` of the rollout.
         paid: for the rollout.
     """
@@ -183,7 +183,7 @@ def _describe_weights(policy: Policy, root: Path) -> dict[str, Any]:
 def _list_spending(
     state: LoopState, rollout: Usage, labels: Labels, update: Update, measured: HeldOutResult
 ) -> dict[str, Spending]:
-    """Return what the parts of an epoch took, in the order of time."""
+    """Return the spending of an epoch by part, in the order of time."""
     seconds = state.seconds
     return {
         "rollout": Spending.of(rollout, seconds.get("rollout")),
@@ -213,17 +213,17 @@ Watch = Callable[[TrainingProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class TrainingResult:
-    """How a training went."""
+    """Result of a training."""
 
     path: Path
     records: tuple[EpochRecord, ...]
-    """Of all epochs that are over, epoch 0 first."""
+    """Of all finished epochs, epoch 0 first."""
     summary: Summary | None
-    """None when it stopped before its end."""
+    """None if it stopped before its end."""
     stopped: str | None
-    """Why it ended early; None when it is done."""
+    """Why it ended early; None if it is done."""
     spent: Usage = Usage()
-    """What the models of this process took; tokens that were trained on do not count."""
+    """Usage of this process's models; tokens trained on do not count."""
 
     def __repr__(self) -> str:
         last = self.records[-1].epoch if self.records else 0
@@ -232,7 +232,7 @@ class TrainingResult:
 
 
 def describe_best(summary: Summary) -> str:
-    """Return which epoch is the best; where it is the untrained team, that no epoch was better."""
+    """Describe which epoch is the best, or say that none was better than the untrained team."""
     if summary.best is None:
         return "best not known, for no epoch was measured"
     if summary.best == 0:
@@ -255,18 +255,17 @@ async def start(
     """Train a team into the directory `out`.
 
     Args:
-        options: what the algorithm takes beside the configuration, by name (see `Algorithm.check`).
-        budget: what may be spent; None for no limit. `resume` grants it once more.
+        options: the algorithm's own options, by name (see `Algorithm.check`).
+        budget: None for no limit; `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
         report_to: further places for metrics of training, "tensorboard" or "trackio".
-        tell: takes what the user may not have meant, a line each, before anything is begun.
+        tell: takes doubts about the configuration, a line each, before anything is begun.
 
     Raises:
-        UsageError: something does not fit or may not be used, a limit is on what nothing counts, or `out` already holds
-            something; nothing was started.
-        ModelFailure, EnvironmentFailure: what team or algorithm ask does not answer, or the environment does not open;
-            nothing was started.
-        RunError: something failed while working; what is there stays, and `resume` goes on.
+        UsageError: something does not fit or may not be used, a limit is on something uncounted, or `out` already
+            holds something; nothing was started.
+        ModelFailure, EnvironmentFailure: a model or the environment does not answer; nothing was started.
+        RunError: something failed while working; its results stay, and `resume` continues.
     """
     # Refuse before anything is written or paid; from `begin` on, the directory alone says how to resume.
     config = hide_secrets(config)
@@ -282,13 +281,13 @@ async def start(
 
 
 def check_limits(limits: RunLimits, method: Method | None) -> None:
-    """Check that this machine offers what a process may use, and what it trains with.
+    """Check that this machine has the devices and packages that a process may use.
 
     Args:
-        method: how it trains; None where it only plays.
+        method: how it trains; None if it only plays.
 
     Raises:
-        UsageError: a device, a place for metrics or a package is not there, or processes do not fit.
+        UsageError: a device, a place for metrics or a package is missing, or processes do not fit.
     """
     if method is not None:
         check_installed()
@@ -299,10 +298,10 @@ def check_limits(limits: RunLimits, method: Method | None) -> None:
 
 
 def build_first_head(config: Definition, method: Method | None, limits: RunLimits) -> dict[str, Any]:
-    """Return what the head of a training or transfer says first: when and with what it began, limits, configuration.
+    """Return the first entries of a training's or transfer's head: start time, versions, limits, configuration.
 
     Args:
-        method: as of `check_limits`.
+        method: as for `check_limits`.
     """
     return {
         "created": format_now(),
@@ -315,10 +314,10 @@ def build_first_head(config: Definition, method: Method | None, limits: RunLimit
 
 @contextlib.contextmanager
 def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[None]:
-    """Compute in as many threads as a training or transfer began in; other versions than then are told.
+    """Use as many threads as a training or transfer began with, and report changed versions.
 
     Raises:
-        RunFormatError: the head cannot be read, or has something else than a number of threads.
+        RunFormatError: the head cannot be read, or its number of threads is no number.
     """
     # Threads change the order of floating-point sums, and so the weights: exact training needs as many as before.
     head = folder.read()
@@ -329,8 +328,8 @@ def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[No
 
 
 async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
-    """Check all that a training will ask, before anything is written, played or paid; raises as `start`."""
-    # Every part is asked before the first episode: a refusal after a night of playing would cost that night.
+    """Check all parts of a training before anything is written, played or paid; raises as `start`."""
+    # Every part is checked before the first episode: a refusal after a night of playing would cost that night.
     algorithm = load_algorithm(config.algorithm)
     checked = await algorithm.check(config, budget, complete_options(algorithm, options))
     team = await check_team(config, budget)
@@ -348,18 +347,18 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TrainingResult:
-    """Go on with a training where it stopped or died; of one that is done, only tell again how it went.
+    """Resume a training that stopped or died; return the result of a finished one.
 
     Args:
-        budget: what may be spent from here on; None grants the training's own budget once more.
+        budget: from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        tell: takes a line where other versions of what computes are here than when it began, and one where one with
-            `determinism: exact` goes on in another number of threads than torch has here.
+        tell: takes a line if computing packages have other versions than at the start, and one if a training with
+            `determinism: exact` resumes with another number of threads than torch has here.
 
     Raises:
-        RunFormatError: it cannot be read, or its base or prompts are no longer what they were.
-        UsageError: another process trains it, or a limit of `budget` is on what a part of the algorithm does not count.
+        RunFormatError: it cannot be read, or its base or prompts have changed.
+        UsageError: another process trains it, or a limit of `budget` is on something that a part does not count.
         ModelFailure: such a part does not answer when there is a `budget`; nothing was played.
     """
     folder = TrainingDir(path)
@@ -378,18 +377,18 @@ async def resume(
 
 
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
-    """Return what computes in another version than when a training began, in a line; None where all is the same."""
+    """Return a line about packages whose version changed since a training began; None if all are the same."""
     recorded = dict(head.get("versions") or {})
     now = installed(recorded)
     begun = {name: was for name, was in recorded.items() if now.get(name) != was}
     if not begun:
         return None
     then, today = (", ".join(f"{name} {known.get(name)}" for name in begun) for known in (begun, now))
-    return f"begun with {then}, gone on with {today}: what follows need not be what it would have been"
+    return f"begun with {then}, resumed with {today}: the rest may differ from an uninterrupted training"
 
 
 def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
-    """Check that the checkpoints that a training began with are there, with the same weights; else RunFormatError."""
+    """Check that the checkpoints of a training's start are there with the same weights; else RunFormatError."""
     policy = build_first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
@@ -400,7 +399,7 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
     for slot, digest in begun.items():
         if now.get(slot) != digest:
             raise RunFormatError(
-                f"{path}: the checkpoint that it began with is not what it was: {policy.weights.get(slot)} has weights "
+                f"{path}: its first checkpoint has changed: {policy.weights.get(slot)} has weights "
                 f"{str(now.get(slot))[:12]}, it had {digest[:12]}; put back what was there, or train anew"
             )
 
@@ -417,7 +416,7 @@ def hash_base_weights(config: TrainingConfig) -> dict[str, str]:
 
 
 def find_changed_prompt(run: RunConfig, library: Library) -> str | None:
-    """Return the first prompt of a run whose texts differ in the library by now; None when all are the same."""
+    """Return the first prompt of a run whose texts have changed in the library; None if all are the same."""
     there = with_prompts(run, library).prompts
     return next((name for name, texts in run.prompts.items() if there.get(name) != texts), None)
 
@@ -465,7 +464,7 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
 
     Raises:
         Halted: it stopped before its end and can be resumed.
-        UsageError, RunError: as the phases of an epoch; what is there stays.
+        UsageError, RunError: as the phases of an epoch; finished parts stay.
     """
     policy = state.first
     records.append(await measure_start(state, policy))
@@ -482,11 +481,11 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
 async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> EpochRecord:
     """Collect, label, learn and evaluate, from wherever the epoch stands.
 
-    `epoch.json` is written last; an epoch that has it is over and never looked into again.
+    `epoch.json` is written last; an epoch that has it is never opened again.
 
     Args:
         number: from 1.
-        policy: that the epoch before left.
+        policy: of the epoch before.
     """
     folder = state.folder.get_epoch(number)
     # An epoch is skipped by its record alone; everything before it is resumed by the phases themselves.
@@ -530,9 +529,9 @@ def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
 
 
 def _check_prompts(config: TrainingConfig, folder: TrainingDir, library: Library) -> None:
-    """Refuse to train one team on two prompts: rollouts read them from the library."""
+    """Refuse a training whose prompts in the library have changed."""
     changed = find_changed_prompt(config.run, library)
     if changed is not None:
         raise UsageError(
-            f"{folder.path}: prompts/{changed} is not what it was when the training began; restore it, or train anew"
+            f"{folder.path}: prompts/{changed} has changed since the training began; restore it, or train anew"
         )

@@ -1,26 +1,24 @@
-"""What of an epoch is played: on which graph, its rollout, its evaluation. Each is an ordinary run.
+"""The played phases of an epoch: its graph, its rollout, its evaluation. Each is an ordinary run.
 
-Each phase reads what is there already, resumes what was begun, or makes what is missing.
+Each phase reads what is complete, resumes what was begun, or makes what is missing.
 
-Parts of a training that was moved: they name weights by where these lay, and find them where they lie now.
+A training names its own weights relative to itself, so that it can be moved. Its rollouts and evaluations are ordinary
+runs, which name weights by absolute paths; runs begun before a move are updated to the new place.
 
-A training tells of its own weights relative to itself, so that the whole can be moved. Its rollouts and evaluations are
-ordinary runs, which name what they play with by an absolute path; one begun before the move is told the new one.
+Exploration keeps the temperature of the first epoch, or raises it as training makes the policy surer:
 
-How hot a team explores: as hot as in the first epoch, however sure training makes its policy, or hotter.
+    scales = compute_temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: as declared
+    run = scale_temperatures(run, scales)                        # the rollout; evaluations are played as declared
 
-    scales = temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: temperatures stay as declared
-    run = scale_temperatures(run, scales)                # the rollout; evaluations are played as declared
+A hot policy first learns to be surer: the gain of its last norm grows, and all logits with it. At the same temperature
+its agents then agree in nearly all steps, right or wrong. Where all err alike, no cell is rewarded and nothing is
+corrected, so a second epoch teaches next to nothing (docs/recipe.md has the numbers). If temperatures grow as the gain
+does, agents disagree as before about what they have not learned yet.
 
-What a hot policy learns first is to be surer: the gain of its last norm becomes longer, and all logits with it. At the
-same temperature its agents then agree in nearly all steps, right or wrong; where all are wrong alike, no cell is
-rewarded and nothing is corrected, so a second epoch teaches next to nothing (docs/recipe.md has the numbers). With
-temperatures that grow as the gain does, agents disagree as they did at first about what they have not learned yet.
-
-Two limits. What is trained stays the policy at the recipe's `temperature`, the one that is played in evaluations:
-replies of a hotter rollout come from a flatter one. And growth is measured from where this training began: one that
-continues a trained team begins as sure as that team is. The method's own `temperature_scale` makes up for it: it
-multiplies the temperatures of all rollouts, also those of the first epoch.
+There are two limits. The trained policy samples at the recipe's `temperature`, as evaluations do, so replies of a
+hotter rollout come from a flatter one. And growth is measured from the start of this training, so a team that was
+trained before begins as sure as it is. The method's own `temperature_scale` makes up for it: it multiplies the
+temperatures of all rollouts, also those of the first epoch.
 """
 
 from __future__ import annotations
@@ -73,19 +71,18 @@ _PLACES = ("path", "adapter")
 
 
 def follow(part: Path, wanted: RunConfig, training: Path, next_move: str) -> None:
-    """Tell a run that was begun where the training's weights lie now.
+    """Update a begun run to the place where the training's weights lie now.
 
-    Only weights at the same place within the training are followed. Whether they are the same is found out when the run
-    is gone on with, by their digests.
+    Only weights at the same place within the training are followed. Resuming the run compares their digests.
 
     Args:
         part: rollout or evaluation of the training; need not have been begun.
-        wanted: as it would be begun today.
+        wanted: the run as it would be begun today.
         training: its directory.
         next_move: for the message when it cannot be written.
 
     Raises:
-        RunFormatError: what is recorded cannot be read.
+        RunFormatError: the record cannot be read.
         StoreFailure: it cannot be written.
     """
     manifest = find_manifest(part) if (part / FILE).exists() else None
@@ -109,7 +106,7 @@ def _follow_moved(agent: AgentDefinition, wanted: AgentDefinition | None, traini
 
 
 def _is_moved(before: Path, now: Path, training: Path) -> bool:
-    """Whether both are the same place within the training, before and after it was moved."""
+    """Return whether both are the same place within the training, before and after a move."""
     if before == now or not now.is_relative_to(training.resolve()):
         return False
     within = now.relative_to(training.resolve()).parts
@@ -117,15 +114,10 @@ def _is_moved(before: Path, now: Path, training: Path) -> bool:
 
 
 def compute_temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """Slot → what the temperatures of its rollout are multiplied by.
+    """Return slot → factor on the temperatures of its rollout; empty if they stay as declared.
 
-    Args:
-        policy: that plays.
-        first: that the training began with.
-
-    Returns:
-        The method's `temperature_scale`, times the growth of the last norm's gain since the first policy where the
-        method explores as hot as at first. Empty where temperatures stay as declared.
+    The factor is the method's `temperature_scale`, times the growth of the last norm's gain since the `first` policy of
+    the training if the method explores as hot as at first.
 
     Raises:
         ConfigError: a checkpoint cannot be read.
@@ -137,9 +129,9 @@ def compute_temperature_scales(method: Method, policy: Policy, first: Policy) ->
 
 
 def _compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """How much more the policy's gains are; empty where nothing was trained yet or the method explores as declared.
+    """Return slot → growth of the last norm's gain; empty before training or if the method explores as declared.
 
-    So it is, too, where the last norm has no rate of its own: then its gain stays what it was, or nearly so.
+    It is also empty if the last norm has no rate of its own: then its gain hardly changes.
     """
     if not method.grows_hotter or policy.weights == first.weights:
         return {}
@@ -148,7 +140,7 @@ def _compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, 
 
 
 def measure_gain_lengths(policy: Policy) -> dict[str, float]:
-    """Slot → length of the last norm's gain of its weights; ConfigError where a checkpoint cannot be read."""
+    """Return slot → length of the last norm's gain of its weights; ConfigError if a checkpoint cannot be read."""
     from collab.trainers.optim import measure_gain
 
     found = {path: measure_gain(Path(resolve_checkpoint(path))) for path in set(policy.weights.values())}
@@ -156,7 +148,7 @@ def measure_gain_lengths(policy: Policy) -> dict[str, float]:
 
 
 def scale_temperatures(run: RunConfig, scales: Mapping[str, float]) -> RunConfig:
-    """The same run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
+    """Return the run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
     agents = {slot: _scale_temperature(agent, scales.get(slot, 1.0)) for slot, agent in run.agents.items()}
     return run.model_copy(update={"agents": agents})
 
@@ -168,7 +160,7 @@ def _scale_temperature(agent: AgentDefinition, factor: float) -> AgentDefinition
 
 
 class DrawnTasks:
-    """The curriculum of algorithms that have none of their own: tasks, graph and seed are drawn for each epoch."""
+    """The default curriculum: tasks, graph and seed are drawn for each epoch."""
 
     async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
         """Return the run of an epoch; a graph that was drawn before is read."""
@@ -184,11 +176,11 @@ class DrawnTasks:
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
-    """Return the graph of an epoch: as it was drawn, or drawn now and written before it is played on.
+    """Return the graph of an epoch; a new one is drawn and written before it is played.
 
     Raises:
         GraphError, UnknownName: the sampler does not fit.
-        RunFormatError: what was written cannot be read.
+        RunFormatError: the written graph cannot be read.
         StoreFailure: it cannot be written.
     """
     graph = config.run.graph
@@ -204,7 +196,7 @@ def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move:
 
 
 def draw(config: TrainingConfig, number: int) -> Dag:
-    """A random graph for an epoch; without an edge update the declared one, or one draw of it, for all epochs."""
+    """Draw a random graph for an epoch; without an edge sampler return the declared one, or one draw for all epochs."""
     edges, graph, seed = config.method.edges, config.run.graph, config.run.seed
     if edges is None:
         return build_dag(graph, derive(seed, "edges", 0))
@@ -214,13 +206,13 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 async def build_rollout_config(
     config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float], suite: Suite
 ) -> RunConfig:
-    """The run of an epoch: a seed of its own, tasks in a drawn order of its own, the epoch's graph and policy.
+    """Return the run of an epoch: its own seed, its own order of tasks, the epoch's graph and policy.
 
-    The seed is derived from run seed and epoch, and drawn again where it would lead to an instance that is kept for
+    The seed is derived from run seed and epoch. It is drawn again if it would lead to an instance that is kept for
     evaluation (once in some ten thousand epochs).
 
     Args:
-        scales: slot → what its temperature is multiplied by; see `compute_temperature_scales`.
+        scales: slot → factor on its temperature; see `compute_temperature_scales`.
         suite: of the training's run (`LoopState.open_suite`).
     """
     run = config.run
@@ -239,7 +231,7 @@ async def build_rollout_config(
 async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     """Play a rollout to its end, or until it has its steps, from wherever it stands.
 
-    One that came to its end without an episode that could be played is played again.
+    If not one episode could be played, it is played again.
 
     Raises:
         Halted, and all of `collab.rollout.run.start`.
@@ -269,7 +261,7 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
 
 
 def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[Progress], None]:
-    """Shows how far a rollout is, in steps where it ends with so many."""
+    """Return a callback that shows a rollout's progress, in steps if it ends by steps."""
     before = 0 if steps is None or not out.exists() else count_steps(out)
 
     def watch(progress: Progress) -> None:
@@ -282,7 +274,7 @@ def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[
 async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutResult:
     """Measure a policy on the held-out seeds, from wherever that stands.
 
-    Where too many of its episodes broke, those are played again.
+    If too many episodes broke, those are played again.
 
     Raises:
         Halted, and all of `collab.rollout.seeds.play`.
@@ -320,10 +312,10 @@ def _read_measured(folder: Path) -> HeldOutResult:
 async def collect(
     state: LoopState, algorithm: Algorithm, number: int, plan: EpochPlan
 ) -> AsyncIterator[tuple[Rollout, Report, Usage]]:
-    """Play the rollout of an epoch, and let the algorithm label episodes that are over while others are played.
+    """Play the rollout of an epoch, and let the algorithm label finished episodes while others are played.
 
     Yields:
-        What is learned from, each episode read when it is asked for; how all of it went, and what it took.
+        The rollout, each episode read on request; the report of all episodes, and their usage.
 
     Raises:
         Halted: it stopped before its end.
@@ -345,7 +337,7 @@ async def collect(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOutResult:
-    """What is recorded of an evaluation."""
+    """Result of an evaluation."""
 
     report: Report
     hash: str
@@ -363,7 +355,7 @@ async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOut
 
 
 def require_played(state: LoopState, report: Report, place: Path) -> Report:
-    """The report; RunError where not one of its episodes could be played. Whoever goes on plays them again."""
+    """Return the report; RunError if not one of its episodes could be played. A resume plays them again."""
     if not report.is_lost:
         return report
     raise _build_unplayed_error(
@@ -372,9 +364,9 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
 
 
 def require_measured(state: LoopState, report: Report, place: Path) -> Report:
-    """The report of an evaluation; RunError where too many of its episodes broke to choose an epoch by it.
+    """Return the report of an evaluation; RunError if too many episodes broke to choose an epoch by it.
 
-    Whoever goes on plays those again.
+    A resume plays those again.
     """
     require_played(state, report, place)
     if not is_spoilt(report.broken, report.planned.episodes):
@@ -398,12 +390,12 @@ def _build_unplayed_error(state: LoopState, report: Report, what: str) -> RunErr
 
 
 def load_trajectories(path: Path, steps: int | None = None) -> list[Trajectory]:
-    """All finished episodes of a run, by task and number; `steps` as of `iterate_trajectories`."""
+    """Load all finished episodes of a run, by task and number; `steps` as for `iterate_trajectories`."""
     return list(iterate_trajectories(path, steps))
 
 
 def iterate_trajectories(path: Path, steps: int | None = None) -> Iterator[Trajectory]:
-    """The same, read one at a time: an epoch of long episodes need not fit into memory.
+    """Yield the finished episodes of a run one at a time: long ones need not fit into memory together.
 
     Args:
         steps: of a rollout that has so many, only those that belong to it; see `step_budget`.
@@ -413,15 +405,15 @@ def iterate_trajectories(path: Path, steps: int | None = None) -> Iterator[Traje
 
 
 def report_rollout(path: Path, steps: int | None) -> Report:
-    """How a rollout went, broken episodes included; `steps` as of `iterate_trajectories`."""
+    """Report a rollout, broken episodes included; `steps` as for `iterate_trajectories`."""
     with RunStore.open(path).open_reader() as reader:
         return report_of_counted(reader, steps)
 
 
 def find_settled(runs: Sequence[Path]) -> set[Path]:
-    """The runs of an evaluation that are not played any more.
+    """Return the runs of an evaluation that need no further play.
 
-    Those that are over; where all are, and too many of their episodes broke, only those without a broken one.
+    Finished runs are settled. If all are finished and too many episodes broke, only those without a broken one are.
     """
     over = {path for path in runs if (path / FILE).exists() and is_over(path)}
     if len(over) < len(runs):
@@ -433,13 +425,13 @@ def find_settled(runs: Sequence[Path]) -> set[Path]:
 
 
 def load_measured(config: TrainingConfig, folder: Path) -> dict[int, Iterator[Trajectory]]:
-    """Held-out seed → its episodes, read one at a time; empty where nothing was measured."""
+    """Return held-out seed → its episodes, read one at a time; empty if nothing was measured."""
     places = {one.seed: folder / f"seed-{one.seed}" for one in config.held_out}
     return {seed: iterate_trajectories(place) for seed, place in places.items() if not RunStore(place).is_free}
 
 
 def sum_paid(runs: Iterable[Path]) -> Usage:
-    """What those runs took, all their episodes; of one that is not there, nothing."""
+    """Sum the usage of these runs, all their episodes; a missing run counts nothing."""
     parts = []
     for path in runs:
         if not RunStore(path).is_free:
@@ -449,7 +441,7 @@ def sum_paid(runs: Iterable[Path]) -> Usage:
 
 
 def is_over(path: Path) -> bool:
-    """Whether a run came to its end; broken episodes are part of it."""
+    """Return whether a run came to its end; broken episodes are part of it."""
     with RunStore.open(path).open_reader() as reader:
         return reader.status == "finished"
 
@@ -470,7 +462,7 @@ def _draw_tasks(run: RunConfig, suite: Suite, number: int) -> list[str]:
 
 
 async def _is_free(run: RunConfig, suite: Suite) -> bool:
-    """Whether a run keeps away from what is kept for evaluation; always where it belongs to no split."""
+    """Return whether a run avoids what is kept for evaluation; always True outside any split."""
     if run.split is None:
         return True
     splits = await load_splits(run.environment_name, run.environment, suite)

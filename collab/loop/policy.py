@@ -1,7 +1,7 @@
 """Policies: which weights each slot plays with, after which epoch; a checkpoint, or a LoRA adapter over one.
 
-policy = first_policy(config.run, config.method)
-run = playing(config.run, policy, determinism="exact")       # the same run, played by these weights
+policy = build_first_policy(config.run, config.method)
+run = assign_policy(config.run, policy, determinism="exact")     # the same run, played by these weights
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class Policy:
     """Slot → directory of a LoRA adapter over it; slots without one are missing."""
 
     def of(self, slots: Sequence[str]) -> str:
-        """The one checkpoint that these slots play with."""
+        """Return the one checkpoint that these slots play with."""
         return self.weights[slots[0]]
 
     def get_adapter(self, slots: Sequence[str]) -> str | None:
-        """The one adapter that these slots play with; None for the checkpoint alone."""
+        """Return the one adapter that these slots play with; None for the checkpoint alone."""
         return self.adapters.get(slots[0])
 
     def replace_trained(self, number: int, trained: Mapping[str, str], *, adapters: bool = False) -> Policy:
-        """The same policy with what an epoch trained in place of what it was.
+        """Return the policy with an epoch's trained weights.
 
         Args:
             trained: slot → directory.
@@ -58,12 +58,12 @@ class Policy:
 
 
 def build_first_policy(run: RunConfig, method: Method) -> Policy:
-    """The policy that training starts from.
+    """Return the policy that training starts from.
 
     Raises:
         UsageError: an agent is a rehearsal, or plays by other means than a checkpoint that can be trained here.
-        ConfigError: an agent sees pictures, has an adapter that the method does not go on with, or agents that share a
-            policy have different ones.
+        ConfigError: an agent sees pictures, has an adapter that the method does not train further, or agents that share
+            a policy have different ones.
     """
     # Every slot is checked before anything is compared: the first bad one is named.
     for slot, agent in run.agents.items():
@@ -86,7 +86,7 @@ def build_first_policy(run: RunConfig, method: Method) -> Policy:
 
 
 def make_paths_absolute(run: RunConfig) -> RunConfig:
-    """The same run, to be played from anywhere: checkpoints in this process and adapters by absolute paths."""
+    """Return the run with absolute paths of local checkpoints and adapters, so that it can be played from anywhere."""
     agents = {}
     for slot, agent in run.agents.items():
         names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
@@ -98,7 +98,7 @@ def make_paths_absolute(run: RunConfig) -> RunConfig:
 
 
 def assign_policy(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
-    """A run played by a policy; who speaks and how it is sampled stays as it was."""
+    """Return the run with a policy's weights; speakers and sampling stay."""
     agents = {}
     for slot, agent in run.agents.items():
         own: dict[str, Any] = {"version": policy.version}
@@ -111,7 +111,7 @@ def assign_policy(run: RunConfig, policy: Policy, determinism: str) -> RunConfig
 
 
 def get_template(agent: AgentDefinition) -> dict[str, Any]:
-    """Return how a chat template is rendered for an agent, as fields of a recipe: training reads what it has read."""
+    """Return how a chat template is rendered for an agent, as fields of a recipe, so that training reads the same."""
     extra = agent.options.get("extra")  # of a server's
     own = agent.options.get("chat_template_kwargs") or (extra or {}).get("chat_template_kwargs")
     found = {"date": agent.options.get("date"), "chat_template_kwargs": own or {}}
@@ -127,7 +127,7 @@ def build_chat_tokenizer(agent: AgentDefinition, path: str) -> ChatTokenizer:
 
 
 def load_policy(folder: TrainingDir, config: TrainingConfig, number: int) -> Policy:
-    """The policy that an epoch left; UnknownName when it is not over."""
+    """Load the policy that an epoch left; UnknownName if it is not over."""
     if number == 0:
         return build_first_policy(config.run, config.method)
     epoch = folder.get_epoch(number)
@@ -141,7 +141,7 @@ def load_policy(folder: TrainingDir, config: TrainingConfig, number: int) -> Pol
 
 
 def place_within(folder: Path, path: str) -> str:
-    """A checkpoint's place for the record: within the training relative to it, so that the whole can be moved."""
+    """Return a checkpoint's path relative to the training if it lies within, so that the whole can be moved."""
     inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
     return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
 
@@ -153,8 +153,8 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
         name: of its agents file.
 
     Raises:
-        UsageError: a rehearsal, or nobody whose weights are here.
-        ConfigError: it sees pictures, or has an adapter that the method does not go on with.
+        UsageError: a rehearsal, or an agent whose weights are not here.
+        ConfigError: it sees pictures, or has an adapter that the method does not train further.
     """
     # Each kind of agent that cannot be trained has its own next move.
     if agent.kind == "rehearsal":
@@ -173,25 +173,25 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
     adapter = agent.options.get("adapter")
     if adapter is not None and not method.keeps_adapters:
         raise ConfigError(
-            f"agents/{name}: has an adapter, which this method does not go on with; set {method.RECIPE}.lora "
+            f"agents/{name}: has an adapter, which this method does not train further; set {method.RECIPE}.lora "
             f"with merge=false (and {method.RECIPE}.final_norm_learning_rate=null), or add the adapter to its base "
             "first (collab export --merge)"
         )
     if adapter is not None and not (Path(adapter) / CONFIG).is_file():
         raise ConfigError(
-            f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to go on from"
+            f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to train further"
         )
     if agent.modality != "text":
         raise ConfigError(f"agents/{name}: modality {agent.modality}; examples hold no pictures, so train with text")
 
 
 def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
-    """Refuse a server whose weights cannot be trained here, or that could not get what was trained."""
+    """Refuse a server whose weights cannot be trained here, or that cannot load the trained ones."""
     model = str(agent.options.get("model"))
     # Training needs the weights here; a server's model name may be anything.
     if "base_url" not in agent.options or not (Path(resolve_checkpoint(model)) / "config.json").is_file():
         raise UsageError(
-            f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; what is trained has to lie here: "
+            f"--agents: {slot} is agents/{name} of kind openai with model {model!r}; its weights must lie here: "
             "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
         )
     # The server loads adapters; whole checkpoints would mean starting it anew each epoch.
@@ -204,7 +204,7 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
     if method.determinism == "exact":
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "
-            "replies depend on what it answers beside them"
+            "replies depend on its other requests"
         )
 
 
@@ -213,6 +213,6 @@ def _resolve_inside(folder: Path, path: str) -> str:
 
 
 def _make_absolute(path: str) -> str:
-    """Of a directory its absolute path, so that a training can be gone on with from anywhere; else the name."""
+    """Return the absolute path of a directory, so that a training resumes from anywhere; else the name."""
     place = Path(resolve_checkpoint(path))
     return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path

@@ -1,12 +1,8 @@
-"""What came of an epoch, `epoch.json`, and of a training, the summary in `training.json`.
+"""Record of an epoch, `epoch.json`, and summary of a training in `training.json`; paths within a training.
 
-Where everything of a training lies, and what `training.json` says.
-
-Hashes of epochs and of a whole training: equal where the same was said, done, labelled and learned.
-
-They cover tokens, texts, actions, outcomes, labels and weights, each sorted by name, and no time, cost, place or
-order of a log. So a training that was killed and resumed hashes like one that was not. They compare trainings on one
-machine; another may round otherwise.
+Hashes of epochs and of a whole training cover tokens, texts, actions, outcomes, labels and weights, each sorted by
+name. They cover no time, cost, place or order of a log, so a training that was killed and resumed hashes like one that
+was not. They compare trainings on one machine; another may round otherwise.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ class EpochDir:
 
     @property
     def graph(self) -> Path:
-        """Who hears whom."""
+        """Edges between agents."""
         return self.path / "graph.json"
 
     @property
@@ -66,7 +62,7 @@ class EpochDir:
         return self.path / "epoch.json"
 
     def get_training_dir(self, group: str) -> Path:
-        """The fine-tuning run of a policy."""
+        """Return the directory of a policy's fine-tuning run."""
         return self.path / "training" if group == "shared" else self.path / "training" / group
 
 
@@ -77,12 +73,12 @@ class TrainingDir(RunDir):
     LISTED = True
 
     def get_epoch(self, number: int) -> EpochDir:
-        """One epoch; its directory need not exist."""
+        """Return one epoch; its directory need not exist."""
         return EpochDir(self.path / "epochs" / str(number))
 
 
 def find_training(rollout: Path) -> TrainingDir | None:
-    """The training that a run belongs to, in `epochs/N/rollout` beneath it; None for all other runs."""
+    """Find the training that a run belongs to, in `epochs/N/rollout` beneath it; None for all other runs."""
     run = rollout.resolve()
     number, training = run.parent.name, TrainingDir(Path(*run.parts[:-3]))
     belongs = number.isdecimal() and training.get_epoch(int(number)).rollout == run and training.file.exists()
@@ -90,9 +86,9 @@ def find_training(rollout: Path) -> TrainingDir | None:
 
 
 def find_training_around(part: Path) -> TrainingDir | None:
-    """The training that a directory beneath its `epochs` is a part of, as a rollout is; None for what is part of none.
+    """Find the training whose `epochs` contain this directory; None if there is none.
 
-    Its path is relative where it lies in the current folder.
+    Its path is relative if it lies in the current folder.
     """
     here = Path.cwd()
     above = (folder.parent for folder in part.resolve().parents if folder.name == "epochs")
@@ -103,11 +99,11 @@ def find_training_around(part: Path) -> TrainingDir | None:
 
 
 def refuse_part(path: Path) -> None:
-    """UsageError for a part of a training: only the training knows what it may still become, and on which device."""
+    """Raise a UsageError for a part of a training: only the training can resume it, with its own device and budget."""
     training = find_training_around(path)
     if training is not None:
         raise UsageError(
-            f"{path}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
+            f"{path}: is a part of the training {training.path}, which alone resumes it: {training.resume}"
         )
 
 
@@ -139,7 +135,7 @@ class Success(Definition):
 
     @classmethod
     def of(cls, report: Report) -> Success:
-        """Of a report, over all planned episodes."""
+        """Return the success of a report, over all planned episodes."""
         low, high = report.planned.interval
         rate = report.planned
         return cls(
@@ -157,19 +153,19 @@ class Success(Definition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spending(Usage):
-    """What a part of an epoch took. Of training, tokens trained, padding left out, are prompt tokens."""
+    """Usage of a part of an epoch. For training, prompt tokens are the trained tokens, without padding."""
 
     seconds: float | None = None
-    """None where several processes worked on it, or one that did not live to tell; and where nothing was to be done."""
+    """None if several processes worked on it, one died during it, or there was nothing to do."""
 
     @classmethod
     def of(cls, paid: Usage, seconds: float | None) -> Spending:
-        """Of calls that took so much."""
+        """Return the spending of calls with this usage."""
         return cls(seconds=seconds, **asdict(paid))
 
 
 class Trained(Definition):
-    """What became of one policy."""
+    """Result of training one policy."""
 
     checkpoint: str
     """Directory; "./…" lies within the training."""
@@ -181,13 +177,13 @@ class Trained(Definition):
     tokens: int
     loss: float
     metrics: dict[str, float | None] = Field(default_factory=dict)
-    """What the algorithm measures while it trains, in its order; None where it could not."""
+    """The algorithm's metrics of training, in its order; None where one could not be computed."""
     alarm: str | None = None
     """The last alarm, and at how many of the logged steps there was one; None when there was none."""
 
 
 class ExampleCounts(Definition):
-    """What became of a rollout on its way to examples, of one policy."""
+    """Counts of a policy's examples from a rollout."""
 
     examples: int = 0
     """Of this epoch, as the algorithm counts them."""
@@ -196,13 +192,13 @@ class ExampleCounts(Definition):
     older: int = 0
     """Examples of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
-    """Those that became none, by cause."""
+    """Replies that gave no example, by cause."""
     repeated: int = 0
     """Examples, older ones included, with prompt and replies of one before them, in the same tokens: each is learned
-    once. 0 for whole trajectories, of which none is left out."""
+    once. Always 0 for whole trajectories, which are never left out."""
     retokenised: int = 0
-    """Of all of these, kept or refused, those with a sampled reply whose tokens are not known in the policy's
-    tokenizer: it is learned in those of its text."""
+    """Of all of these, kept or refused, those whose sampled reply has unknown tokens in the policy's tokenizer: the
+    tokens of its text are learned."""
     digest: str
     """SHA-256 over all that is learned, older examples included."""
 
@@ -214,17 +210,17 @@ class EpochRecord(Definition):
     """Name of the algorithm that trained."""
     epoch: int
     version: int
-    """Of the policy that it left: the last epoch that changed any weights."""
+    """Of the policy after the epoch: the last epoch that changed any weights."""
     weights: dict[str, str]
-    """Slot → checkpoint that it left."""
+    """Slot → checkpoint after the epoch."""
     adapters: dict[str, str] = Field(default_factory=dict)
-    """Slot → LoRA adapter over it that it left; slots without one are missing."""
+    """Slot → LoRA adapter after the epoch; slots without one are missing."""
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
     temperature_scale: dict[str, float] = Field(default_factory=dict)
-    """Slot → what its temperature was multiplied by in the rollout; empty where it sampled as declared."""
+    """Slot → factor on its temperature in the rollout; empty if it sampled as declared."""
     played: Success | None = None
-    """Of the rollout, of its episodes that broke, too; nothing is learned from those. None for epoch 0."""
+    """Of the rollout, broken episodes included, although nothing is learned from those. None for epoch 0."""
     tasks: list[str] = Field(default_factory=list)
     """Tasks that were learned from, in the order in which they were drawn."""
     steps: int = 0
@@ -232,15 +228,15 @@ class EpochRecord(Definition):
     success: Success | None = None
     """On held-out seeds, after training; None for an epoch 0 that was not measured."""
     agreement: float | None = None
-    """`Step.agreement`, the mean over the steps that were learned from; None without any."""
+    """Mean of `Step.agreement` over the steps that were learned from; None without any."""
     metrics: dict[str, Any] = Field(default_factory=dict)
-    """What the algorithm tells of its labels and of what it learned, by its own names; JSON values."""
+    """The algorithm's metrics of labels and learning, by its own names; JSON values."""
     examples: dict[str, ExampleCounts] = Field(default_factory=dict)
     """By policy."""
     trained: dict[str, Trained] = Field(default_factory=dict)
     """By policy."""
     untrained: dict[str, str] = Field(default_factory=dict)
-    """By policy: why it stays what it was."""
+    """By policy that keeps its weights, the reason."""
     spent: dict[str, Spending] = Field(default_factory=dict)
     """By part: "rollout", the algorithm's own of labelling, "training", its own of learning, "evaluation"."""
     hashes: dict[str, str] = Field(default_factory=dict)
@@ -253,7 +249,7 @@ class Summary(Definition):
     """How a training ended."""
 
     best: int | None
-    """Epoch with the highest held-out success, the earliest of equals; None when none was measured."""
+    """Epoch with the highest held-out success, the earliest one on ties; None if none was measured."""
     epochs: int
     """The last one that is over."""
     stopped_early: bool
@@ -263,11 +259,11 @@ class Summary(Definition):
 
 
 def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
-    """Return what a rollout tells, as fields of a record.
+    """Return facts of a rollout, as fields of a record.
 
     Args:
         played: the finished episodes that are learned from.
-        rollout: how these went, and those that broke.
+        rollout: report of these and of those that broke.
     """
     found, steps, agreed = set[str](), 0, list[float]()
     for one in played:
@@ -286,26 +282,25 @@ def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Re
 
 
 def read_record(path: Path) -> EpochRecord:
-    """An epoch's record; RunFormatError when it cannot be read."""
+    """Read an epoch's record; RunFormatError if it cannot be read."""
     try:
         return validate(EpochRecord, json.loads(read_plain(path)), str(path))
     except (OSError, ValueError, RecursionError) as error:
         raise RunFormatError(
-            f"{path}: cannot be read: {error}; remove it, and it is made again of what lies beside it by: "
-            f"{TrainingDir(path.parents[2]).resume}"
+            f"{path}: cannot be read: {error}; remove it, then rebuild it with: {TrainingDir(path.parents[2]).resume}"
         ) from None
 
 
 def read_records(folder: TrainingDir, epoch: int) -> list[EpochRecord]:
-    """Of a training's epochs from 0 to this one, those that are over; RunFormatError when one cannot be read."""
+    """Read the finished epochs of a training from 0 to `epoch`; RunFormatError if one cannot be read."""
     records = [folder.get_epoch(number).record for number in range(epoch + 1)]
     return [read_record(path) for path in records if path.is_file()]
 
 
 def find_best_epoch(records: Iterable[EpochRecord]) -> int | None:
-    """The epoch with the highest held-out success; of equals the earliest, None when none was measured.
+    """Return the epoch with the highest held-out success, the earliest one on ties; None if none was measured.
 
-    One of which too many episodes broke counts as not measured.
+    An evaluation in which too many episodes broke counts as not measured.
     """
     measured = [
         one for one in records if one.success is not None and not is_spoilt(one.success.broken, one.success.episodes)
@@ -315,7 +310,7 @@ def find_best_epoch(records: Iterable[EpochRecord]) -> int | None:
 
 
 def is_patience_over(records: Sequence[EpochRecord], patience: int | None) -> bool:
-    """Whether the best epoch lies `patience` epochs back; never when that is None or nothing was measured."""
+    """Return whether the best epoch lies `patience` epochs back; False if that is None or nothing was measured."""
     best = find_best_epoch(records)
     return patience is not None and best is not None and records[-1].epoch - best >= patience
 
@@ -336,12 +331,7 @@ def hash_named(digests: Mapping[str, str | None] | Mapping[int, str]) -> str:
 
 
 def run_hash(base: Mapping[str, str], epochs: Mapping[int, str]) -> str:
-    """Return the SHA-256 of a training.
-
-    Args:
-        base: slot → digest of the weights that it began with.
-        epochs: number → its hash.
-    """
+    """Return the SHA-256 of a training: slot → digest of its first weights, and epoch → its hash."""
     return hash_json([sorted(base.items()), sorted(epochs.items())])
 
 

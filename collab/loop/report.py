@@ -1,4 +1,4 @@
-"""What is said of the epochs of a training, line by line: on a terminal, in a log, in a notebook."""
+"""Lines about the epochs of a training: for a terminal, a log, a notebook."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collab.utils.text import clean_line, format_amount, format_clock, format_co
 
 
 def format_epoch(record: EpochRecord) -> list[str]:
-    """Return all that is known of an epoch, one line for each kind of it that came up.
+    """Format all facts of an epoch, one line for each kind that occurred.
 
-    What a low screen may cut off stands last: causes and costs, not what was learned.
+    Causes and costs stand last, since a low screen may cut them off.
     """
     # In the order of the phases, so that an epoch reads like its course.
     return [
@@ -44,12 +44,12 @@ def format_epoch(record: EpochRecord) -> list[str]:
 
 
 def format_epochs(records: Sequence[EpochRecord]) -> list[str]:
-    """Return all lines of all epochs, each told of which."""
+    """Format all lines of all epochs, each with its epoch."""
     return [clean_line(f"epoch {record.epoch} | {line}") for record in records for line in format_epoch(record)]
 
 
 def _format_scale(record: EpochRecord) -> list[str]:
-    """By what the rollout was hotter than declared; one number where all agents share a policy."""
+    """Format the factor on the rollout's temperature; one number if all agents share a policy."""
     told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
     different = set(told.values())
     values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
@@ -81,7 +81,7 @@ def _format_trained(name: str, one: Trained) -> list[str]:
 
 
 def _format_spent(record: EpochRecord) -> list[str]:
-    """Time, calls, tokens and money by part; what did not take place is left out."""
+    """Format time, calls, tokens and money by part; parts that did not run are left out."""
     lines = [f"{part} {told}" for part, one in record.spent.items() if (told := _format_spending(one))]
     return [f"spent    {'; '.join(lines)}"] if lines else []
 
@@ -106,7 +106,7 @@ def _format_success(rate: Success) -> str:
 
 
 def _format_silent(rate: Success | None, of: str) -> list[str]:
-    """Replies without an action, by cause."""
+    """Format replies without an action, by cause."""
     if rate is None or not rate.replies:
         return []
     return [f"replies without an action, {of}: {Replies(total=rate.replies, causes=rate.without_action)}"]

@@ -1,7 +1,4 @@
-"""What all parts of a training share while it runs: configuration, places, budget, who watches, when to stop.
-
-What a training has spent so far, and how long it will still take at the pace of its epochs.
-"""
+"""Shared state of a running training: configuration, paths, budget, progress and stop; its spending and time left."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from collab.utils.text import format_clock, format_count
 
 
 class Halted(Exception):
-    """A training ends here for now, and can be gone on with; its text says why."""
+    """A training that ends for now, and can be resumed; the text says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,21 +35,21 @@ class TrainingProgress:
     epoch: int = 0
     epochs: int
     part: str = ""
-    """What is being done, in a word."""
+    """Current activity in a word."""
     inner: Any = None
-    """The live object of what is being done: of a collection, of a labelling, of fine-tuning; None for none."""
+    """Live object of the current part: of a rollout, a labelling, or fine-tuning; None for none."""
     records: list[EpochRecord] = field(default_factory=list)
     """Of the epochs that are over."""
     so_far: EpochRecord | None = None
-    """Of this epoch, what its parts that are over tell; the other fields have their defaults, which mean nothing yet.
-    None before the first."""
+    """This epoch's record with the fields of its finished parts; the other fields have meaningless defaults. None
+    before the first."""
     began: float = field(default_factory=time.monotonic)
     """When this process began with this epoch, of `time.monotonic`."""
     spent: Usage = Usage()
-    """On parts of this epoch that are over, and by earlier processes on this epoch."""
+    """Usage of finished parts of this epoch, and of earlier processes on it."""
 
     def __str__(self) -> str:
-        """Return one line: epoch, part and how far it is, held-out success, what was spent, and the time left."""
+        """Return one line: epoch, part and its progress, held-out success, usage, and the time left."""
         parts = [f"epoch {self.epoch}/{self.epochs}", self.part, " ".join(str(self.inner or "").split())]
         last = next((one for one in reversed(self.records) if one.success is not None), None)
         if last is not None:
@@ -67,16 +64,16 @@ class TrainingProgress:
         return " | ".join(part for part in (*parts, f"in all {', '.join(in_all)}") if part)
 
     def begin(self, epoch: int) -> None:
-        """Go on with the next epoch."""
+        """Begin the next epoch."""
         self.epoch, self.began, self.so_far = epoch, time.monotonic(), None
 
     def tell(self, **found: Any) -> None:
-        """A part of this epoch is over: fields of a record, in place of what was told of them before."""
+        """Update fields of this epoch's record when a part is over."""
         known = self.so_far or EpochRecord(algorithm=self.algorithm, epoch=self.epoch, version=0, weights={}, hash="")
         self.so_far = known.model_copy(update=found)
 
     def close(self, record: EpochRecord) -> None:
-        """An epoch is over, and its record tells what it took."""
+        """Close an epoch with its record."""
         self.records.append(record)
         self.inner, self.so_far, self.spent = None, None, Usage()
 
@@ -89,7 +86,7 @@ class LoopState:
     folder: TrainingDir
     library: Library
     budget: Budget
-    """For all that this process does."""
+    """For all work of this process."""
     stop: asyncio.Event
     device: str
     """Where policies are trained, "auto" or "cpu"."""
@@ -111,7 +108,7 @@ class LoopState:
         return self._first
 
     async def open_suite(self, run: RunConfig) -> Suite:
-        """Return the environments of a run, built once for all parts of a training that play or look in the same."""
+        """Return the environments of a run, built once for all parts of a training that use the same."""
         wanted = (run.environment_name, run.environment)
         if self._suite is None or self._suite[0] != wanted:
             await self.close_suite()
@@ -119,33 +116,27 @@ class LoopState:
         return self._suite[1]
 
     async def close_suite(self) -> None:
-        """Give back what the environments hold, as before weights are trained; they are built again when needed."""
+        """Release the environments, as before weights are trained; they are built again when needed."""
         if self._suite is not None:
             _, suite = self._suite
             self._suite = None
             await suite.close()
 
     def begin(self, part: str) -> None:
-        """Name what is done next, if anything may still be; raises `Halted`."""
+        """Begin a part; raises `Halted` if nothing may be spent any more."""
         self.progress.part, self.progress.inner = part, None
         self.compute_left()
 
     @contextlib.contextmanager
     def time_part(self, part: str, *, whole: bool) -> Iterator[None]:
-        """Note how long a part takes, unless another process did some of it and took its time with it.
-
-        A part that is done in pieces takes what all of them take.
-
-        Args:
-            whole: whether nothing of the part was there before.
-        """
+        """Measure the seconds of a part, summed over its pieces; skip it unless `whole`: nothing was done before."""
         begun = time.monotonic()
         yield
         if whole:
             self.seconds[part] = self.seconds.get(part, 0.0) + time.monotonic() - begun
 
     def compute_left(self) -> Budget:
-        """What may still be spent; raises `Halted` when that is nothing, or when it was asked to stop."""
+        """Return the remaining budget; raises `Halted` if it is used up, or if a stop was requested."""
         if self.stop.is_set():
             raise Halted(REQUESTED)
         minutes = (time.monotonic() - self.started) / 60
@@ -157,13 +148,13 @@ class LoopState:
         return Budget(**left)
 
     def spend(self, spent: Usage) -> None:
-        """Count in what a part has spent."""
+        """Count a part's usage."""
         self.spent += spent
         self.progress.inner = None  # counted in now
         self.progress.spent += spent
 
     def halt(self, why: str | None) -> None:
-        """Raise `Halted` where a part stopped before its end; of a limit, what it is for all that this process does."""
+        """Raise `Halted` if a part stopped before its end; a limit is reported as that of the whole process."""
         if why is None:
             return
         if why.startswith(USED_UP):
@@ -171,11 +162,11 @@ class LoopState:
         raise Halted(why)
 
     def is_stopping(self) -> bool:
-        """Whether training is to stop with a checkpoint."""
+        """Return whether training is to stop with a checkpoint."""
         return self.explain_stop() is not None
 
     def explain_stop(self) -> str | None:
-        """Why training is to stop: on request, or because the minutes are over; None where it goes on."""
+        """Return why training is to stop: on request, or because the minutes are over; None if it is not."""
         minutes = self.budget.minutes
         if self.stop.is_set():
             return REQUESTED
@@ -197,7 +188,7 @@ def _format_used_up(name: str, limit: float) -> str:
 
 
 def estimate_seconds_left(progress: TrainingProgress, now: float) -> float | None:
-    """For the rest of this epoch and all that come, each as long as the mean of those that are over.
+    """Estimate the seconds of the rest of this epoch and all later ones, from the mean of finished epochs.
 
     Patience may end a training earlier, and an epoch that an earlier process began takes less.
 
@@ -205,7 +196,7 @@ def estimate_seconds_left(progress: TrainingProgress, now: float) -> float | Non
         now: of `time.monotonic`.
 
     Returns:
-        None before an epoch is over of which all is known.
+        None before an epoch with known times is over.
     """
     known = [seconds for one in progress.records if one.epoch and (seconds := sum_epoch_seconds(one)) is not None]
     if not known:
@@ -217,22 +208,19 @@ def estimate_seconds_left(progress: TrainingProgress, now: float) -> float | Non
 
 
 def sum_epoch_seconds(record: EpochRecord) -> float | None:
-    """Of all parts; None where one did something and nobody told how long, for its process died."""
+    """Sum the seconds of all parts; None if the process of one died, so that its time is unknown."""
     if any(one.seconds is None and (one.calls or one.prompt_tokens) for one in record.spent.values()):
         return None
     return sum(one.seconds or 0.0 for one in record.spent.values())
 
 
 def sum_spent_so_far(progress: TrainingProgress) -> Usage:
-    """Return what models took: in epochs that are over, by whatever process, and in this one.
-
-    Tokens that were trained on do not count.
-    """
+    """Sum the models' usage in finished epochs, by whatever process, and in this one; trained tokens do not count."""
     over = (total_asked(record) for record in progress.records)
     live = progress.inner.spent if isinstance(progress.inner, UsageMeter) else Usage()
     return sum(over, progress.spent + live)
 
 
 def total_asked(record: EpochRecord) -> Usage:
-    """Return what models took in an epoch; tokens that were trained on do not count."""
+    """Return the models' usage in an epoch; trained tokens do not count."""
     return sum((one for part, one in record.spent.items() if part != "training"), Usage())

@@ -1,15 +1,14 @@
-"""Rollouts of so many environment steps: which episodes belong to one, and when it may end.
+"""Rollouts with a budget of environment steps: which episodes belong to one, and when it may end.
 
-    belonging(lengths, order, steps)        # names of the episodes that are learned from; None while there are too few
-    async with ended_by(out, steps, asked) as ending:
+    select_belonging(lengths, order, steps)     # names of episodes that are learned from; None while there are too few
+    async with open_ending(out, steps, asked) as ending:
         await start(run, library, out, stop=ending.stop, admit=ending.admit)
 
-Arms of a comparison have equal steps only if the same rule says for all of them where a rollout ends, and it must say
-the same after a kill and with any number of episodes at once. So episodes count in the order of the plan: the rollout
-is over with the first one with which those up to it have the steps, and all of these are over. What was played beyond
-it meanwhile stays on the disk and is not learned from; there is little of that, because no episode is begun, and none
-takes another step, while those before it have the steps already. Steps of an episode that broke are not learned from
-either and do not count: it belongs to the rollout with none.
+Arms of a comparison have equal steps only if one rule ends all their rollouts, also after a kill and with any number of
+parallel episodes. So episodes count in the order of the plan. The rollout is over at the first episode that reaches the
+steps, once all before it are over. Further episodes stay on disk and are not learned from. There are few, because
+no episode begins or steps once those before it have the steps. Steps of a broken episode do not count and are not
+learned from: it belongs to the rollout with none.
 """
 
 from __future__ import annotations
@@ -32,22 +31,21 @@ from collab.store.run import RunStore
 from collab.types import Trajectory
 
 _LOOK_S = 0.1
-"""Seconds between two looks at what is over."""
+"""Seconds between two looks at the index."""
 _FAR = "SELECT trajectory, state, (SELECT count(*) FROM steps WHERE steps.key = episodes.key) FROM episodes"
-"""Of a run's index: how far each episode is. Asked ten times a second, so it makes no summaries."""
+"""Query of a run's index: progress of each episode. It runs ten times a second, so it makes no summaries."""
 
 
 def select_belonging(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...] | None:
-    """The episodes with which there are enough steps, in the order of the plan.
+    """Return the shortest beginning of the plan that has enough steps.
 
     Args:
-        lengths: episode → its environment steps, of those that are over; 0 of one that broke.
+        lengths: finished episode → its environment steps; 0 for one that broke.
         order: all planned episodes.
         steps: at least so many.
 
     Returns:
-        The shortest beginning of the plan with as many steps; all of it where even all have fewer; None while an
-        episode that is needed for that is not over.
+        All episodes if even these have fewer steps; None while an episode that is needed is not over.
     """
     found = select_certain(lengths, order, steps)
     enough = sum(lengths[name] for name in found) >= steps
@@ -55,10 +53,9 @@ def select_belonging(lengths: Mapping[str, int], order: Sequence[str], steps: in
 
 
 def select_certain(lengths: Mapping[str, int], order: Sequence[str], steps: int) -> tuple[str, ...]:
-    """Return the episodes that belong to a rollout however the others end; arguments as `select_belonging`.
+    """Return the episodes that belong to a rollout however the others end. Arguments as `select_belonging`.
 
-    They are the beginning of the plan, up to the first that is not over, and to the one with which there are enough
-    steps.
+    They are the beginning of the plan, up to the first unfinished one, or the one that reaches the steps.
     """
     found: list[str] = []
     total = 0
@@ -74,7 +71,7 @@ def select_wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -
     """Return the episodes that a rollout may still need; no other is begun. Arguments as `select_belonging`.
 
     Args:
-        so_far: as `lengths`, with the steps that are there already of those that are not over.
+        so_far: as `lengths`, with the current steps of unfinished episodes.
     """
     total = 0
     for position, name in enumerate(order):
@@ -85,7 +82,7 @@ def select_wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -
 
 
 def read_step_budget(run: Path) -> int | None:
-    """How many a run is to have: a training's rollout where its method says so; None for all other runs.
+    """Return the step budget of a training's rollout if its method has one; None for all other runs.
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
@@ -98,7 +95,7 @@ def read_step_budget(run: Path) -> int | None:
 
 
 def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
-    """The episodes that belong to a rollout; None where all do, or where it has not its steps yet.
+    """List the episodes that belong to a rollout; None if all do, or before it has its steps.
 
     Raises:
         ConfigError: the configuration of the run is spoilt.
@@ -109,13 +106,13 @@ def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None
 
 
 def iterate_counted(reader: RunReader, steps: int | None) -> Iterator[Trajectory]:
-    """The finished episodes of a rollout that belong to it, by task and number; all of them where `steps` is None."""
+    """Yield the finished episodes that belong to a rollout, by task and number; all of them if `steps` is None."""
     found = list_counted(reader, steps)
     return (one for one in reader.iterate_trajectories() if found is None or one.id in found)
 
 
 def build_counted_reader(run: Path) -> Callable[[RunReader], Iterator[Trajectory]]:
-    """Takes from a reader of a run the episodes that count: of a training's rollout those that it learns from.
+    """Return a function from a run's reader to its counted episodes: of a training's rollout, the learned ones.
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
@@ -126,14 +123,12 @@ def build_counted_reader(run: Path) -> Callable[[RunReader], Iterator[Trajectory
 
 
 def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
-    """How a rollout went: of its planned episodes, or where it has `steps`, of those that belong to it.
-
-    Those that broke are among them and count as not solved.
+    """Report a rollout: its planned episodes, or with `steps`, those that belong to it; broken ones are not solved.
 
     Args:
         reader: of the rollout, or of another run.
-        steps: at least so many; None where all planned episodes count.
-        so_far: of one that has not its steps yet, only what is over, not all that was planned.
+        steps: at least so many; None if all planned episodes count.
+        so_far: before it has its steps, report only finished episodes, not all planned ones.
 
     Raises:
         ConfigError: the configuration of the run is spoilt.
@@ -151,20 +146,20 @@ def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = Fa
 
 
 def count_steps(out: Path) -> int:
-    """Steps of all its episodes that can be read, those of unfinished ones included."""
+    """Count the readable steps of all episodes, unfinished ones included."""
     with RunStore.open(out).open_reader() as reader:
         return sum(played for _, _, played in _query_progress(reader))
 
 
 def has_enough(out: Path, steps: int) -> bool:
-    """Whether a run that was begun has all episodes that belong to it."""
+    """Return whether a run that was begun has all episodes that belong to it."""
     with RunStore.open(out).open_reader() as reader:
         return list_counted(reader, steps) is not None
 
 
 @dataclass(slots=True, kw_only=True)
 class Ending:
-    """What a run of so many steps obeys."""
+    """Stop and admission of a run with a step budget."""
 
     stop: asyncio.Event
     """Set once it has its steps, or when it is asked to end."""
@@ -172,14 +167,14 @@ class Ending:
     """The episodes that it may still need, as far as known; None for all."""
 
     async def admit(self, episode: str) -> None:
-        """Returns once the episode is wanted: one before it may break, and its steps do not count then."""
+        """Wait until the episode is wanted: one before it may break, and its steps do not count then."""
         while self.wanted is not None and episode not in self.wanted:
             await asyncio.sleep(_LOOK_S)
 
 
 @contextlib.asynccontextmanager
 async def open_ending(out: Path, steps: int | None, asked: asyncio.Event) -> AsyncIterator[Ending]:
-    """Gives what ends a run once it has its steps, or when that is asked for; only the latter where `steps` is None.
+    """Watch a run; yield what ends it once it has its steps, or on request. `steps` None: on request only.
 
     Args:
         out: where the run is or will be written.
@@ -199,7 +194,7 @@ async def open_ending(out: Path, steps: int | None, asked: asyncio.Event) -> Asy
 
 
 async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> None:
-    """Keep `ending` up to date; a run that cannot be read is ended, too, and the error is raised behind it."""
+    """Keep `ending` up to date; if the run cannot be read, stop it and raise the error."""
     try:
         # The manifest comes first; without it there is nothing to read.
         while not (out / FILE).exists() and not asked.is_set():
@@ -223,7 +218,7 @@ async def _look(out: Path, steps: int, asked: asyncio.Event, ending: Ending) -> 
 
 
 def _query_progress(reader: RunReader) -> list[tuple[str, str, int]]:
-    """Each episode's name, state (see `EpisodeSummary`) and steps that can be read."""
+    """Return each episode's name, state (see `EpisodeSummary`) and number of readable steps."""
     return reader.query(_FAR)
 
 
@@ -232,6 +227,6 @@ def _count_lengths(far: Iterable[tuple[str, str, int]]) -> dict[str, int]:
 
 
 def plan_order(reader: RunReader) -> list[str]:
-    """All episodes that a run is to play, by name; ConfigError where its configuration is spoilt."""
+    """List all planned episodes of a run, by name; ConfigError if its configuration is spoilt."""
     config = validate(RunConfig, reader.manifest.config, f"{reader.directory}/{FILE}")
     return [episode.id for episode in plan_episodes(config)]

@@ -1,7 +1,7 @@
 """Trained teams by name: `RUN@best`, `RUN@last`, `RUN@epoch3`.
 
 name = parse_policy("runs/trained@best")                    # of a training that lies in runs/trained
-agents = agents_of(name, graph.slots)                       # slot → AgentDefinition
+agents = load_policy_agents(name, graph.slots)              # slot → AgentDefinition
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PER_SLOT = re.compile(r"[^/=@,]+=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyName:
-    """What `RUN@best`, `RUN@last` and `RUN@epoch3` say."""
+    """Parts of `RUN@best`, `RUN@last` or `RUN@epoch3`."""
 
     run: Path
     epoch: int | None
@@ -41,16 +41,16 @@ class PolicyName:
 
 
 def parse_policy(text: str) -> PolicyName | None:
-    """Read `RUN@best`, `RUN@last` or `RUN@epoch3`; None for a name of another kind.
+    """Parse `RUN@best`, `RUN@last` or `RUN@epoch3`; None for a name of another kind.
 
-    A file in whose path is an @ is of another kind, and so are names per slot (`ada=X,ben=Y`).
+    Names of files with an @ in the path and names per slot (`ada=X,ben=Y`) are of another kind.
 
     Raises:
-        UsageError: it is a training without an epoch, it has an @ and then something else, or an epoch is named for one
+        UsageError: the name is a training without an epoch, has something else behind the @, or names an epoch for one
             slot.
     """
     if "@" not in text and os.path.isfile(TrainingDir(Path(text)).file):  # also of what is too long for a name
-        raise UsageError(f"{text}: a training of a team; say which epoch: {text}@best, {text}@last or {text}@epoch1")
+        raise UsageError(f"{text}: a training of a team; name an epoch: {text}@best, {text}@last or {text}@epoch1")
     if "@" not in text or Path(text).is_file():
         return None
     found = _NAME.fullmatch(text)
@@ -69,7 +69,7 @@ def parse_policy(text: str) -> PolicyName | None:
 def load_policy_agents(
     name: PolicyName, slots: Sequence[str], *, as_trained: bool = False
 ) -> dict[str, AgentDefinition]:
-    """Who fills the slots of a graph with a trained policy.
+    """Load the agents that fill a graph's slots with a trained policy.
 
     Args:
         as_trained: sample as the training did; by default the agents files that it began with decide.
@@ -92,7 +92,7 @@ def load_policy_agents(
 
 
 def resolve_epoch(name: PolicyName, folder: TrainingDir, config: TrainingConfig, head: Mapping[str, Any]) -> int:
-    """The number of the epoch that a name means; it need not be over.
+    """Return the number of the epoch that a name means; it need not be over.
 
     Args:
         head: of the training.
@@ -104,7 +104,7 @@ def resolve_epoch(name: PolicyName, folder: TrainingDir, config: TrainingConfig,
         # "last" is the last finished epoch: a running one has no policy yet.
         over = [number for number in range(config.method.epochs + 1) if folder.get_epoch(number).record.exists()]
         if not over:
-            raise UsageError(f"{name.run}@last: no epoch is over yet; go on with it: {folder.resume}")
+            raise UsageError(f"{name.run}@last: no epoch is over yet; resume it: {folder.resume}")
         return over[-1]
     # A number is taken as it is; "best" needs the summary, which only a finished training has.
     number: int | None = name.epoch if name.epoch is not None else (head.get("summary") or {}).get("best")
@@ -112,7 +112,7 @@ def resolve_epoch(name: PolicyName, folder: TrainingDir, config: TrainingConfig,
         known = [f"@epoch{one}" for one in range(config.method.epochs + 1) if folder.get_epoch(one).record.exists()]
         raise UsageError(
             f"{name.run}@best: no epoch is the best before the training has ended; name one that is over "
-            f"({', '.join(known) or 'there is none'}), or go on: {folder.resume}"
+            f"({', '.join(known) or 'there is none'}), or resume: {folder.resume}"
         )
     return number
 
@@ -120,10 +120,10 @@ def resolve_epoch(name: PolicyName, folder: TrainingDir, config: TrainingConfig,
 def load_trained_agents(
     library: Library, agents: str, graph: str, *, as_trained: bool = False
 ) -> dict[str, AgentDefinition] | None:
-    """Who fills the slots of a graph, where `--agents` names a trained policy; None where it names files.
+    """Load the agents of a trained policy that `--agents` names; None if it names files.
 
     Args:
-        as_trained: as of `load_policy_agents`.
+        as_trained: as for `load_policy_agents`.
 
     Raises:
         UnknownName, ConfigError: there is no such graph, or it cannot be read.
@@ -136,7 +136,7 @@ def load_trained_agents(
 
 
 def note_sampling(agents: str, run: RunConfig) -> str | None:
-    """Say that a trained policy is played at other temperatures than it was trained at; None where it is not.
+    """Say that a trained policy is played at other temperatures than in training; None if it is not.
 
     Args:
         agents: as `--agents` names it.
@@ -158,7 +158,7 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
 
 
 def check_slots(config: TrainingConfig, slots: Sequence[str], where: str) -> None:
-    """GraphError unless a graph has the agents of a trained team, in whatever order."""
+    """Raise a GraphError unless a graph has the agents of a trained team, in any order."""
     known = config.run.graph.slots
     if set(slots) != set(known):
         raise GraphError(
@@ -168,12 +168,12 @@ def check_slots(config: TrainingConfig, slots: Sequence[str], where: str) -> Non
 
 
 def _is_file(name: str) -> bool:
-    """Whether a name is that of an agents file; one that ends like it need not be there, for no epoch is called so."""
+    """Return whether a name is that of an agents file; .yaml and .yml need not exist, since no epoch ends so."""
     return Path(name).suffix in (".yaml", ".yml") or Path(name).is_file()
 
 
 def _check_slots_have_files(agents: str) -> None:
-    """UsageError where an epoch fills one slot of `ada=X,ben=Y`."""
+    """Raise a UsageError if an epoch fills one slot of `ada=X,ben=Y`."""
     for item in agents.split(","):
         name = item.partition("=")[2].strip()
         if "@" in name and not _is_file(name):

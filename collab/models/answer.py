@@ -1,11 +1,10 @@
-"""What comes back from a server, read within bounds: bytes → JSON → schema, and what is said instead of an answer.
+"""Read a server's answer within bounds: bytes → JSON → schema, or the error that came in its place.
 
     client = openai.AsyncOpenAI(…, http_client=BoundedClient())
     completion = read_answer(await client.post(path, cast_to=httpx2.Response, body=body), Completion)
 
-No answer takes more memory than `LARGEST` bytes once it is decompressed, an error's body no more than `LARGEST_ERROR`.
-An answer is JSON whatever its content type says. Half a character, which JSON can spell as a lone surrogate, becomes
-U+FFFD.
+A decompressed answer takes at most `LARGEST` bytes, an error's body at most `LARGEST_ERROR`. Answers are read as JSON
+whatever their content type. A lone surrogate in JSON (half a character) becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _READ_OF_A_PAGE = 8192
-"""Characters of an error's page in which words are looked for."""
+"""Characters of an error page that are searched for words."""
 _WORDS = ("message", "detail", "error_description", "error", "errors", "msg", "reason", "title")
-"""Fields in which servers say what is wrong, the one that tells most first."""
+"""Fields in which servers describe an error, most informative first."""
 _DEEPEST = 4
-"""Levels of a body in which its words are looked for."""
+"""Levels of a body that are searched for words."""
 
 
 class TooLong(Exception):
@@ -49,12 +48,12 @@ class Broken(Exception):
 
 
 class ErrorInAnswer(Exception):
-    """An answer with status 200 says that there is none.
+    """An answer with status 200 holds an error.
 
     Args:
-        status: the HTTP status that it tells; 502 where it tells none.
-        words: what it says.
-        response: it.
+        status: the HTTP status that it reports; 502 without one.
+        words: the error's text.
+        response: the whole answer.
     """
 
     def __init__(self, status: int, words: str, response: httpx2.Response) -> None:
@@ -91,7 +90,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
 
 
 async def _read_bounded(response: httpx2.Response) -> bytes:
-    """Read a body, decompressed; of an error's body only the beginning."""
+    """Read a body, decompressed; an error's body only up to `LARGEST_ERROR` bytes."""
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
@@ -106,8 +105,8 @@ def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerM
     """Read a JSON document.
 
     Raises:
-        Broken: it is no JSON, or of another shape; says which.
-        ErrorInAnswer: it holds an error and not what was asked for.
+        Broken: it is not JSON or does not match the schema.
+        ErrorInAnswer: it holds an error instead.
     """
     document = _parse(response)
     # Gateways report errors inside a 200 answer; looked for first, as such an answer may also fit the schema.
@@ -117,7 +116,7 @@ def read_answer(response: httpx2.Response, schema: type[AnswerModel]) -> AnswerM
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        # An error document is told apart from a broken one: it says what the server wants.
+        # An error document is more useful than "broken": it says what the server wants.
         words = find_words(document) if isinstance(document, dict) and document.get("error") else ""
         if words:
             raise ErrorInAnswer(_read_status(document), words, response) from None
@@ -135,7 +134,7 @@ def read_text(response: httpx2.Response) -> str:
 
 
 def quote_error(response: httpx2.Response) -> str:
-    """Return what a server wrote beside an error status: the words in its JSON, the text of its page, or its reason."""
+    """Return the text of an error response: the words in its JSON, the text of its page, or its reason phrase."""
     text = response.content.decode("utf-8", "replace")
     try:
         words = find_words(json.loads(text))
@@ -147,12 +146,12 @@ def quote_error(response: httpx2.Response) -> str:
 
 
 def _read_page(text: str) -> str:
-    """Return what is read on an HTML page, or the text itself where it is none."""
+    """Return the visible text of an HTML page; other text unchanged."""
     return " ".join(html.unescape(_TAG.sub(" ", text[:_READ_OF_A_PAGE])).split())
 
 
 def find_words(body: Any, depth: int = 0) -> str:
-    """Return what an error's JSON says, in whichever of the usual fields it stands; empty where it says nothing.
+    """Return the message in an error's JSON, from any of the usual fields; empty without one.
 
     OpenAI: {"error": {"message": …}}, Gemini: [{"error": {"message": …}}], FastAPI: {"detail": [{"msg": …}]}, Ollama
     and TGI: {"error": "…"}.
@@ -166,7 +165,7 @@ def find_words(body: Any, depth: int = 0) -> str:
     if not isinstance(body, dict):
         return ""
     found = next(filter(None, (find_words(body.get(name), depth + 1) for name in _WORDS)), "")
-    metadata = body.get("metadata")  # OpenRouter: what the provider behind it said
+    metadata = body.get("metadata")  # OpenRouter: the provider's own error
     raw = find_words(metadata.get("raw"), depth + 1) if isinstance(metadata, dict) else ""
     place = body.get("loc")  # FastAPI: the field that is wrong
     if isinstance(place, list) and place:
@@ -201,7 +200,7 @@ def _parse(response: httpx2.Response) -> Any:
 
 
 def _join_halves(value: Any) -> Any:
-    """The same JSON without half characters."""
+    """Return the JSON without half characters."""
     if isinstance(value, str):
         return replace_halves(value)
     if isinstance(value, list):
@@ -212,7 +211,7 @@ def _join_halves(value: Any) -> Any:
 
 
 def _find_failed_choice(document: Any) -> dict[str, Any] | None:
-    """The first choice, where it holds an error in place of a text (OpenRouter); None where it does not."""
+    """Return the first choice if it holds an error in place of a text (OpenRouter), else None."""
     choices = document.get("choices") if isinstance(document, dict) else None
     first = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(first, dict) or not find_words(first.get("error")):
@@ -222,7 +221,7 @@ def _find_failed_choice(document: Any) -> dict[str, Any] | None:
 
 
 def _read_status(document: dict[str, Any]) -> int:
-    """The HTTP status that an error in an answer tells; 502 where it tells none."""
+    """Return the HTTP status in an error document; 502 without one."""
     error = document.get("error")
     code = error.get("code") if isinstance(error, dict) else document.get("code")
     return code if isinstance(code, int) and 400 <= code < 600 else 502

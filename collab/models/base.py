@@ -1,15 +1,12 @@
-"""The seam between the project and a language model.
+"""The interface of a language model, and the meter that counts its calls.
 
     reply = await model.generate(Request(prompt=prompt, sampling=sampling, seed=seed))
 
-`generate` is called concurrently, once per cell of the action matrix and by many episodes at once; a model that can
-batch gathers the calls that are waiting (`local`), one that talks to a server bounds how many are in flight
-(`openai`). Retries live inside the model and nowhere else. A call that cannot be answered raises `ModelFailure`;
-the episode that asked is recorded as failed and its siblings go on.
+Many episodes call `generate` concurrently, once per cell of the action matrix. The local model batches the waiting
+calls (`local`); the client of a server bounds how many are in flight (`openai`). Only the model retries. A call that
+cannot be answered raises `ModelFailure`: its episode is recorded as failed, the other episodes continue.
 
-What a model has been asked and what it cost: counted where the calls are made, read by whoever shows it.
-
-meter.retried(), meter.answered(…), meter.failed(…)  →  meter.snapshot().calls
+    meter.count_retry(), meter.count_answer(…), meter.count_failure(…)  →  meter.snapshot().calls
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ changes the episode."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Privilege:
-    """What only a privileged model is handed: the solution and the screen as data."""
+    """Input that only a privileged model gets: the solution and the screen as data."""
 
     oracle: Oracle
     observation: Observation
@@ -43,23 +40,23 @@ class Privilege:
 
 
 class CallClock:
-    """The time limit of one call, which counts work and not waiting in line.
+    """The time limit of one call; time in the queue does not count.
 
         clock.hold()            waiting for a free slot or a batch
         clock.go()              the call is being answered from now on
 
-    A model that never queues needs neither: the clock runs from the start.
+    The clock runs from the start, so a model that never queues needs neither.
     """
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._timeout: asyncio.Timeout | None = None
         self.problem = ""
-        """What the last failed attempt of the call met; empty before one has failed."""
+        """Why the call's last attempt failed; empty before a failure."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the block under the limit; TimeoutError, with the last problem, when it is used up."""
+        """Run the block under the limit; TimeoutError with the last problem when it is exceeded."""
         try:
             async with asyncio.timeout(self._limit_s) as self._timeout:
                 yield
@@ -68,12 +65,12 @@ class CallClock:
         self._timeout = None
 
     def seconds_left(self) -> float | None:
-        """Return what is left of the limit; None while the clock stands still."""
+        """Return the seconds left of the limit; None while the clock is stopped."""
         when = None if self._timeout is None else self._timeout.when()
         return None if when is None else when - asyncio.get_running_loop().time()
 
     def note_failure(self, problem: str) -> None:
-        """Keep why an attempt failed after which another follows."""
+        """Keep why an attempt failed that is retried."""
         self.problem = problem
 
     def hold(self) -> None:
@@ -81,7 +78,7 @@ class CallClock:
         self._set(None)
 
     def go(self) -> None:
-        """Start it anew."""
+        """Restart the clock."""
         self._set(asyncio.get_running_loop().time() + self._limit_s)
 
     def _set(self, when: float | None) -> None:
@@ -96,7 +93,7 @@ class Request:
     prompt: Prompt
     sampling: Sampling
     seed: int
-    """Of this call alone; a server that takes no seed ignores it."""
+    """Seed of this call; a server without seeds ignores it."""
     images: tuple[bytes, ...] = ()
     """Encoded pictures (PNG or WebP), in the order of `prompt.images`."""
     privilege: Privilege | None = None
@@ -107,25 +104,25 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """One answer, with what the model can tell about how it came about."""
+    """One answer and what the model reports about computing it."""
 
     text: str
     """As sampled, without the end-of-turn token."""
     finish: str = "stop"
     """"stop"; "length" when max_tokens cut it; "reasoning", "refusal", "tool_call" or "content_filter" when the server
-    says that this came in place of a text."""
+    reports one of these in place of a text."""
     aside: str = ""
-    """What the server gave in place of a text (the words of a refusal, a tool's name), cut; empty when nothing."""
+    """Shortened output in place of a text (a refusal's words, a tool's name); empty without one."""
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     computed_tokens: int | None = None
-    """Prompt tokens that were computed for this call; the others came from a cache. None when not told."""
+    """Prompt tokens that were computed for this call; the others came from a cache. None when not reported."""
     queue_s: float | None = None
-    """Seconds in line before anything was computed; None when not told."""
+    """Seconds in the queue; None when not reported."""
     work_s: float | None = None
-    """Seconds from then to the last token, prompt and reply; None when not told."""
+    """Seconds from leaving the queue to the last token; None when not reported."""
     width: float | None = None
-    """Sequences computed together, on average over the reply's tokens; None when not told."""
+    """Sequences computed together, averaged over the reply's tokens; None when not reported."""
     tokens: tuple[int, ...] | None = None
     """Ids as sampled, without the end-of-turn token; None when the server gives none."""
     tokenizer: str | None = None
@@ -136,12 +133,12 @@ class Reply:
     """Per token, under the distribution sampled from; None when not given."""
     cost_usd: float | None = None
     warning: str = ""
-    """What is amiss though there is a reply, the same words for the same thing; empty for nothing."""
+    """A problem despite the reply, equal text for equal problems; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a model or its server was found to support; probed once, stored in the run."""
+    """What a model or its server supports; probed once, stored in the run."""
 
     logprobs: bool = False
     structured: bool = False
@@ -151,13 +148,13 @@ class Capabilities:
     adapters: bool = False
     token_ids: bool = False
     counts_tokens: bool = False
-    """Whether replies say how many tokens they cost."""
+    """Whether replies report token counts."""
     knows_price: bool = False
-    """Whether replies say what they cost in USD."""
+    """Whether replies report their cost in USD."""
     weights: str | None = None
-    """Digest of the weights that answer; None when a server answers and does not tell."""
+    """Digest of the weights; None for a server that does not report it."""
     notes: tuple[str, ...] = ()
-    """What the probe saw, one line each."""
+    """Findings of the probe, one line each."""
 
 
 @runtime_checkable
@@ -166,7 +163,7 @@ class Model(Protocol):
 
     policy: PolicyRef
     privileged: bool
-    """True only for models that look at the solution (the rehearsal)."""
+    """True only for models that read the solution (the rehearsal)."""
 
     async def generate(self, request: Request) -> Reply:
         """Answer one prompt.
@@ -177,14 +174,11 @@ class Model(Protocol):
         ...
 
     async def probe(self) -> Capabilities:
-        """Find out, once, what the model supports; later calls return the same answer."""
+        """Return what the model supports; found out once, then remembered."""
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Length of a text in tokens.
-
-        Where the tokenizer is not at hand, an estimate that is never too low by more than a tenth.
-        """
+        """Return a text's length in tokens; without the tokenizer, an estimate at most a tenth too low."""
         ...
 
     async def close(self) -> None:
@@ -194,10 +188,10 @@ class Model(Protocol):
 
 @runtime_checkable
 class Adaptable(Protocol):
-    """A model that can speak with other adapters over the same weights in memory."""
+    """A model that can use other adapters over the same weights in memory."""
 
     def with_adapter(self, adapter: str | None, version: int) -> Model:
-        """A model of its own under another adapter; None for the base weights.
+        """Return a separate model with another adapter; None for the base weights.
 
         Raises:
             ConfigError: the adapter does not fit.
@@ -207,7 +201,7 @@ class Adaptable(Protocol):
 
 @runtime_checkable
 class AskedAlike(Protocol):
-    """A model that is probed with the sampling that a run will ask it with."""
+    """A model that is probed with the run's own sampling."""
 
     sampling: Sampling
 
@@ -226,26 +220,24 @@ class Reading:
     retries: int = 0
     """Attempts beyond each call's first."""
     lost: int = 0
-    """Attempts that were sent and never answered whole (cancelled, timed out, cut off): what they cost is not known."""
+    """Attempts without a complete answer (cancelled, timed out, cut off); their cost is unknown."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     computed_tokens: int = 0
-    """Prompt tokens that were computed, over the calls that tell."""
+    """Prompt tokens that were computed, over the calls that report it."""
     cacheable_tokens: int = 0
-    """Prompt tokens of the calls that tell how many of them were computed."""
+    """Prompt tokens of the calls that report how many were computed."""
     cost_usd: float = 0.0
     """Sum over the calls whose price is known."""
     queue_s: float = 0.0
-    """Sum over the calls that tell how long they stood in line."""
+    """Sum over the calls that report their time in the queue."""
     latency_s: float = 0.0
     """Sum over all calls, waiting and retries included."""
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first.
-
-        0 where more was computed than was asked for: what memory drove out is computed again.
-        """
+        """Share of prompt tokens from a prefix cache, over the calls that report it; None before the first."""
+        # Evicted tokens are computed again, so more may be computed than was in the prompts.
         return max(0.0, 1 - self.computed_tokens / self.cacheable_tokens) if self.cacheable_tokens else None
 
 
@@ -265,7 +257,7 @@ class Meter:
         computed_tokens: int | None = None,
         cost_usd: float | None = None,
     ) -> None:
-        """Count a call that was answered; None where the model does not count."""
+        """Count an answered call; None for numbers that the model does not report."""
         self._add(
             calls=1,
             latency_s=latency_s,
@@ -281,7 +273,7 @@ class Meter:
         self._add(calls=1, failures=1, latency_s=latency_s)
 
     def add_queue_time(self, seconds: float) -> None:
-        """Add what one call stood in line."""
+        """Add one call's time in the queue."""
         self._add(queue_s=seconds)
 
     def count_retry(self) -> None:
@@ -289,11 +281,11 @@ class Meter:
         self._add(retries=1)
 
     def lose(self) -> None:
-        """Count one attempt that was sent and never answered whole."""
+        """Count one attempt without a complete answer."""
         self._add(lost=1)
 
     def snapshot(self) -> Reading:
-        """All counts as of now, consistent with one another."""
+        """Return all counts at this moment, consistent with one another."""
         return self._reading  # replaced as a whole, never changed
 
     def _add(self, **amounts: float) -> None:
@@ -310,7 +302,7 @@ class Metered(Protocol):
 
 
 def count_lost_calls(asker: object) -> int:
-    """Return how many attempts of a critic, an adversary or a model are of unknown cost; 0 where it does not tell."""
+    """Return how many attempts of a critic, an adversary or a model have unknown cost; 0 without a meter."""
     told = getattr(asker, "lost", None)
     if told is None:
         return asker.meter.snapshot().lost if isinstance(asker, Metered) else 0
@@ -318,11 +310,7 @@ def count_lost_calls(asker: object) -> int:
 
 
 def tell_lost(model: object, who: str) -> None:
-    """Warn of the attempts of a model whose cost is not known; nothing where there is none, or no meter.
-
-    Args:
-        who: asked the model, for the message: "the critic".
-    """
+    """Warn of attempts with unknown cost, if any; `who` names the caller, e.g. "the critic"."""
     lost = count_lost_calls(model)
     if lost:
         calls = "1 call" if lost == 1 else f"{lost} calls"
@@ -330,23 +318,20 @@ def tell_lost(model: object, who: str) -> None:
 
 
 class Probed(Protocol):
-    """Whatever says what it supports."""
+    """A model that reports what it supports."""
 
     async def probe(self) -> Capabilities:
-        """Find out, once."""
+        """Return what it supports; found out once."""
         ...
 
 
 async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio.Event | None = None) -> Capabilities:
-    """Refuse a limit that would never be reached; a server that does not answer is found before anybody is asked.
-
-    Returns:
-        What the model supports.
+    """Check that the model counts what the budget limits; return what it supports.
 
     Raises:
         UsageError: a limit is on something that the model does not count.
         ModelFailure: its server does not answer.
-        Stopped: somebody asked to stop first.
+        Stopped: `stop` was set first.
     """
     able = await wait_unless_stopped(model.probe(), stop, f"{where} was asked what it supports")
     if budget.usd is not None and not able.knows_price:

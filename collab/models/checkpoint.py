@@ -1,11 +1,10 @@
-"""A causal language model in memory, with or without sight: its weights, and one packed forward pass.
+"""A causal language model in memory, with or without vision: its weights, and one packed forward pass.
 
-Any number of LoRA adapters lie over the weights in memory, one at work at a time.
+Any number of LoRA adapters lie over the weights in memory; one is active at a time.
 
-A checkpoint made here has a card, `collab.json`, beside its weights. It names the prompt layout that it was trained on:
-a policy that learned to read one layout does worse on another without any error to be seen, so it is only loaded where
-prompts have that layout. And it names its weights by their SHA-256, so that half a copy or another file under the same
-name is never taken for it. A checkpoint without the file was not trained here; it reads any layout.
+A checkpoint trained here has a card, `collab.json`, beside its weights. The card names the prompt layout of the
+training: on another layout a policy silently does worse, so it is refused. The card also holds the weights' SHA-256,
+which exposes an incomplete copy or another file of the same name. A checkpoint without a card reads any layout.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from collab.prompts.render import LAYOUT
 from collab.utils.concurrency import note_doing
 
 PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
-"""Ways of PEFT to begin an adapter that leave the base as it is; others change it whenever they are loaded."""
+"""PEFT's ways to initialise an adapter that leave the base unchanged; loading others changes it."""
 
 
 class Adapters:
     """The adapters of one model.
 
     Args:
-        model: of transformers; adapters are put into it.
-        path: where it came from, for messages.
+        model: transformers model that adapters are injected into.
+        path: its origin, for messages.
     """
 
     def __init__(self, model: Any, path: str) -> None:
@@ -56,28 +55,28 @@ class Adapters:
         self._peft: Any = None
         self._names: set[str] = set()
         self._base: dict[Any, Tensor] = {}
-        """Weights of the base that some adapter replaces, biases say, and their values without one."""
+        """Base weights that an adapter replaces (e.g. biases) → their values without an adapter."""
         self._replaced: dict[str, dict[Any, Tensor]] = {}
-        """Adapter → those that it replaces, and its values."""
+        """Adapter → base weights that it replaces → its values."""
         self._active: str | None = None
-        """Which one computes; None for the base weights."""
+        """The active adapter; None for the base weights."""
         self._stale = False
-        """Whether `_active` has to be set anew: adapters have come or gone."""
+        """Whether `_active` must be set again because adapters were added or dropped."""
 
     def add(self, name: str, path: str) -> None:
-        """Load one under a name; nothing happens when the name is known.
+        """Load an adapter under a name; do nothing if the name is known.
 
         Raises:
-            ConfigError: it cannot be read, is no LoRA, or was made for another base; it has left no trace then.
+            ConfigError: it cannot be read, is no LoRA, or was made for another base; nothing has changed then.
         """
         if name in self._names:
             return
-        # Loading an adapter may change the base (biases, embeddings, PiSSA), which other adapters still need as it was.
+        # Loading an adapter may change the base (biases, embeddings, PiSSA), but other adapters need the original.
         before = self._snapshot(path)
         try:
             self._put_in(name, path)
             _check_fits(self._model, self._peft, name, path, self._path)
-            # What loading has changed belongs to this adapter, and is written back whenever it computes.
+            # Changed base weights belong to this adapter and are written back whenever it is active.
             changed = {
                 weight: weight.detach().clone() for weight, old in before.items() if not torch.equal(weight, old)
             }
@@ -93,14 +92,14 @@ class Adapters:
         self._names.add(name)
 
     def drop(self, name: str) -> None:
-        """Forget one; nothing happens when the name is unknown."""
+        """Remove an adapter; do nothing if the name is unknown."""
         if name in self._names:
             self._names.remove(name)
             self._replaced.pop(name)
             self._take_out(name)
 
     def use(self, name: str | None) -> None:
-        """Compute with this one from now on; None for the base weights alone."""
+        """Activate this adapter; None for the base weights alone."""
         if self._peft is None or (name == self._active and not self._stale):
             return
         _write_back(self._base if name is None else self._base | self._replaced[name])
@@ -112,10 +111,10 @@ class Adapters:
         self._active, self._stale = name, False
 
     def merge(self, name: str) -> Any:
-        """Return the model with this adapter added to its weights; no adapter is left in it, and this object is done.
+        """Merge this adapter into the model's weights and return the model; do not use this object afterwards.
 
         Raises:
-            ConfigError: the sum holds a weight that is no number.
+            ConfigError: a merged weight is NaN or infinite.
         """
         self.use(name)
         if not self._peft.peft_config[_make_module_name(name)].ensure_weight_tying:
@@ -126,10 +125,10 @@ class Adapters:
         return model
 
     def _snapshot(self, path: str) -> dict[Any, Tensor]:
-        """Return the values of those weights of the base that loading an adapter may replace.
+        """Return the values of the base weights that loading an adapter may replace.
 
-        PEFT writes biases and embeddings that lie in an adapter's file into the base, and some ways to begin an adapter
-        take away from the base what they put into it.
+        PEFT writes biases and embeddings from an adapter's file into the base. Some initialisations (PiSSA) also
+        subtract from the base what they put into the adapter.
         """
         self.use(None)
         embeddings = [self._model.get_input_embeddings(), self._model.get_output_embeddings()]
@@ -146,7 +145,7 @@ class Adapters:
 
         self._stale = True
         with readable(f"{self._path} with adapter {path}"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # what matters of them is compared afterwards
+            warnings.simplefilter("ignore", UserWarning)  # `_check_fits` compares what matters
             config = PeftConfig.from_pretrained(path)
             kind = str(getattr(config.peft_type, "value", config.peft_type))
             if kind != "LORA":
@@ -160,7 +159,7 @@ class Adapters:
         self._model.eval()
 
     def _take_out(self, name: str) -> None:
-        """Remove an adapter, also where putting it in has failed on the way."""
+        """Remove an adapter, also after loading it has failed half-way."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         module = _make_module_name(name)
@@ -175,7 +174,7 @@ class Adapters:
 
 
 def _make_module_name(adapter: str) -> str:
-    """Return a module name for an adapter: dots separate there, and nothing may collide."""
+    """Return a unique module name without dots for an adapter."""
     return f"adapter_{hashlib.sha256(adapter.encode()).hexdigest()[:16]}"
 
 
@@ -186,7 +185,7 @@ def _write_back(values: Mapping[Any, Tensor]) -> None:
 
 
 def _changes_base_weights(path: str) -> bool:
-    """Whether loading an adapter changes the weights that it is put over (PiSSA, OLoRA …)."""
+    """Return whether loading an adapter changes the base weights (PiSSA, OLoRA …)."""
     from peft import PeftConfig
 
     with readable(path), warnings.catch_warnings():
@@ -195,7 +194,7 @@ def _changes_base_weights(path: str) -> bool:
 
 
 def _untie(model: Any, module: str) -> None:
-    """Give the output layer weights of its own where an adapter changes it, or the embeddings, alone."""
+    """Untie output layer and embeddings if an adapter changes only one of them."""
     embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
     if head is None or embeddings.weight is not head.weight:
         return
@@ -208,12 +207,12 @@ def _untie(model: Any, module: str) -> None:
 
 
 def _has_weights_in(part: Any, module: str) -> bool:
-    """Whether an adapter of that name has weights in a part of the model."""
+    """Return whether the adapter module has weights in a part of the model."""
     return any(module in name.split(".") for name in part.state_dict())
 
 
 def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
-    """Refuse a file whose weights are not those that PEFT itself would write for this adapter over this base."""
+    """Check that a file holds the weights that PEFT would write for this adapter and base; else ConfigError."""
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
@@ -239,7 +238,7 @@ def _check_fits(model: Any, peft: Any, name: str, path: str, base: str) -> None:
 
 
 def _is_embedding(model: Any, key: str) -> bool:
-    """Whether a weight is that of an embedding or output layer below an adapter, which PEFT writes beside it."""
+    """Return whether a weight belongs to an embedding or output layer, which PEFT stores beside the adapter."""
     name = key.removeprefix("base_model.model.").replace(".base_layer.", ".")
     parts = {id(part) for part in (model.get_input_embeddings(), model.get_output_embeddings())}
     owner, _, _ = name.rpartition(".")
@@ -252,7 +251,7 @@ def _is_embedding(model: Any, key: str) -> bool:
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _TOLERANCE = {torch.bfloat16: 0.15, torch.float16: 0.05}
 _STRETCHING = {"longrope", "dynamic"}
-"""Kinds of positions that are reckoned anew when a sequence becomes long, for all that are computed with it."""
+"""RoPE kinds whose positions change for the whole batch when a sequence becomes long."""
 
 
 def get_tolerance(dtype: torch.dtype) -> float:
@@ -280,11 +279,11 @@ class Checkpoint:
         """The transformers model, adapters injected into it."""
         kind = self.model.config.model_type
         self.family: str | None = kind if kind in FAMILIES else None
-        """Model type of a checkpoint that sees; None for one that reads text only."""
+        """Model type of a checkpoint with vision; None for text only."""
         self.image_token: int | None = self.model.config.image_token_id if self.family else None
-        """Id that stands for a piece of a picture; None for a checkpoint that reads text only."""
+        """Token id for a piece of a picture; None for text only."""
         self._adapters = Adapters(self.model, chat.path)
-        # For checkpoints that see, the language model's own part of the configuration.
+        # For checkpoints with vision, the language model's part of the configuration.
         config = get_text_config(self.model.config, chat.path)
         self.context: int = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
@@ -300,30 +299,26 @@ class Checkpoint:
         self._shape = _build_cache_shape(config, self.model.dtype, self.device)
 
     def add_adapter(self, name: str, path: str) -> None:
-        """Load a LoRA adapter under a name; nothing happens when the name is known.
-
-        Raises:
-            ConfigError: it cannot be read, is no LoRA, or was made for another base; it has left no trace then.
-        """
+        """Load a LoRA adapter, see `Adapters.add`."""
         self._adapters.add(name, path)
 
     def drop_adapter(self, name: str) -> None:
-        """Forget an adapter; nothing happens when the name is unknown."""
+        """Remove an adapter; do nothing if the name is unknown."""
         self._adapters.drop(name)
 
     def use(self, adapter: str | None) -> None:
-        """Compute with this adapter from now on; None for the base weights alone."""
+        """Activate this adapter; None for the base weights alone."""
         self._adapters.use(adapter)
 
     @silence_transformers()
     @torch.inference_mode()
     def share_prefixes(self) -> str | None:
-        """Switch to attention over shared prefixes.
+        """Try to switch to attention over shared prefixes.
 
         Returns:
-            None when that is how the model now computes; otherwise why it cannot, and nothing has changed.
+            None on success; otherwise the reason, and nothing has changed.
         """
-        # Refused by what the configuration says, before anything is tried: these differences would not show in a probe.
+        # Refused by configuration: the probe below would not show these differences.
         if self.family is not None:
             return f"the model sees ({self.family}), and its attention and positions are its own"
         config = self.model.config.get_text_config()
@@ -339,14 +334,14 @@ class Checkpoint:
         own = self.model.config._attn_implementation
         if own == IMPLEMENTATION:
             return None
-        # Two short sequences that begin alike, (2, 24): the smallest input in which a prefix is shared.
+        # Two short sequences with a common beginning, (2, 24): the smallest input with a shared prefix.
         ids = torch.arange(48, device=self.device).view(2, 24) * 7 % self.chat.size
         ids[1, :8] = ids[0, :8]
         install()
         try:
             expected = self.model(input_ids=ids, use_cache=False).logits.float().log_softmax(-1)  # (2, 24, vocabulary)
             self.model.set_attn_implementation(IMPLEMENTATION)
-            # (40, vocabulary): the same log-probabilities by both ways prove that nothing else differs.
+            # (40, vocabulary): equal log-probabilities from both ways prove that nothing else differs.
             found = self._probe(ids)
         except NotImplementedError as error:
             reason: str | None = str(error)
@@ -357,7 +352,7 @@ class Checkpoint:
             apart = float((found - torch.cat([expected[0], expected[1, 8:]])).abs().max())
             fits = apart <= get_tolerance(self.model.dtype)
             reason = None if fits else f"its log-probabilities would differ by {apart:.2g}"
-        # The model is left as it was found, or the padded engine would compute with a foreign attention.
+        # On failure the model's own attention is restored for the padded engine.
         if reason is not None and self.model.config._attn_implementation != own:
             self.model.set_attn_implementation(own)
         return reason
@@ -371,7 +366,7 @@ class Checkpoint:
 
     @property
     def stretches(self) -> bool:
-        """Whether a token's position depends on the longest sequence that is computed with it."""
+        """Return whether a token's position depends on the longest sequence in its batch."""
         rope = find_setting(self.model.config.get_text_config(), "rope_parameters") or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         return not kinds.isdisjoint(_STRETCHING)
@@ -380,16 +375,16 @@ class Checkpoint:
         """Return log-probabilities of two sequences in one pass: all 24 tokens, then the second's last 16.
 
         Args:
-            ids: (2, 24), of which both begin with the same 8.
+            ids: (2, 24), equal in the first 8.
 
         Raises:
-            NotImplementedError: a layer did not compute as told.
+            NotImplementedError: a layer ignored the shared attention.
         """
-        # NaN shows which keys were never written: a layer that computes its own attention leaves them.
+        # NaN exposes a layer that computes its own attention: it never writes its keys.
         kept = [self.shape.empty(tokens).fill_(torch.nan) for tokens in (8, 8, 8, 16)]
-        start, middle, end, other = kept  # what is in common, two more pieces of the first sequence, one of the second
+        start, middle, end, other = kept  # common beginning, two more pieces of the first sequence, one of the second
         every = torch.arange(40, device=self.device)
-        # All three cases in one pass: pieces that follow each other, a piece above, and a shared beginning.
+        # All three cases in one pass: consecutive pieces, an earlier piece, and a shared beginning.
         plan = PackedPass(
             rows=(),
             segments=[
@@ -410,13 +405,13 @@ class Checkpoint:
         Args:
             ids: (tokens,).
             positions: each token's position in its own sequence, (tokens,).
-            keep: which tokens' logits are wanted; None for all.
-            plan: what attends to what.
+            keep: tokens whose logits are returned; None for all.
+            plan: which tokens attend to which keys.
 
         Returns:
             Logits, float32, (kept, vocabulary).
         """
-        # Packed into one row, (1, tokens): `shared_prefix` says what belongs together, so there is no mask.
+        # Packed into one row, (1, tokens): `shared_prefix` defines the attention, so there is no mask.
         output = self.model(
             input_ids=ids[None],
             position_ids=positions[None],
@@ -429,11 +424,11 @@ class Checkpoint:
 
 
 _NO_MEMORY = ("not enough memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
-"""What errors say that have no class of their own, by platform and library."""
+"""Messages of out-of-memory errors without a class of their own, by platform and library."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a pass failed for lack of memory; the processor's allocator has no error class of its own."""
+    """Return whether a pass ran out of memory; PyTorch's CPU allocator has no error class for it."""
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(one in str(error) for one in _NO_MEMORY)
 
 
@@ -477,20 +472,20 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype | str:
 
 FILE = "collab.json"
 CARD = "card.json"
-"""What a training writes beside its weights: what they were made of."""
+"""File that a training writes beside its weights: their origin."""
 
 
 def write_layout(directory: Path) -> None:
-    """Note that what lies in `directory` was trained on the present layout, and which weights these are."""
+    """Write the prompt layout and the weights' digests of a checkpoint trained here."""
     weights = {path.name: hash_file(path) for path in sorted(directory.glob("*.safetensors"))}
     text = json.dumps({"prompt_layout": LAYOUT, "weights": weights}, indent=2)
     (directory / FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def check_layout(directory: Path) -> None:
-    """Refuse a checkpoint of another layout, or with other weights than it was written with; ConfigError names both."""
+    """Check a checkpoint's prompt layout and digests; ConfigError names the found and the expected one."""
     path = directory / FILE
-    # Checkpoints from elsewhere have no such file, and make no promise about their layout.
+    # Checkpoints from elsewhere have no such file.
     if not path.is_file():
         return
     try:
@@ -508,10 +503,10 @@ def check_layout(directory: Path) -> None:
 
 
 def read_card(directory: Path) -> dict[str, Any]:
-    """Return what `card.json` beside weights holds; empty where there is none.
+    """Return the content of `card.json` beside weights; empty without one.
 
     Raises:
-        ConfigError: it cannot be read, or is no card: an object whose "base", where it names one, is an object.
+        ConfigError: it cannot be read, or it or its "base" is no object.
     """
     path = directory / CARD
     try:
@@ -524,14 +519,11 @@ def read_card(directory: Path) -> dict[str, Any]:
 
 
 def check_over(adapter: Path, base: Path, again: str) -> None:
-    """Refuse an adapter over another base than it was trained on, where its `card.json` tells which that was.
+    """Check that an adapter was trained on this base, as far as its `card.json` says; else ConfigError.
 
     Args:
-        base: directory of a checkpoint; one that is not here cannot be compared.
-        again: what to do about it, for the message.
-
-    Raises:
-        ConfigError: the two do not belong together, or the card cannot be read.
+        base: directory of a checkpoint; a missing one is not compared.
+        again: the next move, for the message.
     """
     trained_on = (read_card(adapter).get("base") or {}).get("digest") if base.is_dir() else None
     if trained_on is not None and trained_on != (found := hash_weights(base)):
@@ -553,7 +545,7 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
 
 
 def hash_weights(directory: Path) -> str:
-    """Return the SHA-256 over the names and digests of a checkpoint's weights: the same wherever it lies."""
+    """Return the SHA-256 over the names and digests of a checkpoint's weight files; independent of its path."""
     digest = hashlib.sha256()
     for file in sorted(directory.glob("*.safetensors")):
         digest.update(f"{file.name}\x1f{hash_file(file)}\n".encode())
@@ -561,16 +553,12 @@ def hash_weights(directory: Path) -> str:
 
 
 def hash_played_weights(base: Path, adapter: str | None) -> str:
-    """Return the digest of the weights that play: the base's, and behind a plus those of the adapter over it.
-
-    Args:
-        adapter: its directory; None for the base alone.
-    """
+    """Return the digest of the base's weights, followed by "+" and the adapter's, if any."""
     return hash_weights(base) + ("" if adapter is None else f"+{hash_weights(Path(adapter))}")
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file; a large unchanged one is read once per process, for many adapters share a base."""
+    """Return the SHA-256 of a file; a large unchanged one is read once per process."""
     there = path.stat()
     if there.st_size < _LARGE:
         return _hash_contents(path)
@@ -578,7 +566,7 @@ def hash_file(path: Path) -> str:
 
 
 _LARGE = 64 * 2**20
-"""Bytes. Reading so many takes longer than the smallest step of a file's time, so a change afterwards shows in it."""
+"""Bytes. Reading so many takes longer than a time stamp's resolution, so a later change is visible in it."""
 
 
 @functools.lru_cache(maxsize=256)

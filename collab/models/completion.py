@@ -1,16 +1,15 @@
-"""What is sent to a chat-completions server and what comes back: plain functions and the schema of the answer.
+"""Build requests to a chat-completions server and read its answers: plain functions and the answer's schema.
 
-Servers differ in what they leave out, so everything but the message may be absent. What is optional and odd (null, of
-another type, a count below 0) counts as absent; a message that cannot be read makes the answer a broken one.
+Everything but the message may be absent, as servers differ. An odd optional value (null, another type, a count below
+0) counts as absent; an unreadable message breaks the answer.
 
-A pattern that holds a server to the reply format, so that every reply is a reason and one well-formed action.
+`reply_pattern` makes a server keep to the reply format: a reason and one well-formed action.
 
     Reason: one line
     Action: {"action_type": "click", "index": 7}        or        Action: click(id=7)
 
-Which syntax and which actions is read off the list of actions in the system text: what the model was told is what it
-may say. The pattern is a plain regular expression without look-around, as grammar engines read it. What an action may
-hold (which element, which words) stays the grammar's business.
+Syntax and actions come from the list of actions in the system text. The pattern is a plain regular expression without
+look-around, as grammar engines need it. It does not restrict the values of an action (which element, which words).
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ from collab.types import Sampling
 T = TypeVar("T")
 
 MOST_TOKENS = 10**8
-"""A call that is said to have cost more was counted wrongly."""
+"""Larger counts are wrong and count as absent."""
 SEEDS = 2**31
-"""Servers take seeds below this; some refuse larger ones."""
+"""Exclusive upper bound of seeds; some servers refuse larger ones."""
 
 
 def _drop_if_odd(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
@@ -56,7 +55,7 @@ def _drop_if_odd(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    """A number of tokens; None for what is none."""
+    """Return a token count; None for an impossible value."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if is_number and 0 <= value <= MOST_TOKENS and value == int(value) else None
 
@@ -76,20 +75,20 @@ Byte = Annotated[int, Field(ge=0, lt=256)]
 
 
 def _keep_first(choices: Any) -> Any:
-    """The first choice alone: others were not asked for."""
+    """Return only the first choice; no others were requested."""
     return choices[:1] if isinstance(choices, list) else choices
 
 
 _CUT = ("length", "max_tokens")
-"""How servers say that a reply was too long."""
+"""Finish reasons of replies that were too long."""
 _FILTERED = ("filter", "safety", "blocklist", "prohibited", "recitation", "spii")
-"""In what servers say where a filter ended a reply."""
+"""Part of the finish reason where a filter ended a reply."""
 _LONGEST_ASIDE = 200
-"""Characters of what came in place of a text."""
+"""Characters quoted of output in place of a text."""
 
 
 class PromptDetails(BaseModel):
-    """What is told about the tokens of a prompt."""
+    """Details about the tokens of a prompt."""
 
     cached_tokens: Count = None
 
@@ -103,7 +102,7 @@ class TokenUsage(BaseModel):
 
 
 class CountedAnswer(BaseModel):
-    """An answer that may say how many tokens it cost."""
+    """An answer that may report token counts."""
 
     usage: Maybe[TokenUsage] = None
 
@@ -119,19 +118,19 @@ class CountedAnswer(BaseModel):
 
     @property
     def computed_tokens(self) -> int | None:
-        """Tokens of the prompt that the server computed for this call; None when it does not say."""
+        """Prompt tokens that the server computed for this call; None when not reported."""
         prompt, cached = self.prompt_tokens, self.cached_tokens
         return max(0, prompt - cached) if prompt is not None and cached is not None else None
 
     @property
     def cached_tokens(self) -> int | None:
-        """Tokens of the prompt that the server had in its prefix cache; None when it does not say."""
+        """Prompt tokens from the server's prefix cache; None when not reported."""
         details = self.usage.prompt_tokens_details if self.usage else None
         return details.cached_tokens if details else None
 
 
 class ChoiceMessage(BaseModel):
-    """A reply, and what came in place of it; servers name a thought in two ways."""
+    """A reply or what came in its place; servers use two names for a thought."""
 
     content: str | None = None
     refusal: Any = None
@@ -174,7 +173,7 @@ class TokenLogprob(BaseModel):
     utf8: Maybe[list[Byte]] = Field(default=None, alias="bytes")
 
     def decode(self) -> bytes:
-        """The token's text in UTF-8; may be a part of a character."""
+        """Return the token's text in UTF-8; may be part of a character."""
         return bytes(self.utf8) if self.utf8 else self.token.encode("utf-8", "surrogatepass")
 
 
@@ -195,11 +194,11 @@ class Choice(BaseModel):
 
 
 class Completion(CountedAnswer):
-    """An answer; the first choice is the one."""
+    """An answer; only its first choice is used."""
 
     choices: Annotated[list[Choice], BeforeValidator(_keep_first), Field(min_length=1)]
     prompt_token_ids: Maybe[list[TokenId]] = None
-    """The prompt as the model read it; told together with `Choice.token_ids`."""
+    """The prompt's token ids; reported together with `Choice.token_ids`."""
 
     @property
     def text(self) -> str:
@@ -208,7 +207,7 @@ class Completion(CountedAnswer):
 
     @property
     def has_ids(self) -> bool:
-        """Whether the server told the token ids."""
+        """Whether the server reported the token ids."""
         return bool(self.choices[0].token_ids)
 
     @property
@@ -225,18 +224,18 @@ class PromptLogprob(BaseModel):
 
 
 class ScoredText(BaseModel):
-    """Log-probabilities of a prompt's tokens, by id as text; None for the first, which nothing stands before."""
+    """Log-probabilities of a prompt's tokens, by id as text; None for the first token."""
 
     prompt_logprobs: Maybe[list[dict[str, PromptLogprob] | None]] = None
 
 
 class Scoring(CountedAnswer):
-    """vLLM's answer to a text completion that asks for the log-probabilities of its own prompt."""
+    """vLLM's answer to a text completion that requests its prompt's log-probabilities."""
 
     choices: Annotated[list[ScoredText], BeforeValidator(_keep_first), Field(min_length=1)]
 
     def of(self, last: Sequence[int]) -> tuple[float, ...] | None:
-        """Those of the last tokens, in nats; None when the server did not give them."""
+        """Return the log-probabilities of the last tokens, in nats; None when not reported."""
         given = (self.choices[0].prompt_logprobs or [])[-len(last) :]
         found = [(entry or {}).get(str(token)) for entry, token in zip(given, last, strict=False)]
         known = tuple(entry.logprob for entry in found if entry is not None)
@@ -248,32 +247,32 @@ class ModelCard(BaseModel):
 
     id: str
     parent: Maybe[str] = None
-    """vLLM lists an adapter as a model whose parent is its base."""
+    """Base of an adapter, which vLLM lists as a model."""
     max_model_len: Count = None
-    """Longest sequence in tokens; None when the server does not say."""
+    """Longest sequence in tokens; None when not reported."""
     owned_by: Maybe[str] = None
-    """Local servers write their own name."""
+    """Local servers give their own name."""
 
 
 class ModelList(BaseModel):
-    """What a server offers; cards that cannot be read are left out."""
+    """Models that a server offers; unreadable cards are left out."""
 
     data: list[ModelCard] = []
 
     @model_validator(mode="before")
     @classmethod
     def _keep_readable(cls, answer: Any) -> Any:
-        """Take the cards with a name; Together sends them without a frame."""
+        """Keep cards with a name; Together sends a bare list."""
         cards = answer.get("data") if isinstance(answer, dict) else answer
         listed = cards if isinstance(cards, list) else []
         return {"data": [card for card in listed if isinstance(card, dict) and isinstance(card.get("id"), str)]}
 
 
 def build_request_body(request: Request, able: Capabilities, *, explicit: bool) -> dict[str, Any]:
-    """Build what is sent: no field that the server was not found to support.
+    """Build a request body with only fields that the server supports.
 
     Args:
-        explicit: whether to send a temperature and a top_p of 1, too, because the server has defaults of its own.
+        explicit: whether to send temperature and top_p even if they are 1, because the server has other defaults.
     """
     body = {"messages": build_chat_messages(request), **build_sampling_fields(request.sampling, explicit=explicit)}
     if able.seed:
@@ -286,7 +285,7 @@ def build_request_body(request: Request, able: Capabilities, *, explicit: bool) 
 
 
 def build_sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, Any]:
-    """The fields of a request that say how to sample; what is the interface's default is left out unless `explicit`."""
+    """Return a request's sampling fields; defaults of the API are left out unless `explicit`."""
     fields: dict[str, Any] = {"max_tokens": sampling.max_tokens}
     if explicit or sampling.temperature != 1:
         fields["temperature"] = sampling.temperature
@@ -298,7 +297,7 @@ def build_sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, An
 
 
 def build_chat_messages(request: Request) -> list[dict[str, Any]]:
-    """The prompt as messages: system (left out when empty), then one user turn, pictures before the text."""
+    """Return the prompt as messages: system (if not empty), then one user turn, pictures before the text."""
     prompt = request.prompt
     user = replace_halves(prompt.user)  # half a character cannot be sent
     content: str | list[dict[str, Any]] = user
@@ -310,7 +309,7 @@ def build_chat_messages(request: Request) -> list[dict[str, Any]]:
 
 
 def encode_data_url(image: bytes) -> str:
-    """A PNG, WebP or JPEG as a data URL."""
+    """Return a PNG, WebP or JPEG as a data URL."""
     kind = "webp" if image[8:12] == b"WEBP" else "jpeg" if image.startswith(b"\xff\xd8") else "png"
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
@@ -320,26 +319,26 @@ def read_completion(
 ) -> Reply:
     """Return a server's answer as a `Reply`, without the end-of-turn token in ids and log-probabilities.
 
-    Servers report log-probabilities of the plain policy, so those of the behaviour are known only where nothing bends
-    the distribution (temperature 1, no top-p).
+    Servers report log-probabilities of the plain policy. Those of the behaviour policy equal them only at temperature
+    1 without top-p.
 
     Args:
-        masked: whether the reply was held to a pattern. vLLM removes what does not fit before it takes
-            log-probabilities, so they are those of the behaviour, and the plain policy's are not known.
+        masked: whether the reply was constrained by a pattern. vLLM then reports the behaviour policy's
+            log-probabilities; the plain policy's are unknown.
     """
     choice = completion.choices[0]
     finish, aside = _read_finish(choice)
-    # The stop token is no part of the reply: a local engine does not count it either, and training must see the same.
+    # Drop the stop token: the local engine drops it too, and training must see the same.
     scored, ids = completion.scored, choice.token_ids
     if scored and finish == "stop" and _is_end(scored[-1], completion.text):
         ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
         scored = scored[:-1]
     elif not scored and finish == "stop":
-        # Without log-probabilities nothing says whether the last id is the end of the turn, so no id is relied on.
+        # Without log-probabilities the last id may be the end of the turn, so the ids cannot be used.
         ids = None
-    # None and empty differ: no log-probabilities were sent, or those of a reply without tokens.
+    # None: no log-probabilities were sent. Empty: a reply without tokens.
     logprobs = tuple(entry.logprob for entry in scored) if completion.scored else None
-    # Servers report log p of the unscaled policy; only at temperature 1 and top-p 1 was the reply drawn from that.
+    # Servers report log p of the unscaled policy; the reply was drawn from it only at temperature 1 and top-p 1.
     plain = request.sampling.temperature == 1 and request.sampling.top_p == 1
     return Reply(
         text=completion.text,
@@ -350,7 +349,7 @@ def read_completion(
         computed_tokens=completion.computed_tokens,
         tokens=None if ids is None else tuple(ids),
         tokenizer=None if ids is None else tokenizer,
-        # Under a pattern, vLLM masks first: what it reports is the behaviour's, and the plain policy's is unknown.
+        # Under a pattern, vLLM masks first: it reports the behaviour policy; the plain policy is unknown.
         logprobs=None if masked else logprobs,
         behaviour_logprobs=logprobs if plain else None,
         cost_usd=cost_usd,
@@ -358,13 +357,13 @@ def read_completion(
 
 
 def _read_finish(choice: Choice) -> tuple[str, str]:
-    """`Reply.finish` and `Reply.aside` of an answer; a text that is there is read, whatever else came with it."""
+    """Return `Reply.finish` and `Reply.aside` of an answer; a text takes precedence over everything else."""
     message, why = choice.message, str(choice.finish_reason or "stop").lower()
     # Filtered first: the text of a filtered answer may be a part of it.
     if any(word in why for word in _FILTERED):
         return "content_filter", why
     cut = "length" if why in _CUT else "stop"
-    # A text that is there is read, whatever the server calls the end.
+    # A text counts, whatever finish reason the server gives.
     if (message.content or "").strip():
         return cut, ""
     if message.refusal or why == "refusal":
@@ -377,19 +376,19 @@ def _read_finish(choice: Choice) -> tuple[str, str]:
 
 
 def _quote(foreign: Any) -> str:
-    """What a server gave, in one short line."""
+    """Return a server's value as one short line."""
     text = flatten(foreign if isinstance(foreign, str) else json.dumps(foreign, default=str)) if foreign else ""
     return text if len(text) <= _LONGEST_ASIDE else f"{text[:_LONGEST_ASIDE]}…"
 
 
 def _is_end(entry: TokenLogprob, text: str) -> bool:
-    """Whether a last token is an end-of-turn token: it has a probability, but the text does not show it."""
+    """Return whether the last token is an end-of-turn token, which the text does not contain."""
     spelled = entry.decode()
     return not spelled or not text.encode("utf-8", "surrogatepass").endswith(spelled)
 
 
 def cut_at_stop(reply: Reply, stop: Sequence[str]) -> Reply:
-    """End a reply before the first stop string, where a server does not; its tokens are not known then."""
+    """Cut a reply before the first stop string, if the server did not; its tokens are unknown then."""
     places = [place for place in (reply.text.find(one) for one in stop if one) if place >= 0]
     if not places:
         return reply
@@ -412,7 +411,7 @@ _CALL_LINE = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)\(", re.MULTILINE)
 
 @functools.lru_cache(maxsize=32)
 def reply_pattern(system: str) -> str | None:
-    """The pattern of a reply to a prompt with this system text; None when the text lists no actions."""
+    """Return the pattern of a reply to this system text; None when the text lists no actions."""
     if types := _JSON_LINE.findall(system):
         return rf"{_REASON}\nAction: {_json_action_schema(types)}"
     if types := _CALL_LINE.findall(system):

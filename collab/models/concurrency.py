@@ -1,9 +1,9 @@
-"""How many calls a server is given at once: as many as it bears, found out while it works.
+"""Adapt the number of concurrent calls to what a server can take.
 
 Additive increase, multiplicative decrease, as TCP does it (Jacobson and Karels, "Congestion Avoidance and Control",
-1988). The window opens by one for every answer until the server has refused once, from then on by one for every full
-window of answers; a refusal (429, 503, a timeout) halves it. News of calls that were sent before the last halving
-change nothing: however many calls of one window fail together, it is halved once.
+1988). The window grows by one per answer until the first refusal, then by one per full window of answers. A refusal
+(429, 503, a timeout) halves it. Outcomes of calls that were sent before the last halving are ignored, so a burst of
+failures halves it once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 START = 8
-"""Calls at once before anything is known about a server, where its limit allows as many."""
+"""Concurrent calls to a server at first, if its limit allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class CallWindow:
 
     @classmethod
     def fresh(cls, limit: int) -> CallWindow:
-        """The window of a server of which nothing is known."""
+        """Return the window for an unknown server."""
         return cls(limit=limit, size=min(limit, START))
 
     def note_answer(self, era: int) -> CallWindow:
-        """After an answer to a call of that era, given while the window was full: an idle server proves nothing."""
+        """Return the window after an answer to a call of that era that came while the window was full."""
         if era != self.era or self.size == self.limit:
             return self
         streak = self.streak + 1
@@ -48,14 +48,14 @@ class CallWindow:
         return replace(self, streak=streak)
 
     def note_refusal(self, era: int) -> CallWindow:
-        """After a refusal of a call of that era."""
+        """Return the window after a refusal of a call of that era."""
         if era != self.era:
             return self
         return replace(self, size=max(1, self.size // 2), era=era + 1, streak=0)
 
 
 class Slots:
-    """A waiting line in front of a window: first come, first served, except that calls tried again go first.
+    """A queue in front of a window: first come, first served, but retries go first.
 
     For one event loop.
     """
@@ -68,10 +68,10 @@ class Slots:
 
     @contextlib.asynccontextmanager
     async def one(self, *, again: bool = False) -> AsyncIterator[int]:
-        """Hold one slot for the block; gives the era that the call belongs to.
+        """Hold one slot for the block; yield the era that the call belongs to.
 
         Args:
-            again: whether the call was in flight before.
+            again: whether the call is a retry.
         """
         await self._take(again)
         try:
@@ -81,17 +81,17 @@ class Slots:
             self._wake()
 
     def note_answer(self, era: int) -> None:
-        """Tell of an answer, while its slot is still held."""
+        """Note an answer while its slot is still held."""
         if self.active >= self.window.size:
             self.window = self.window.note_answer(era)
             self._wake()
 
     def note_refusal(self, era: int) -> None:
-        """Tell of a refusal."""
+        """Note a refusal."""
         self.window = self.window.note_refusal(era)
 
     async def _take(self, again: bool) -> None:
-        if self.active < self.window.size:  # nobody waits then
+        if self.active < self.window.size:  # no call waits then
             self.active += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -110,7 +110,7 @@ class Slots:
             raise
 
     def _wake(self) -> None:
-        """Let in as many as now fit."""
+        """Admit as many waiting calls as now fit."""
         while self._waiting and self.active < self.window.size:
             place = self._waiting.popleft()
             if not place.done():
@@ -119,7 +119,7 @@ class Slots:
 
 
 class SharedLock:
-    """Many may be inside together, or one alone: calls, and whoever changes what they are made with.
+    """A reader-writer lock: calls share it, a change of adapter holds it alone.
 
     For one event loop at a time.
     """
@@ -131,7 +131,7 @@ class SharedLock:
 
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Be inside with others; waits while somebody is, or wants to be, alone."""
+        """Hold the lock together with others; wait while another task holds it, or waits for it, alone."""
         while self._closed:
             await self._news.wait()
         self._inside += 1
@@ -143,7 +143,7 @@ class SharedLock:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Keep others out, wait until those inside have left, and be inside alone."""
+        """Hold the lock alone, after all shared holders have left."""
         while self._closed:
             await self._news.wait()
         self._closed = True
@@ -156,15 +156,15 @@ class SharedLock:
             self._tell()
 
     def _tell(self) -> None:
-        """Wake all who wait, once."""
+        """Wake all waiting tasks once."""
         self._news.set()
         self._news = asyncio.Event()
 
 
 class Once(Generic[T]):
-    """One result for all who ask, made when the first asks.
+    """One result shared by all callers, made at the first call.
 
-    Those who come while it is made share it, and share its failure; whoever comes after a failure tries again.
+    Callers that arrive meanwhile share the result or its failure; after a failure the next caller tries again.
     """
 
     def __init__(self) -> None:
@@ -172,7 +172,7 @@ class Once(Generic[T]):
         self._making: asyncio.Future[T] | None = None
 
     async def get(self, make: Callable[[], Awaitable[T]]) -> T:
-        """The result, never None; a caller that is cancelled does not stop the others."""
+        """Return the result, never None; a cancelled caller does not stop the others."""
         if self._result is None:
             making = self._making
             if making is None or making.done() or making.get_loop() is not asyncio.get_running_loop():
@@ -181,6 +181,6 @@ class Once(Generic[T]):
         return self._result
 
     def cancel(self) -> None:
-        """Stop making it, if that is under way here."""
+        """Stop making the result, if that is under way in this loop."""
         if self._making is not None and self._making.get_loop() is asyncio.get_running_loop():
             self._making.cancel()

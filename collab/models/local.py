@@ -1,17 +1,15 @@
-"""A language model in this process: any Hugging Face directory of a causal LM with a chat template, some that see.
+"""A language model in this process: any Hugging Face directory of a causal LM with a chat template, some with vision.
 
-model = LocalModel(path="checkpoints/qwen2-7b")
+    model = LocalModel(path="checkpoints/qwen2-7b")
 
-Calls of all episodes go into one stream of packed passes, in a worker thread of the model's own (see `engine`), so the
-event loop never stands still. What prompts begin with in common is computed once. `determinism: exact` makes a reply a
-function of its request alone, bit for bit, at the price of computing one sequence at a time.
+A worker thread computes the calls of all episodes in one stream of packed passes (see `engine`), so the event loop
+never blocks. A common beginning of prompts is computed once. `determinism: exact` makes a reply a function of its
+request alone, bit for bit, but computes one sequence at a time.
 
-Sampling is temperature and top-p of the request and nothing else; penalties and top-k of a generation config are not
-applied, so that the reported log-probabilities are those of the model.
+Sampling uses only the request's temperature and top-p. Penalties and top-k of a generation config are ignored, so that
+the reported log-probabilities are those of the model.
 
-The thread in which a local model computes, the way of jobs into it and of answers out of it.
-
-Models that differ in their adapter only speak through one worker, so that they share weights, passes and memory.
+Models that differ only in their adapter share one worker, and with it weights, passes and memory.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Worker:
-    """The thread that computes, and the way of jobs into it and of answers out of it."""
+    """The computing thread, which takes jobs and returns answers."""
 
     def __init__(
         self,
@@ -63,14 +61,14 @@ class Worker:
         self.adapters: dict[str, str] = {}
         """Name → directory."""
         self._users: Counter[str | None] = Counter()
-        """How many models speak through it with each adapter."""
+        """Adapter → number of models that use it."""
         self._retired: list[str] = []
-        """Adapters that no model speaks with any more, still in memory."""
+        """Adapters in memory that no model uses any more."""
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
         self._place = (device, dtype)
         self._exact, self._width, self._prefill, self._cache_bytes = exact, width, prefill, cache_bytes
         self._looking: dict[tuple[asyncio.AbstractEventLoop, tuple[bytes, ...]], asyncio.Task[tuple[Picture, ...]]] = {}
-        """Pictures that are being read at the moment."""
+        """Pictures being read now."""
         self._inbox: deque[DecodeRequest] = deque()
         self._futures: dict[DecodeRequest, asyncio.Future[SampledReply]] = {}
         self.engine: Engine | PaddedEngine | None = None
@@ -79,7 +77,7 @@ class Worker:
         self._stopping = False
 
     async def look(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
-        """Read pictures beside the event loop; whoever asks for the same ones meanwhile goes on in the same moment.
+        """Read pictures outside the event loop; concurrent calls with the same pictures share the result.
 
         Raises:
             ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
@@ -90,10 +88,10 @@ class Worker:
             task = asyncio.create_task(asyncio.to_thread(self.sight.read, images))
             task.add_done_callback(lambda _: self._looking.pop(key, None))
             self._looking[key] = task
-        return await asyncio.shield(self._looking[key])  # one caller that is cancelled takes it from nobody
+        return await asyncio.shield(self._looking[key])  # a cancelled caller must not stop the others
 
     def submit(self, job: DecodeRequest, future: asyncio.Future[SampledReply]) -> None:
-        """Take a job; its future gets the answer."""
+        """Queue a job; its future gets the answer."""
         self._futures[job] = future
         future.add_done_callback(lambda _: self._futures.pop(job, None))
         self._inbox.append(job)
@@ -102,23 +100,23 @@ class Worker:
             self._turn = loop.create_task(self._run_thread())
 
     def join(self, adapter: str | None, directory: str | None) -> None:
-        """Add a model that speaks through it, with an adapter of this name; None for the base weights."""
+        """Register a model that uses this adapter; None for the base weights."""
         self._users[adapter] += 1
         if adapter is not None and directory is not None:
             self.adapters[adapter] = directory
 
     async def leave(self, adapter: str | None) -> None:
-        """Remove a model that speaks through it; the last one closes it.
+        """Unregister a model.
 
-        The last one with an adapter fails what waits for it and frees its memory, the last of all stops the thread.
+        The last model with an adapter fails its waiting jobs and frees its memory. The last model of all stops the
+        thread.
         """
-        # Models of one checkpoint share a worker; the last one closes it.
         self._users[adapter] -= 1
         if not self._users[adapter]:
             closed = ModelFailure(f"{self.chat.path}: the model was closed")
             for job in [job for job in list(self._futures) if job.adapter == adapter]:
                 self._settle(job, closed)
-            # Unloaded later, in the worker's thread, which may still compute with it.
+            # The worker's thread unloads it later, as it may still compute with it.
             if adapter is not None:
                 self._retired.append(adapter)
         if self._users.total():
@@ -135,7 +133,7 @@ class Worker:
         return self.engine is not None and self.engine.checkpoint.family is not None
 
     def describe(self, adapter: str | None) -> tuple[str, ...]:
-        """Return notes on the loaded model. Runs in the thread, and loads weights and adapter if needed."""
+        """Return notes on the model; runs in the thread and loads weights and adapter if needed."""
         checkpoint = self._load_engine().checkpoint
         if adapter is not None:
             checkpoint.add_adapter(adapter, self.adapters[adapter])
@@ -151,11 +149,11 @@ class Worker:
         """Run the thread until no job is left."""
         loop = asyncio.get_running_loop()
         while self._inbox and not self._stopping:
-            await asyncio.sleep(0)  # who speaks in the same moment comes along
+            await asyncio.sleep(0)  # collect jobs submitted at the same moment
             await loop.run_in_executor(self.thread, self._compute)
 
     def _compute(self) -> None:
-        """Compute passes until nothing is left to do. Runs in the thread."""
+        """Compute passes until all jobs are done; runs in the thread."""
         try:
             with boundary(ModelFailure, f"local model {self.chat.path}"):
                 engine = self._load_engine()
@@ -166,13 +164,13 @@ class Worker:
                         self._settle(job, answer)
                     if self._retired:
                         self._free_adapters(engine)
-        except CollabError as error:  # of the weights or the machine, not of one job: everybody hears it
+        except CollabError as error:  # of the weights or the machine, so every job fails
             if self.engine is not None:
                 self.engine.clear()
             self._fail_all(error)
 
     def _free_adapters(self, engine: Engine | PaddedEngine) -> None:
-        """Drop adapters that are done; one that was taken up again meanwhile stays."""
+        """Drop unused adapters; one that is used again meanwhile stays."""
         for name in list(self._retired):
             if self._users[name]:
                 self._retired.remove(name)
@@ -189,7 +187,7 @@ class Worker:
             self._settle(job, error)
 
     def _settle(self, job: DecodeRequest, answer: SampledReply | CollabError) -> None:
-        """Hand an answer over to the event loop that waits for it; from any thread."""
+        """Pass an answer to the event loop that waits for it, from any thread."""
         future = self._futures.pop(job, None)
         if future is not None:
             post_to_loop(future.get_loop(), functools.partial(_resolve, future, answer))
@@ -200,7 +198,7 @@ class Worker:
             self._settle(job, error)
 
     def _load_engine(self) -> Engine | PaddedEngine:
-        """Return the engine; made at the first use, in the thread."""
+        """Return the engine; built at the first use, in the thread."""
         if self.engine is None:
             with note_doing("loading torch"):
                 from collab.models.checkpoint import Checkpoint
@@ -224,7 +222,7 @@ class Worker:
 
 
 def post_to_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Call something in a loop; in one that has ended, nothing waits any more."""
+    """Run a callback in a loop; do nothing if the loop has ended."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(callback)
 
@@ -239,28 +237,28 @@ def _resolve(future: asyncio.Future[SampledReply], answer: SampledReply | Collab
 
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
-"""Files of which a tokenizer needs at least one; without them an empty one would be made up."""
+"""A tokenizer needs at least one of these files; otherwise transformers would build an empty one."""
 _POINTER, _LONGEST_POINTER = b"version https://git-lfs.github.com/", 1024
-"""How a file begins that stands for one of Git LFS, and how many bytes it has at most."""
+"""First bytes of a Git LFS pointer, and its largest size in bytes."""
 _BILL = 0.0
-"""USD per reply: what is computed here is billed by nobody."""
+"""USD per reply of a local model."""
 
 
 class LocalModel:
-    """A checkpoint answered by torch.
+    """A checkpoint computed by torch.
 
     Args:
         path: directory with config.json, safetensors weights and tokenizer; "built-in:NAME"; or a model hub id.
         adapter: directory of a LoRA adapter (PEFT, safetensors).
-        version: of the policy; a new one starts with an empty cache even when the adapter's directory is the same.
+        version: of the policy; a new one starts with an empty cache even if the adapter's directory is the same.
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
         dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
-        max_batch: sequences computed together at most.
-        prefill_tokens: prompt tokens computed in one pass at most.
-        cache_mb: memory for prompt pieces that were computed and may be wanted again, in megabytes.
-        determinism: "fast" computes together what is there; "exact" one sequence at a time.
+        max_batch: most sequences computed together.
+        prefill_tokens: most prompt tokens computed in one pass.
+        cache_mb: memory for computed prompt pieces, in megabytes.
+        determinism: "fast" computes waiting sequences together; "exact" one at a time.
         download: whether a hub id may be fetched over the network; otherwise it must be in this machine's cache.
-        date: that a chat template tells which tells the date; None for today's. A run notes the day on which it began.
+        date: for chat templates that print the date; None for today. A run records the day on which it began.
         chat_template_kwargs: variables for the chat template, e.g. {enable_thinking: false}.
 
     Raises:
@@ -309,12 +307,7 @@ class LocalModel:
         self._set_worker(adapter, version)
 
     def with_adapter(self, adapter: str | None, version: int) -> LocalModel:
-        """Return a model with the same weights in memory under another adapter; None for the base.
-
-        Raises:
-            ConfigError: the adapter's directory does not fit.
-            MissingExtra: peft is not installed.
-        """
+        """Return a model with the same weights and another adapter; raises like the constructor."""
         other = object.__new__(LocalModel)
         other._base, other._worker = self._base, self._worker
         other._set_worker(adapter, version)
@@ -335,22 +328,22 @@ class LocalModel:
     # ------------------------------------------------------------------------------------------------- the seam
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one prompt, together with whoever else is waiting. May be cancelled at any time.
+        """Answer one prompt, batched with other waiting calls. May be cancelled at any time.
 
         Raises:
-            ModelFailure: the prompt is longer than the context, does not fit into memory, the model computes NaN, takes
-                no pictures or was closed.
+            ModelFailure: the prompt is longer than the context or does not fit into memory, or the model computes NaN,
+                takes no pictures or was closed.
             ConfigError: the weights cannot be loaded (first call).
         """
-        # From the caller's view: waiting for a place in the batch is included.
+        # The caller's latency includes the wait for a place in the batch.
         started = time.perf_counter()
         try:
             answer = await self._answer(request)
         except ModelFailure:
-            # Failures are metered here and not in the engine, which may fail many requests at once.
+            # Count failures here, not in the engine, which may fail many requests at once.
             self.meter.count_failure(latency_s=time.perf_counter() - started)
             raise
-        # A local model costs no money: the bill is zero, not unknown.
+        # A local model costs 0 USD, which differs from "unknown".
         reply = Reply(
             text=answer.text,
             finish=answer.finish,
@@ -366,7 +359,7 @@ class LocalModel:
             behaviour_logprobs=answer.behaviour_logprobs,
             cost_usd=_BILL,
         )
-        # What was computed, not only what was read: shared prefixes make the two differ.
+        # With shared prefixes, computed tokens differ from prompt tokens.
         self.meter.count_answer(
             latency_s=time.perf_counter() - started,
             prompt_tokens=reply.prompt_tokens,
@@ -377,12 +370,12 @@ class LocalModel:
         return reply
 
     async def probe(self) -> Capabilities:
-        """Return what it supports; loads weights and adapter when that has not happened yet.
+        """Return what the model supports; loads weights and adapter if needed.
 
         Raises:
             ConfigError: they cannot be loaded, or the adapter was made for another base.
         """
-        # In the worker's thread, as it may load the weights.
+        # In the worker's thread, as this may load the weights.
         describe = functools.partial(self._open().describe, self._adapter)
         notes = await asyncio.get_running_loop().run_in_executor(self._worker.thread, describe)
         sees = self._worker.sees
@@ -399,13 +392,13 @@ class LocalModel:
         )
 
     def _hash_weights(self) -> str | None:
-        """Return the digest of the base's weights and the adapter's behind it; None for a base on a model hub."""
+        """Return the digest of base and adapter weights; None for a base on a model hub."""
         folder = Path(resolve_checkpoint(self._base))
         return hash_played_weights(folder, self.policy.adapter) if folder.is_dir() else None
 
     @property
     def engine(self) -> Engine | PaddedEngine | None:
-        """Return the engine; None until weights are loaded. Its numbers may be read, its methods belong to a thread."""
+        """The engine; None until weights are loaded. Only its numbers may be read from other threads."""
         return self._worker.engine
 
     def count_tokens(self, text: str) -> int:
@@ -413,11 +406,11 @@ class LocalModel:
         return len(self.chat.encode(text))
 
     def prompt_ids(self, prompt: Prompt) -> PromptIds:
-        """Return the token ids of a prompt's text in pieces; equal first pieces have equal ids."""
+        """Return the token ids of a prompt's text in pieces; equal beginnings have equal ids."""
         return self.chat.prompt_ids(prompt)
 
     async def close(self) -> None:
-        """Stop generating and give back the memory. Waiting calls fail."""
+        """Stop generating and free the memory; waiting calls fail."""
         if not self._closed:
             self._closed = True
             await self._worker.leave(self._adapter)
@@ -451,7 +444,7 @@ class LocalModel:
 
 
 def check_files(path: str) -> None:
-    """Check a model directory as far as that is possible without loading anything."""
+    """Check a model directory without loading anything."""
     folder = Path(path)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
@@ -467,10 +460,10 @@ def check_files(path: str) -> None:
 
 
 def check_fetched(folder: Path) -> None:
-    """Refuse files that git has left without their content, as it does where Git LFS is not installed.
+    """Check that no file is a Git LFS pointer, which git leaves where Git LFS is not installed.
 
     Raises:
-        ConfigError: names the first one, and the command that fetches it.
+        ConfigError: names the first pointer and the command that fetches the file.
     """
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob("tokenizer*")]):
         if not file.is_file() or file.stat().st_size > _LONGEST_POINTER:

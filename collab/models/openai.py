@@ -2,10 +2,9 @@
 
 model = OpenAIModel(model="Qwen/Qwen2-7B-Instruct", base_url="http://127.0.0.1:8000/v1")
 
-What the server supports is found out once (`collab.models.probe`); a field that it does not support is never sent, and
-one that it refuses is left out from then on (`collab.models.probe`).
-How requests travel, wait and are tried again is in `collab.models.http`, LoRA adapters in
-`collab.models.vllm`. The key comes from the environment, and no message that leaves this module contains it.
+`collab.models.probe` finds out once what the server supports: unsupported fields are never sent, refused ones are left
+out from then on. `collab.models.http` sends, queues and retries requests; `collab.models.vllm` loads LoRA adapters.
+The key comes from the environment, and no message from this module contains it.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ from collab.utils.redact import find_misplaced_key
 CountedT = TypeVar("CountedT", bound=CountedAnswer)
 
 _METRICS_S = 5.0
-"""How long the counts of the prefix cache are waited for."""
+"""Seconds to wait for the counts of the prefix cache."""
 _LEAST_SHARE = 0.75
-"""A server that counts less than this share of the fewest tokens that a prompt can have has cut it."""
+"""A server that counts less than this share of a prompt's fewest possible tokens has cut it."""
 _DEFAULT_URL = "https://api.openai.com/v1"
 
 
@@ -60,27 +59,25 @@ class OpenAIModel:
     Args:
         model: name that the server knows it by.
         base_url: address up to and including /v1; None is OpenAI's own.
-        api_key_env: name of the environment variable that holds the key. A server of one's own needs none: with
-            `base_url`, an unset variable means no key.
-        concurrency: upper bound of the requests in flight at once; how many there are within it follows what the
-            server bears (`collab.models.concurrency`).
-        adapter: LoRA adapter to speak with (vLLM): a directory that the server can read, too, loaded before the first
-            call and unloaded at the end; or the name of one that the server was started with. None: the base model.
+        api_key_env: name of the environment variable that holds the key; with `base_url` it may be unset (no key).
+        concurrency: upper bound of the requests in flight; within it the number adapts to the server
+            (`collab.models.concurrency`).
+        adapter: LoRA adapter (vLLM): a directory that the server can read, loaded before the first call and unloaded
+            at the end; or the name of one that the server was started with. None: the base model.
         version: of the policy, see `PolicyRef`.
-        structured: hold the replies of agents to the reply format where the server can do it (vLLM's
-            `structured_outputs`; `response_format` knows JSON only, and a reply is more). It changes what is
-            sampled: the plain policy's log-probabilities are asked for in a second request where the server tells
-            them and no picture was shown, and are None elsewhere.
-        timeout_s: of one attempt; the whole call is limited by whoever makes it.
+        structured: constrain agents' replies to the reply format by vLLM's `structured_outputs`, if the server can
+            (`response_format` knows JSON only). This changes the sampling: a second request fetches the plain
+            policy's log-probabilities if the server reports them and there is no picture; otherwise they are None.
+        timeout_s: of one attempt; the caller limits the whole call.
         retries: attempts beyond the first, for 429, 5xx, timeouts, lost connections and broken answers.
-        usd_per_million_prompt: price of prompt tokens; None when not known, then no cost is reported.
+        usd_per_million_prompt: price of prompt tokens; None for unknown, then no cost is reported.
         usd_per_million_completion: price of completion tokens.
-        max_context: longest prompt plus reply in (estimated) tokens; a longer call fails at once. None: no check.
+        max_context: most (estimated) tokens of prompt and reply; a longer call fails at once. None: no check.
         extra: further fields of the request body, as the server knows them (`top_k`, `chat_template_kwargs` …).
 
     Raises:
-        ConfigError: a number is out of range, base_url is no address, the adapter is no directory with one, or
-            OpenAI's own server is meant and the key is not set.
+        ConfigError: a number is out of range, base_url is no address, the adapter is missing, or the key for OpenAI's
+            own server is not set.
     """
 
     privileged = False
@@ -102,14 +99,14 @@ class OpenAIModel:
         max_context: int | None = None,
         extra: dict[str, Any] | None = None,
     ) -> None:
-        # Numbers are checked together, so that one message names all that do not fit.
+        # One message names all numbers that do not fit.
         if concurrency < 1 or timeout_s <= 0 or retries < 0 or version < 0:
             raise ConfigError(
                 f"openai: concurrency {concurrency} (allowed: from 1), timeout_s {timeout_s:g} (above 0), "
                 f"retries {retries} (from 0), version {version} (from 0)"
             )
         check_address(base_url)
-        # A key written into a file would be recorded with every run: refuse it before anything is asked.
+        # A key in a file would be recorded with every run, so refuse it.
         written = find_misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
         if written is not None:
             raise ConfigError(written)
@@ -119,9 +116,9 @@ class OpenAIModel:
         self.wait: Callable[[float], Awaitable[object]] = asyncio.sleep
         """Sleeps between attempts; tests replace it."""
         self.sampling = Sampling()
-        """With which the server is probed: how it will be asked. Whoever knows the definition sets it."""
+        """Sampling of the probe; set by the code that knows the definition."""
         self.problem = ""
-        """What the last attempt met that was followed by another; empty before the first."""
+        """The last problem that led to a retry; empty before the first."""
         self._url = (base_url or _DEFAULT_URL).rstrip("/")
         self._transport = Transport(
             model=model,
@@ -134,12 +131,12 @@ class OpenAIModel:
             on_retry=self.meter.count_retry,
             on_lost=self.meter.lose,
         )
-        # What the server supports is found out once, at the first call; these hold it.
+        # Filled once, at the first call.
         self._place = AdapterPlace(self._transport, self.policy)
         self._gate = SharedLock()
         self._dialect = Dialect()
         self._cut = ""
-        """The warning about prompts that the server cuts; empty before it has cut one."""
+        """Warning that the server cuts prompts; empty before it does."""
         self._prepared: Once[Findings] = Once()
         self._probed: Once[Findings] = Once()
         self._structured = structured
@@ -161,7 +158,7 @@ class OpenAIModel:
 
         def begun() -> None:
             nonlocal queue_s
-            if queue_s is not None:  # asked again in another way: the call goes on
+            if queue_s is not None:  # the same call, asked again in another way
                 return
             queue_s = time.perf_counter() - started
             if clock is not None:
@@ -190,21 +187,17 @@ class OpenAIModel:
             raise
 
     async def probe(self) -> Capabilities:
-        """What the server supports, found out once with a few tiny requests.
-
-        Raises:
-            ModelFailure: it does not answer at all, or cannot load the adapter.
-        """
+        """Find out once, with a few tiny requests, what the server supports; ModelFailure if it does not answer."""
         found = (await self._find_out()).capabilities
         notes = (*found.notes, f"concurrency: {self.window.size} of at most {self.window.limit}")
         return replace(found, knows_price=found.counts_tokens and None not in self._prices, notes=notes)
 
     def count_tokens(self, text: str) -> int:
-        """An estimate that errs upwards, see `collab.models.tokenizer`."""
+        """Return an estimate that errs upwards."""
         return estimate_tokens(text)
 
     async def close(self) -> None:
-        """Unload the adapter and close the connections; the next call would open and load them anew."""
+        """Unload the adapter and close the connections; the next call opens and loads them again."""
         self._prepared.cancel()
         await self._place.unload()
         if await self._transport.close():
@@ -214,14 +207,14 @@ class OpenAIModel:
 
     @property
     def window(self) -> CallWindow:
-        """How many requests may be in flight now."""
+        """The current bound of requests in flight."""
         return self._transport.window
 
     def with_adapter(self, adapter: str | None, version: int) -> OpenAIModel:
-        """A model of its own under another adapter of the same base; both share connections, window and findings.
+        """Return a model with another adapter of the same base that shares connections, window and findings.
 
         Raises:
-            ConfigError: no adapter is there.
+            ConfigError: there is no such adapter.
         """
         other = copy.copy(self)
         other.policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
@@ -234,10 +227,10 @@ class OpenAIModel:
         return other
 
     async def replace_adapter(self, adapter: str | None, version: int) -> None:
-        """Speak with other weights from now on. Calls under way end with the old ones, later ones wait.
+        """Use other weights from now on; calls in flight end with the old ones, later calls wait.
 
         Raises:
-            ConfigError: no adapter is there; the old one stays.
+            ConfigError: there is no such adapter; the old one stays.
             ModelFailure: the server cannot load it; the old one stays.
         """
         policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
@@ -248,10 +241,9 @@ class OpenAIModel:
             await old.unload()
 
     async def prefix_cache(self) -> PrefixCacheCounts | None:
-        """How often the server found prompts in its prefix cache, for all its clients since its start.
+        """Return the prefix cache's counts for all clients since the server's start.
 
-        Returns:
-            None when the server does not tell, or not soon: it may answer all the same.
+        None if the server does not report them within `_METRICS_S`.
         """
         try:
             async with asyncio.timeout(_METRICS_S):
@@ -263,7 +255,7 @@ class OpenAIModel:
 
     async def _answer(self, request: Request, caller: CallObserver) -> Reply:
         found = await self._find_out()
-        cell = bool(request.prompt.segments)  # what has none is no cell's: it need not hold an action
+        cell = bool(request.prompt.segments)  # only a cell's reply must hold an action
         pattern = reply_pattern(request.prompt.system) if self._structured and found.patterns and cell else None
         body = self._build_body(request, found)
         if pattern is not None:
@@ -285,7 +277,7 @@ class OpenAIModel:
         return replace(cut_at_stop(reply, request.sampling.stop), warning=warning)
 
     def _note_length(self, request: Request, completion: Completion) -> str:
-        """Return a warning where a server counts far fewer prompt tokens than were sent: it has cut the prompt."""
+        """Return a warning if the server counts far fewer prompt tokens than were sent: it has cut the prompt."""
         counted = completion.prompt_tokens
         if counted is None or counted >= _LEAST_SHARE * estimate_least_tokens(
             request.prompt.system, request.prompt.user
@@ -298,7 +290,7 @@ class OpenAIModel:
         return self._cut
 
     def _note_sampling(self, request: Request) -> str:
-        """Return a warning where the server takes no temperature or top_p, and another is wanted than it has itself."""
+        """Return a warning if the server ignores the wanted temperature or top_p."""
         wanted = {"temperature": request.sampling.temperature, "top_p": request.sampling.top_p}
         ignored = [f"{name} {value:g}" for name, value in wanted.items() if value != 1 and name in self._dialect.steps]
         if not ignored:
@@ -306,7 +298,7 @@ class OpenAIModel:
         return f"{self._transport.who} takes no {' and no '.join(ignored)}: it samples at its own"
 
     def _build_body(self, request: Request, found: Findings) -> dict[str, Any]:
-        """The request body: nothing in it that the probe did not find supported."""
+        """Build the request body with only fields that the server supports."""
         able = found.capabilities
         if request.images and not able.images:
             raise ModelFailure(f"{self._transport.who} takes no pictures; use modality: text, or a model that can see")
@@ -323,13 +315,13 @@ class OpenAIModel:
         return await self._prepared.get(self._prepare)
 
     async def _prepare(self) -> Findings:
-        # The adapter first: the probe must ask the model that will play.
+        # Load the adapter first: the probe must ask the model that will play.
         await self._place.load()
         try:
             return await self._probed.get(self._probe)
         except ServerRefusal as refusal:
             adapter = self.policy.adapter
-            # A lasting name that the server does not know is a slip; the message names what it has.
+            # An unknown name is a slip; the message lists the server's adapters.
             if refusal.status != 404 or adapter is None or not self._place.lasting:
                 raise
             known = [card.id for card in (await self._check_offers()).data if card.parent]
@@ -353,7 +345,7 @@ class OpenAIModel:
         return await self._transport.look("/models", ModelList, retries=1)
 
     async def _send(self, body: Body, seed: int = 0, caller: CallObserver = NO_OBSERVER) -> Completion:
-        """Send a body as it is, with the user's own fields, which win over ours."""
+        """Send a body with the user's own fields, which take precedence."""
         if "max_completion_tokens" in self._extra:
             body = {name: value for name, value in body.items() if name != "max_tokens"}
         return await self._ask_counted("/chat/completions", body | self._extra, Completion, seed, caller)
@@ -362,29 +354,29 @@ class OpenAIModel:
         self.problem = problem
 
     async def _score(self, ids: Sequence[int]) -> Scoring:
-        """Log-probabilities of token ids under the plain policy; the one token sampled on top is thrown away."""
+        """Request the log-probabilities of token ids under the plain policy; discard the one sampled token."""
         body = {"prompt": list(ids), "max_tokens": 1, "prompt_logprobs": 0}
         return await self._ask_counted("/completions", body, Scoring, seed=0)
 
     async def _ask_counted(
         self, path: str, body: dict[str, Any], schema: type[CountedT], seed: int, caller: CallObserver = NO_OBSERVER
     ) -> CountedT:
-        """Make one call with its retries and count its answer; the probe's calls count too, since they cost as much.
+        """Make one call with retries and count its answer; the probe's calls count too.
 
-        A server that has started anew has lost its adapters: where the model is not found, it is loaded once more.
+        A restarted server has lost its adapters: if the model is not found, it is loaded once more.
         """
-        # Without an observer the last problem is kept, so that a long wait can be explained.
+        # Without an observer, keep the last problem to explain a long wait.
         if caller is NO_OBSERVER:
             caller = replace(NO_OBSERVER, failed=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
         except ServerRefusal as refusal:
-            # 404 after it worked: the server has restarted and lost the adapter, which is loaded once more.
+            # 404 after earlier success: the server restarted and lost the adapter.
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
-            # The call has begun already; a second `begun` would count its waiting twice.
+            # The call has already begun; a second `begun` would count its wait twice.
             again = replace(caller, begun=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.count_answer(
@@ -397,7 +389,7 @@ class OpenAIModel:
         return answer
 
     def _price(self, answer: CountedAnswer) -> float | None:
-        """In USD; None when a price or a count is not known."""
+        """Return the cost in USD; None if a price or a count is unknown."""
         per_prompt, per_completion = self._prices
         prompt, reply = answer.prompt_tokens, answer.completion_tokens
         if per_prompt is None or per_completion is None or prompt is None or reply is None:

@@ -1,24 +1,24 @@
-"""Find out what a chat-completions server supports, by asking it what a run will ask it.
+"""Find out what a chat-completions server supports, with the kind of requests that a run makes.
 
-Every question has the system turn and the sampling that will be used. A server may refuse a field, or accept and
-ignore it; so each optional field is judged by what comes back, not by whether it was accepted. No optional field's
-refusal ends the probe, as long as the plain question is answered. Questions are asked one after the other.
+Every question has the run's system turn and sampling. A server may refuse a field, or accept and ignore it, so each
+optional field is judged by the answer. A refused optional field does not end the probe as long as the plain question
+is answered. Questions are asked one after the other.
 
-How often a server finds the beginning of a prompt in its prefix cache, read from its metrics.
+`read_prefix_cache` reads from a server's metrics how often prompts were found in its prefix cache.
 
     before = read_prefix_cache(metrics)
     …
-    read_prefix_cache(metrics).since(before).rate      0.93: that share of the prompt tokens was not computed again
+    read_prefix_cache(metrics).since(before).rate      0.93: share of the prompt tokens that came from the cache
 
-vLLM counts tokens, for all its clients together: looked up and found.
+vLLM counts tokens looked up and found, for all its clients together.
 
-How one model behind one server wants to be asked: what it refuses is left out, or said in another way.
+`Dialect` adapts requests to one model behind one server: refused fields are left out or sent in another way.
 
     dialect = Dialect()
     answer = await dialect.ask(send, body)          # without what the server refuses, from now on
 
-A server tells what it does not take in the words of its refusal. A step is kept only after it has helped: a refusal
-that comes back without the field was about something else.
+The words of a refusal name the field. A step is kept only if it helped: a refusal without the field was about
+something else.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from collab.models.http import ServerRefusal
 from collab.types import Sampling
 
 _QUERIES = ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")
-"""Newest name first; a server that has two of them counts the same thing twice."""
+"""Newest name first; two of them in one server count the same thing."""
 _HITS = ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")
 _SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?:\{.*\})?[ \t]+(?P<value>[0-9.eE+]+)", re.MULTILINE)
-"""One line of the Prometheus text format; lines of comment start with #."""
+"""One line of the Prometheus text format; comments start with #."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class PrefixCacheCounts:
     queries: int
     """Prompt tokens that were looked up."""
     hits: int
-    """Of them, those that were found."""
+    """Prompt tokens that were found."""
 
     @property
     def rate(self) -> float:
@@ -63,7 +63,7 @@ class PrefixCacheCounts:
         return self.hits / self.queries if self.queries else 0.0
 
     def since(self, earlier: PrefixCacheCounts) -> PrefixCacheCounts:
-        """What was counted after an earlier reading; all of it when the server has started anew in between."""
+        """Return the counts after an earlier reading; all of them if the server has restarted in between."""
         if earlier.queries > self.queries or earlier.hits > self.hits:
             return self
         return PrefixCacheCounts(queries=self.queries - earlier.queries, hits=self.hits - earlier.hits)
@@ -74,12 +74,12 @@ class HasPrefixCache(Protocol):
     """A model whose server may have a prefix cache."""
 
     async def prefix_cache(self) -> PrefixCacheCounts | None:
-        """Its counts since the server's start; None when the server does not tell."""
+        """Return the counts since the server's start; None when not reported."""
         ...
 
 
 def read_prefix_cache(metrics: str) -> PrefixCacheCounts | None:
-    """Read a Prometheus text, summed over all engines of the server; None when it has no such counters."""
+    """Sum the counters of a Prometheus text over all engines of the server; None without such counters."""
     sums: dict[str, float] = {}
     for sample in _SAMPLE.finditer(metrics):
         if sample["name"] in (*_QUERIES, *_HITS):
@@ -90,7 +90,7 @@ def read_prefix_cache(metrics: str) -> PrefixCacheCounts | None:
 
 
 def _count(written: str) -> float:
-    """Read one value; 0 for what is no count."""
+    """Read one value; 0 for an invalid count."""
     try:
         value = float(written)
     except ValueError:
@@ -99,26 +99,26 @@ def _count(written: str) -> float:
 
 
 def build_metrics_url(base_url: str) -> str:
-    """Where vLLM's metrics are: beside /v1, not below it."""
+    """Return the address of vLLM's metrics: beside /v1, not below it."""
     return f"{base_url.rstrip('/').removesuffix('/v1')}/metrics"
 
 
 AnswerT = TypeVar("AnswerT")
 Body: TypeAlias = dict[str, Any]
 Send: TypeAlias = Callable[[Body], Awaitable[AnswerT]]
-"""Sends a body; raises ServerRefusal when the server says no."""
+"""Sends a body; raises ServerRefusal when the server refuses."""
 
 _TELLING = (400, 403, 404, 405, 409, 413, 415, 422, 424, 500, 501)
 """Statuses with which servers refuse a field."""
 _UNSPOKEN = (400, 422, 424, 500, 501)
-"""Of them, those that may be about a field without naming it."""
+"""Statuses in `_TELLING` that may concern a field without naming it."""
 _LONGEST_QUOTE = 120
-"""Characters of a server's words in a note."""
+"""Characters of a server's message in a note."""
 _TOO_LONG = (
     *("context length", "context_length", "context size", "context window", "too long", "too large"),
     "output limit was reached",
 )
-"""A prompt that does not fit is refused with the name of the reply's limit, which is not at fault."""
+"""Refusals of a too long prompt name the reply's limit, which is not at fault."""
 
 
 def _rename_field(old: str, new: str) -> Callable[[Body], Body]:
@@ -144,13 +144,13 @@ def merge_system(body: Body) -> Body:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DialectStep:
-    """One way of asking otherwise."""
+    """One change of a request."""
 
     field: str
-    """Of the body, without which there is nothing to change."""
+    """Field of the body that it changes."""
     change: Callable[[Body], Body]
     named: str
-    """Pattern of what a refusal calls the field."""
+    """Pattern of the field's names in a refusal."""
     says: str
     """In a note: "{field}: {says} (the server's words)"."""
 
@@ -181,49 +181,45 @@ STEPS = {
     "stop": _format_left_out("stop", r"\bstop\b|stop[_ ]sequence"),
     "structured_outputs": _format_left_out("structured_outputs", r"structured_outputs|guided|regex"),
 }
-"""The step that loses least comes first."""
+"""Least loss first."""
 GUESSES = ("max_completion_tokens", "system", "top_p", "temperature", "stop")
-"""Steps that are tried one after the other where a plain request is refused without a word on why."""
+"""Steps to try in turn if a plain request is refused without a reason."""
 
 
 class Dialect:
-    """What is known of how to ask one model; shared by all who ask it."""
+    """Changes that one model's requests need; shared by all its clients."""
 
     def __init__(self) -> None:
         self.steps: tuple[str, ...] = ()
-        """In the order in which they were learned."""
+        """In the order of learning."""
         self.notes: tuple[str, ...] = ()
-        """What was learned, one line each."""
+        """What was learned, one line per step."""
 
     def adapt(self, body: Body, more: Sequence[str] = ()) -> Body:
-        """Return a body as the server takes it.
-
-        Args:
-            more: further steps, which are tried.
-        """
+        """Return a body with the learned steps and `more` steps applied."""
         for name in (*self.steps, *more):
             if STEPS[name].field in body:
                 body = STEPS[name].change(body)
         return body
 
     def learn(self, steps: Sequence[str], refusal: ServerRefusal) -> None:
-        """Keep steps that have helped."""
+        """Keep steps that helped."""
         new = [step for step in steps if step not in self.steps]
         words = refusal.words if len(refusal.words) <= _LONGEST_QUOTE else f"{refusal.words[:_LONGEST_QUOTE]}…"
         self.steps += tuple(new)
         self.notes += tuple(f"{STEPS[step].field}: {STEPS[step].says} ({words})" for step in new)
 
     async def ask(self, send: Send[AnswerT], body: Body, *, guesses: Sequence[str] = ()) -> AnswerT:
-        """Ask; where the server refuses a field, ask without it, and keep that if it helps.
+        """Ask; if the server refuses a field, ask without it and keep that step if it helps.
 
         Args:
-            send: sends a body as it is.
-            guesses: steps to try where the server does not say what it refuses.
+            send: sends a body unchanged.
+            guesses: steps to try if the server does not say what it refuses.
 
         Raises:
-            ServerRefusal: nothing has helped; the first one, which is about the request as it was meant.
+            ServerRefusal: nothing helped; the refusal of the original request.
         """
-        # A server may refuse several fields one after the other, so what helped before stays left out.
+        # A server may refuse several fields in turn, so steps accumulate.
         tried: list[str] = []
         first: ServerRefusal | None = None
         while True:
@@ -233,7 +229,7 @@ class Dialect:
             except ServerRefusal as refusal:
                 step = choose_next_step(refusal, adapted, tried)
                 if step is None:
-                    # The last refusal replaces the first only if it says more about the request.
+                    # A later refusal replaces the first only if it says more about the request.
                     first = first if first is not None and refusal.status in _TELLING else refusal
                     break
                 first = first or refusal
@@ -242,7 +238,7 @@ class Dialect:
                 if first is not None:
                     self.learn(tried, first)
                 return answer
-        # A server that does not name the field: try each guess alone, then all, so that as few as possible are lost.
+        # The server does not name the field: try each guess alone, then all, to lose as few fields as possible.
         if _is_about_fields(first):
             possible = [step for step in guesses if step in list_possible_steps(self.adapt(body), tried)]
             for steps in [[step] for step in possible] + ([possible] if len(possible) > 1 else []):
@@ -250,17 +246,12 @@ class Dialect:
                     answer = await send(self.adapt(body, steps))
                     self.learn(steps, first)
                     return answer
-        # Nothing helped, so the error shown is the one about the request as the user meant it.
+        # Nothing helped, so show the error about the original request.
         raise first
 
 
 def choose_next_step(refusal: ServerRefusal, body: Body, tried: Sequence[str] = ()) -> str | None:
-    """Return the step that a refusal asks for; None where it names nothing that can be left out.
-
-    Args:
-        body: that was refused.
-        tried: steps that were taken already.
-    """
+    """Return the untried step for the field that a refusal of `body` names; None without one."""
     words = refusal.words.lower()
     if refusal.status not in _TELLING or any(phrase in words for phrase in _TOO_LONG):
         return None
@@ -268,27 +259,27 @@ def choose_next_step(refusal: ServerRefusal, body: Body, tried: Sequence[str] = 
 
 
 def list_possible_steps(body: Body, tried: Sequence[str] = ()) -> list[str]:
-    """Return the steps that would change a body, but for those that were tried."""
+    """Return the untried steps that would change a body."""
     return [
         name for name, step in STEPS.items() if name not in tried and step.field in body and step.change(body) != body
     ]
 
 
 def _is_about_fields(refusal: ServerRefusal) -> bool:
-    """Whether it may be one field that a server refuses, though it does not say which."""
+    """Return whether the refusal may concern a field that it does not name."""
     if any(phrase in refusal.words.lower() for phrase in _TOO_LONG):
         return False
     return refusal.status in _UNSPOKEN or (refusal.status in _TELLING and "parameter" in refusal.words.lower())
 
 
 Ask = Callable[[Body], Awaitable[Completion]]
-"""Sends a request body as it is (without the model's name); raises ServerRefusal when the server says no."""
+"""Sends a request body (without the model's name); raises ServerRefusal when the server refuses."""
 
 Offers = Callable[[], Awaitable[ModelList]]
-"""Asks which models the server has; raises ModelFailure when it does not tell."""
+"""Requests the list of models; raises ModelFailure without one."""
 
 ScoreCall = Callable[[Sequence[int]], Awaitable[Scoring]]
-"""Asks for the log-probabilities of these token ids; raises ServerRefusal when the server says no."""
+"""Requests the log-probabilities of these token ids; raises ServerRefusal when the server refuses."""
 
 _SYSTEM = {"role": "system", "content": "Answer in few words."}
 _HELLO = [_SYSTEM, {"role": "user", "content": "Say hello."}]
@@ -308,33 +299,33 @@ _SCHEMA = {
     },
 }
 _PATTERN = "colour=[0-9]{3}"
-"""Nobody answers a greeting like this unless held to it."""
+"""No model answers a greeting like this unless constrained."""
 _TWO_TOKENS = (0, 1)
 """Ids that every vocabulary has."""
 _PICTURE_SIDE = 32
 """Pixels; some vision models refuse pictures smaller than one of their patches."""
 _LIST_S = 10.0
-"""How long the list of models is waited for: an answer does not depend on it."""
+"""Seconds to wait for the list of models, which is optional."""
 _DEFINITE = (400, 403, 405, 413, 415, 422, 501)
-"""Refusals after which the plain question need not be asked again."""
+"""Statuses after which the plain question need not be asked again."""
 _OWN_DEFAULTS = ("vllm", "sglang", "llamacpp", "llama.cpp", "library", "organization_owner", "transformers", "tgi")
-"""Owners in the lists of models of servers that take the checkpoint's or the user's sampling where a request says none:
-vLLM, SGLang, llama.cpp, Ollama, LM Studio."""
+"""`owned_by` of servers that default to the checkpoint's or the user's sampling: vLLM, SGLang, llama.cpp, Ollama,
+LM Studio."""
 _OWN_DEFAULTS_AT = ("googleapis.com", "mistral.ai", "together.xyz", "together.ai")
-"""Hosts whose models have defaults of their own (Gemini's top_p is 0.95)."""
+"""Hosts with other sampling defaults (Gemini's top_p is 0.95)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What a probe found out."""
+    """Results of a probe."""
 
     capabilities: Capabilities
     explicit: bool = False
-    """Whether to send a temperature and a top_p of 1, because the server has defaults of its own."""
+    """Whether to send temperature and top_p even if they are 1, because the server has other defaults."""
     patterns: bool = False
-    """Whether replies can be held to a regular expression."""
+    """Whether replies can be constrained by a regular expression."""
     scores: bool = False
-    """Whether the server tells the log-probabilities of given token ids."""
+    """Whether the server reports the log-probabilities of given token ids."""
 
 
 async def probe_server(
@@ -347,30 +338,30 @@ async def probe_server(
     dialect: Dialect,
     score: ScoreCall | None = None,
 ) -> Findings:
-    """Ask a server what it can.
+    """Find out what a server supports.
 
     Args:
-        model: name of the model that will be asked.
+        model: name of the model.
         url: the server's address.
-        sampling: with which the model will be asked.
-        dialect: learns how the server wants to be asked.
-        score: None when nobody wants replies of a certain form, which nothing is found out about then.
+        sampling: of the run.
+        dialect: learns the changes that requests need.
+        score: None to skip patterns and scores.
 
     Raises:
-        ModelFailure: it does not answer a plain request, or stops answering in between.
+        ModelFailure: it does not answer a plain request, or stops answering.
     """
-    # A list of models costs nothing and exposes a wrong name better than a failed call.
+    # The list of models costs nothing and exposes a wrong name better than a failed call.
     interview = _Interview(ask=ask, dialect=dialect, notes=[])
     offered = await interview.list_models(model, offers)
     explicit = _has_own_defaults(model, url, offered)
-    # The plain request comes first: every later question is this one plus one field, so a refusal is about that field.
+    # Plain request first: every later question adds one field, so a refusal is about that field.
     plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
     plain = await dialect.ask(ask, plain_body, guesses=GUESSES)
     interview.plain = plain_body
     limit = "max_completion_tokens" if "max_completion_tokens" in dialect.adapt(plain_body) else "max_tokens"
     interview.notes[:0] = [f"reply length is limited by {limit}", *dialect.notes]
     question = interview.question
-    # One question per capability, in sequence: what a server learned to leave out applies to the next.
+    # In sequence: fields that the dialect learned to leave out apply to the next question.
     capabilities = Capabilities(
         logprobs=await question("logprobs", {"logprobs": True}, lambda answer: bool(answer.scored)),
         structured=await question(
@@ -401,12 +392,12 @@ class _Interview:
     dialect: Dialect
     notes: list[str]
     plain: Body = field(default_factory=dict)
-    """A question that was answered."""
+    """The answered plain question."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Question → what the server said instead of an answer, in small letters."""
+    """Question → the server's refusal in lower case."""
 
     async def question(self, name: str, fields: Body, judge: Callable[[Completion], bool]) -> bool:
-        """Ask the plain question with further fields, and judge the answer; what was seen goes to the notes."""
+        """Ask the plain question with further fields, judge the answer and note the result."""
 
         async def seen() -> bool:
             return judge(await self.ask(self.dialect.adapt(self.plain | fields)))
@@ -414,7 +405,7 @@ class _Interview:
         return await self._note(name, seen)
 
     async def has_seed(self) -> bool:
-        """Whether equal seeds draw equal replies, under either of the names that servers have for them."""
+        """Return whether equal seeds give equal replies, under either field name."""
         drawn: set[str] = set()
 
         def same_again(answer: Completion) -> bool:
@@ -426,7 +417,7 @@ class _Interview:
 
         if await asked("seed", "seed"):
             return await asked("same seed again", "seed")
-        # A server that takes no field it does not know answers under a name only if it knows it.
+        # A server that refuses unknown fields answers only under the name that it knows.
         strict = "extra" in self.refused.get("seed", "") or "random_seed" in self.refused.get("seed", "")
         if strict and await asked("random_seed", "random_seed"):
             self.dialect.steps += ("random_seed",)
@@ -434,7 +425,7 @@ class _Interview:
         return False
 
     async def scores(self, score: ScoreCall) -> bool:
-        """Whether the server tells log-probabilities of tokens that it did not sample."""
+        """Return whether the server reports log-probabilities of tokens that it did not sample."""
 
         async def seen() -> bool:
             return (await score(_TWO_TOKENS)).of(_TWO_TOKENS[1:]) is not None
@@ -442,8 +433,7 @@ class _Interview:
         return await self._note("scores", seen)
 
     async def list_models(self, model: str, offers: Offers) -> ModelList:
-        """What the server offers, for the notes; empty where it does not tell."""
-        # A list is a help and no condition: servers without one are asked all the same.
+        """Return the server's models and note them; empty if it has no list, which is optional."""
         try:
             async with asyncio.timeout(_LIST_S):
                 offered = await offers()
@@ -467,7 +457,7 @@ class _Interview:
             found = await seen()
         except ModelFailure as failure:
             if not (isinstance(failure, ServerRefusal) and failure.status in _DEFINITE):
-                await self.ask(self.dialect.adapt(self.plain))  # if that is answered, the field was the trouble
+                await self.ask(self.dialect.adapt(self.plain))  # if answered, the field was the problem
             self.refused[name] = failure.words.lower() if isinstance(failure, ServerRefusal) else ""
             self.notes.append(f"{name}: {_explain(failure)}")
             return False
@@ -480,7 +470,7 @@ def _explain(failure: ModelFailure) -> str:
 
 
 def _has_own_defaults(model: str, url: str, offered: ModelList) -> bool:
-    """Whether a server may sample otherwise than at temperature 1 and top_p 1 where a request does not say it."""
+    """Return whether the server's defaults may differ from temperature 1 and top_p 1."""
     host = urlsplit(url).hostname or ""
     if any(host == name or host.endswith(f".{name}") for name in _OWN_DEFAULTS_AT):
         return True
@@ -489,7 +479,7 @@ def _has_own_defaults(model: str, url: str, offered: ModelList) -> bool:
 
 
 def _is_fitting(text: str) -> bool:
-    """Whether a reply to a greeting keeps to the schema."""
+    """Return whether the reply to a greeting follows the schema."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
@@ -498,7 +488,7 @@ def _is_fitting(text: str) -> bool:
 
 
 def _check_picture_counted(answer: Completion, plain: Completion) -> bool:
-    """Whether a picture entered the prompt: some servers drop it and answer the rest. Without counts, believe them."""
+    """Return whether a picture entered the prompt, as some servers drop it; True without token counts."""
     if answer.prompt_tokens is None or plain.prompt_tokens is None:
         return True
     return answer.prompt_tokens > plain.prompt_tokens
@@ -510,7 +500,7 @@ def _build_picture_messages() -> list[dict[str, Any]]:
 
 
 def make_small_picture() -> bytes:
-    """A grey square as PNG, about a hundred bytes."""
+    """Return a grey square as PNG, about 100 bytes."""
     side = _PICTURE_SIDE
     header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)  # 8 bits per pixel, grey
     pixels = zlib.compress((b"\0" + b"\x80" * side) * side)

@@ -1,14 +1,13 @@
-"""The rehearsal: a stand-in for a trained policy, which looks up the solution and errs on purpose.
+"""The rehearsal: a stand-in for a trained policy that looks up the solution and errs on purpose.
 
-It goes through the same prompts, parsing, messages and votes as any model, so that a team can be watched at work
-before a policy exists. It is not a language model: it never reads its prompt. What a team gains under it follows from
-its errors being drawn independently, cell by cell; nothing measured with it is a result.
+It uses the same prompts, parsing, messages and votes as any model, so a team can be watched before a policy exists. It
+is not a language model: it never reads its prompt. A team's gain under it only follows from independent errors per
+cell; no number measured with it is a result.
 
     P(error) = min(0.95, error_base + error_slope · temperature)
 
-A mistake is a random valid action that differs from the right one. One mistake in fifty ends the episode: an ending
-that wins the vote cannot be taken back, while most other mistakes can, so drawing it as often as the rest would say
-more about endings than about teams.
+A mistake is a random valid action that differs from the right one. One mistake in fifty ends the episode. An ending
+that wins the vote is final, unlike most mistakes, so more of them would measure endings rather than teams.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ENDING_SHARE = 0.02
 """Share of mistakes that end the episode."""
 
 _DRAWS = 100
-"""How often a mistake is drawn again when it happens to be right."""
+"""Draws before giving up when each one happens to be the right action."""
 
 
 class RehearsalModel:
@@ -40,7 +39,7 @@ class RehearsalModel:
 
     Args:
         error_base: error rate at temperature 0, in [0, 1].
-        error_slope: what one unit of temperature adds to it, at least 0.
+        error_slope: added per unit of temperature, at least 0.
 
     Raises:
         ConfigError: a rate is out of range.
@@ -59,14 +58,14 @@ class RehearsalModel:
         self.error_slope = error_slope
 
     def error_rate(self, temperature: float) -> float:
-        """Probability that a cell is a mistake."""
+        """Return the probability that a cell is a mistake."""
         return min(MOST_ERRORS, self.error_base + self.error_slope * temperature)
 
     async def generate(self, request: Request) -> Reply:
-        """The oracle's next action or a drawn mistake.
+        """Return the oracle's next action or a drawn mistake.
 
         Raises:
-            ModelFailure: no oracle was handed over, or the action space allows no mistake or no ending.
+            ModelFailure: the request has no oracle, or the action space allows no mistake or no ending.
         """
         started = time.perf_counter()
         try:
@@ -86,7 +85,7 @@ class RehearsalModel:
         remaining = privilege.oracle()
         right = _find_next_action(remaining, privilege.space)
         why = "the oracle's next action." if remaining is not None else "no way leads on from here."
-        # The error is drawn by the cell's seed: a rehearsed run can be repeated.
+        # The cell's seed draws the error, so a rehearsed run can be repeated.
         rng = random.Random(request.seed)
         if rng.random() < self.error_rate(request.sampling.temperature):
             wrong = _draw_mistake(right, privilege.space, privilege.observation, rng)
@@ -94,19 +93,19 @@ class RehearsalModel:
         return write_reply(f"Rehearsal: {why}", right, privilege.space)
 
     async def probe(self) -> Capabilities:
-        """Its draws follow the seed; nothing else applies."""
+        """Return that only seeds are supported."""
         return Capabilities(seed=True, notes=("rehearsal: not a language model",))
 
     def count_tokens(self, text: str) -> int:
-        """An estimate, so that prompts are sized as for a model."""
+        """Return an estimate, so that prompts are sized as for a model."""
         return estimate_tokens(text)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to free."""
 
 
 def make_success_action(space: ActionSpace) -> Action:
-    """The action that says "done": status complete on a phone, finish on the web.
+    """Return the action that says "done": status complete on a phone, finish on the web.
 
     Raises:
         ModelFailure: the space has no action that ends an episode.
@@ -119,16 +118,13 @@ def make_success_action(space: ActionSpace) -> Action:
 
 
 def _find_next_action(remaining: tuple[Action, ...] | None, space: ActionSpace) -> Action:
-    """The solution's next action; the ending when nothing is left to do, or when no way leads on from here.
-
-    An earlier mistake can be beyond repair (a deleted file, a sent message). That is a failed episode and not a broken
-    one, so the rehearsal gives up as a person would: it ends the episode, and the environment judges.
-    """
+    """Return the solution's next action, or the ending if none is left or the task cannot be solved any more."""
+    # After an irreparable mistake (a sent message), end the failed episode as a person would.
     return remaining[0] if remaining else make_success_action(space)
 
 
 def _draw_mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
-    """A random valid action other than `right`, compared in canonical form.
+    """Draw a random valid action other than `right`, compared in canonical form.
 
     Raises:
         ModelFailure: the screen allows no other action, so there is no mistake to draw.

@@ -1,16 +1,14 @@
-"""A reward model in this process: a Hugging Face directory whose head says numbers of a text instead of more text.
+"""A reward model in this process: a Hugging Face directory whose head scores a text.
 
     model = RewardModel(path="checkpoints/my-critic")
     [first, second] = await model.score(prompt, ["tap Save", "go back"])
 
-What is scored is a conversation of the checkpoint's own chat template: the prompt as system and user turn, an ending as
-the assistant's reply, up to and with the token that ends a reply. The head is read at that token. The endings of one
-prompt are computed together and with nothing else, so that what is said of them depends on nothing else.
+It scores conversations in the checkpoint's chat template: the prompt as system and user turn, an ending as the
+assistant's reply. The head is read at the token that ends the reply. The endings of one prompt are computed together
+and apart from other prompts, so that a score depends on its prompt's endings alone.
 
-A language model with a head that says numbers instead of words, in memory: the numbers of many endings at once.
-
-What all endings follow is computed once; its keys are copied for each of them. The head is read at an ending's last
-token. Rows are filled up on the right, where plain causal attention keeps what follows out of what is read.
+The prompt is computed once, and its keys are copied for each ending. Rows are padded on the right, where causal
+attention cannot see the padding.
 """
 
 from __future__ import annotations
@@ -39,21 +37,21 @@ from collab.models.weights import check_vocabulary, get_text_config, load_model,
 from collab.types import PolicyRef, Prompt
 
 LABELS = (1, 2)
-"""How many numbers a reward model may say."""
+"""Allowed numbers of labels."""
 _HEAD = "ForSequenceClassification"
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardScore:
-    """What a reward model says of one ending."""
+    """A reward model's score of one ending."""
 
     logits: tuple[float, ...]
-    """One per label; whatever was computed, also NaN."""
+    """One per label; may be NaN."""
     tokens: int
-    """Of the whole sequence that was read, the prompt included."""
+    """Tokens of the whole sequence, prompt included."""
     seconds: float
-    """Its share of the time of all endings of the prompt; waiting in line not included."""
+    """Its share of the computing time of the prompt's endings, without queueing."""
 
 
 class RewardModel:
@@ -63,10 +61,10 @@ class RewardModel:
         path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
         dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
-        max_batch: endings computed together at most.
+        max_batch: most endings computed together.
 
     Raises:
-        ConfigError: the directory is not there, or is not that of such a checkpoint.
+        ConfigError: the directory is missing or holds no such checkpoint.
         MissingExtra: torch or transformers is not installed.
     """
 
@@ -74,7 +72,7 @@ class RewardModel:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
-        # Everything that can be refused without weights is refused at construction.
+        # Check at construction all that needs no weights.
         self._folder = resolve_checkpoint(path)
         if not Path(self._folder).is_dir():
             raise ConfigError(f"{path}: no such model directory; name the one of a reward model")
@@ -85,14 +83,14 @@ class RewardModel:
         self.chat = open_chat(self._folder)
         check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
-        # Weights are loaded at the first use: plans and checks need none.
+        # Load weights at the first use: plans and checks need none.
         self._place = (device, dtype, max_batch)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reward-model")
         self._head: RewardHead | None = None
         self._closed = False
 
     async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[RewardScore]:
-        """Return the model's score of each ending, in their order; none for none.
+        """Return the model's score of each ending, in order.
 
         Raises:
             ModelFailure: it does not fit into memory, or the model was closed.
@@ -106,11 +104,11 @@ class RewardModel:
         )
 
     def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
-        """Return the tokens of the longest sequence."""
+        """Return the number of tokens of the longest sequence."""
         return len(self.chat.prompt_ids(prompt)) + max((len(self._tokenize(one)) for one in endings), default=0)
 
     async def probe(self) -> Capabilities:
-        """Return what it supports; loads the weights when that has not happened yet.
+        """Return what the model supports; loads the weights if needed.
 
         Raises:
             ConfigError: they cannot be loaded, or lack the head.
@@ -120,7 +118,7 @@ class RewardModel:
         return Capabilities(
             seed=True,
             counts_tokens=True,
-            knows_price=True,  # computed here, and billed by nobody
+            knows_price=True,  # computed here: 0 USD
             weights=await asyncio.to_thread(lambda: self.weights),
             notes=(f"device {head.device}, {kind}, {head.model.config.num_labels} labels",),
         )
@@ -135,7 +133,7 @@ class RewardModel:
         return len(self.chat.encode(text))
 
     async def close(self) -> None:
-        """Give back the memory. Waiting calls fail. May be called twice."""
+        """Free the memory; waiting calls fail. May be called twice."""
         if not self._closed:
             self._closed = True
             stop = functools.partial(self._thread.shutdown, wait=True, cancel_futures=True)
@@ -154,7 +152,7 @@ class RewardModel:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _compute(self, opening: tuple[int, ...], endings: list[tuple[int, ...]]) -> list[RewardScore]:
-        """Score endings. Runs in the thread."""
+        """Score endings; runs in the thread."""
         with boundary(ModelFailure, f"reward model {self.policy.base}"):
             head, started = self._load(), time.perf_counter()
             said = head.logits(opening, endings)
@@ -165,7 +163,7 @@ class RewardModel:
         ]
 
     def _load(self) -> RewardHead:
-        """Runs in the thread; the weights are read at the first use."""
+        """Return the head; loads the weights at the first use. Runs in the thread."""
         if self._head is None:
             device, dtype, width = self._place
             self._head = RewardHead(self._folder, device=device, dtype=dtype, width=width)
@@ -173,7 +171,7 @@ class RewardModel:
 
 
 def _check_config(folder: str) -> Any:
-    """Return the configuration of a reward model's directory; ConfigError where it is of something else."""
+    """Return the configuration of a reward model's directory; ConfigError for any other model."""
     config = read_config(folder)
     kinds = list(config.architectures or [])
     if not any(kind.endswith(_HEAD) for kind in kinds):
@@ -196,7 +194,7 @@ class RewardHead:
         path: its directory.
         device: "auto" takes a GPU when there is one.
         dtype: "auto" keeps the checkpoint's on an accelerator and takes float32 on a CPU.
-        width: endings computed together at most; halved for good where memory runs out.
+        width: most endings computed together; halved for good when memory runs out.
 
     Raises:
         ConfigError: the weights cannot be read, lack the head or are no causal model, or the device does not exist.
@@ -212,18 +210,18 @@ class RewardHead:
         """Return the head's numbers for each ending, one per label.
 
         Args:
-            opening: token ids that all endings follow, not empty.
-            endings: token ids, none of them empty.
+            opening: token ids before every ending, not empty.
+            endings: token ids, none empty.
 
         Raises:
             RuntimeError, MemoryError: not even one ending fits into memory.
         """
         ids = torch.tensor([tuple(opening)], device=self.device)  # (1, opening)
-        # The opening is computed once; each batch of endings gets a copy of its keys.
+        # Compute the opening once; each batch of endings gets a copy of its keys.
         keys = self.model.base_model(input_ids=ids, use_cache=True).past_key_values
         found: list[tuple[float, ...]] = []
         while len(found) < len(endings):
-            # Smaller for good: what did not fit once would not fit the next time either.
+            # Smaller for good: the larger batch would not fit the next time either.
             part = endings[len(found) : len(found) + self._width]
             try:
                 found += self._select_endings(keys, len(opening), part)
@@ -234,7 +232,7 @@ class RewardHead:
         return found
 
     def _select_endings(self, keys: Any, first: int, endings: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
-        """Return the numbers of endings whose first token stands in place `first`."""
+        """Return the head's numbers for endings whose first token has position `first`."""
         rows, lengths = len(endings), torch.tensor([len(ending) for ending in endings], device=self.device)
         own = copy.deepcopy(keys)  # a pass adds its own keys
         own.batch_repeat_interleave(rows)
@@ -245,13 +243,13 @@ class RewardHead:
             past_key_values=own,
             use_cache=True,
         ).last_hidden_state
-        # Read at each ending's last token, (rows, labels); padding behind it cannot be seen by causal attention.
+        # Read at each ending's last token, (rows, labels); causal attention cannot see the padding behind it.
         said: list[list[float]] = self.model.score(hidden[every, lengths - 1]).float().tolist()
         return [tuple(row) for row in said]
 
 
 def _pad(endings: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Return ids (rows, longest), filled up with token 0 behind each ending."""
+    """Return ids (rows, longest), padded with token 0 on the right."""
     longest = max(map(len, endings))
     return torch.tensor([[*ending, *(0,) * (longest - len(ending))] for ending in endings], device=device)
 

@@ -1,27 +1,21 @@
-"""Prompts as token ids: a checkpoint's chat template and tokenizer, used so that prompts share exact prefixes.
+"""Turn prompts into token ids by a checkpoint's chat template, so that prompts share exact prefixes.
 
-The template is rendered once around a marker and split there. What stands before the marker (system text, the opening
-of the user turn), the shared part, each segment and the closing piece are then tokenised one by one: the ids of a
-piece depend on nothing but itself, so two prompts that begin with the same pieces begin with the same ids.
+The template is rendered around a marker and split there. The text before the marker (system text, opening of the user
+turn), the shared part, each segment and the closing are tokenised one by one. The ids of a piece depend on the piece
+alone, so prompts with equal first pieces have equal first ids.
 
-Only the template's own text and the rules in the system text may contain control tokens. Whatever else a prompt holds
-(a web page, a message) is data: "<|im_end|>" on a page becomes the plain characters of it.
+Only the template's own text and the rules in the system text may contain control tokens. All other text (a web page, a
+message) is data: "<|im_end|>" on a page becomes plain characters.
 
-Tokenizers of Llama-2's kind put a space before a text that they read; inside a prompt they must not, and a piece is
-read as the same characters would be in the middle of the whole text.
+A template that prints the date gets a given one, so that the prompt is the same tomorrow.
 
-A template that tells the date gets one that is given, not that of the moment: the same prompt tomorrow.
+Without a tokenizer, the length is estimated by kinds of characters and errs upwards, so that a prompt which passes the
+size guard fits. Short words count one token, longer ones one per four letters. Digits and punctuation count one each,
+the most that a byte-level tokenizer needs. Other scripts count close to their bytes.
 
-Where the tokenizer is not at hand, the length in tokens is estimated: a count by kinds of characters, chosen to err
-upwards: the size guard of the prompts may cut a little too early, but a prompt that it lets pass fits. Short common
-words count one token as in any large vocabulary, longer ones one per four letters; digits and punctuation count one
-each, which is the most a byte-level tokenizer makes of them; other scripts count close to their bytes, which no byte-
-level tokenizer exceeds.
-
-The tokenizers of Llama-2, Mistral and Phi-3 put a space before every text that they read: read by itself, "tap" becomes
-the tokens of " tap". A server reads the whole prompt at once and puts the space where the prompt begins, or behind each
-control token. Pieces are read here so that they give the tokens which their characters have there, but for merges over
-the seam between two pieces.
+The tokenizers of Llama-2, Mistral and Phi-3 put a space before every text: "tap" alone becomes the tokens of " tap".
+A server puts it only at the beginning of the prompt, or behind each control token. `InnerText` gives a piece the
+tokens that its characters have within the whole prompt, except for merges across two pieces.
 """
 
 from __future__ import annotations
@@ -49,8 +43,8 @@ from collab.types import Prompt, Segment
 from collab.utils.concurrency import note_doing
 
 _PIECES = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d|\n+|[ \t]{2,}|[^\sA-Za-z\d]")
-"""Runs of letters up to a change of case, single digits, line breaks, indentation, and every other character by
-itself; a single space belongs to what follows it."""
+"""Runs of letters up to a change of case, single digits, line breaks, indentation, and every other character alone; a
+single space belongs to the next piece."""
 _LEAST_PIECES = re.compile(
     r"(?P<run>[A-Za-z\d]+)|(?P<dense>[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])|(?P<word>[^\W\d_]+)|(?P<mark>[^\w\s]+|_+)"
 )
@@ -58,13 +52,13 @@ _LEAST_PIECES = re.compile(
 
 
 def estimate_prompt(prompt: Prompt) -> int:
-    """An estimate for a whole prompt; its system and shared part are counted once per step, not once per cell."""
+    """Return an estimate for a whole prompt; caches count its system and shared part once per step."""
     return estimate_tokens(prompt.system) + estimate_tokens(prompt.shared) + estimate_tokens(prompt.suffix)
 
 
 @lru_cache(maxsize=256)
 def estimate_tokens(text: str) -> int:
-    """An estimate of the number of tokens; 0 for an empty text."""
+    """Return an estimate of the number of tokens, erring upwards."""
     return sum(_estimate_length(piece) for piece in _PIECES.findall(text))
 
 
@@ -76,11 +70,7 @@ def _estimate_length(piece: str) -> int:
 
 
 def estimate_least_tokens(*texts: str) -> int:
-    """Return the fewest tokens that texts can have in a large vocabulary; an estimate that errs downwards.
-
-    A word is at least a token, three digits are one, two characters of a dense script nearly one; a run of marks may
-    half belong to its neighbours.
-    """
+    """Return an estimate of the number of tokens in a large vocabulary, erring downwards."""
     return math.floor(sum(_estimate_least_length(piece) for text in texts for piece in _LEAST_PIECES.finditer(text)))
 
 
@@ -97,11 +87,11 @@ def _estimate_least_length(piece: re.Match[str]) -> float:
 
 
 class InnerText:
-    """A tokenizer and the same without the space.
+    """A tokenizer that puts a space before texts, and its copy that does not.
 
     Args:
-        whole: of transformers.
-        rules: of its copy without the space, as `tokenizers` writes them.
+        whole: the transformers tokenizer.
+        rules: JSON of `tokenizers` for the copy.
     """
 
     def __init__(self, whole: Any, rules: str) -> None:
@@ -118,7 +108,7 @@ class InnerText:
 
     @classmethod
     def of(cls, tokenizer: Any) -> InnerText | None:
-        """Return what reads texts in the middle; None for a tokenizer that reads them as it reads any."""
+        """Build it for a tokenizer; None if the tokenizer puts no space."""
         if not tokenizer.is_fast:
             return None
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -126,15 +116,15 @@ class InnerText:
         return None if bare == rules else cls(tokenizer, json.dumps(bare))
 
     def data(self, text: str) -> tuple[int, ...]:
-        """Return the ids of a text that stands behind other text; control tokens in it are plain characters."""
+        """Return the ids of a text behind other text; control tokens in it are plain characters."""
         return tuple(self._data.encode(text, add_special_tokens=False).ids)
 
     def opening(self, head: str, shared: str) -> tuple[int, ...]:
         """Return the ids of a prompt's beginning.
 
         Args:
-            head: of the template; its control tokens count.
-            shared: data that follows it.
+            head: template text, with control tokens.
+            shared: data behind it.
         """
         last = self._find_last_control(head)
         if last is None:
@@ -144,7 +134,7 @@ class InnerText:
         )
 
     def closing(self, tail: str) -> tuple[int, ...]:
-        """Return the ids of what the template writes behind the user's text."""
+        """Return the ids of the template text behind the user's text."""
         first = self._found.search(tail)
         if first is None:
             return self.data(tail)
@@ -154,12 +144,7 @@ class InnerText:
         return self.data(plain) + self._render_template(tail[first.start() :])
 
     def behind(self, tail: str, text: str) -> tuple[int, ...]:
-        """Return the ids of a text as it follows the end of a prompt.
-
-        Args:
-            tail: what the template writes behind the user's text.
-            text: data.
-        """
+        """Return the ids of a data text behind a prompt that ends with the template text `tail`."""
         last = self._find_last_control(tail)
         if last is None:
             return self.data(text)
@@ -169,7 +154,7 @@ class InnerText:
         return self._encode_behind_added(last.group(), text)
 
     def _find_last_control(self, text: str) -> re.Match[str] | None:
-        """The last control token in a text of the template."""
+        """Return the last control token in a template text."""
         return next(iter([*self._found.finditer(text)][-1:]), None)
 
     def _encode_behind_added(self, token: str, text: str) -> tuple[int, ...]:
@@ -178,7 +163,7 @@ class InnerText:
         return self._encode_first(text) if self._spaced and text else self.data(text)
 
     def _encode_first(self, text: str) -> tuple[int, ...]:
-        """Ids of data with the space before it."""
+        """Return the ids of data with the space before it."""
         ids = self._whole.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         return tuple(ids)
 
@@ -186,7 +171,7 @@ class InnerText:
         return tuple(self._whole.encode(text, add_special_tokens=False, split_special_tokens=False))
 
     def _puts_space_behind_added(self) -> bool:
-        """Whether a text behind a control token is read as one that begins; some do so at the very beginning only."""
+        """Return whether a space is put behind control tokens, not only at the very beginning."""
         for content, token in self._added.items():
             if token.special and not token.rstrip:
                 behind = self._render_template(content + "a")[1:]
@@ -195,18 +180,18 @@ class InnerText:
 
 
 def _strip_space_prefix(rule: Any) -> Any:
-    """A normalizer or pre-tokenizer without what it puts before a text; None where nothing is left."""
+    """Return a normalizer or pre-tokenizer without its leading space; None if nothing is left."""
     if not isinstance(rule, dict):
         return rule
     kind = rule.get("type")
-    # Each kind puts a space before the text in its own way; pieces of a prompt must not get one each.
+    # Each kind adds the space in its own way.
     if kind == "Prepend":
         return None
     if kind == "Metaspace":
         return {**rule, "prepend_scheme": "never"}
     if kind == "ByteLevel" and rule.get("add_prefix_space"):
         return {**rule, "add_prefix_space": False}
-    # Sequences are rules of rules.
+    # A sequence holds further rules.
     for name in ("normalizers", "pretokenizers"):
         if kind == "Sequence" and name in rule:
             return {**rule, name: [part for part in map(_strip_space_prefix, rule[name]) if part is not None]}
@@ -214,30 +199,30 @@ def _strip_space_prefix(rule: Any) -> Any:
 
 
 _NO_THOUGHT: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
-"""Variables by which templates are told to open no thought."""
+"""Variables that switch thoughts off in templates."""
 _CLOCK = "strftime_now"
-"""What chat templates call to tell the date."""
+"""Function that chat templates call to print the date."""
 _DIRECTIVES = (
     "%a %A %b %B %d %-d %e %m %-m %y %Y %H %-H %I %-I %p %M %-M %S %-S %f %j %-j %U %W %w %u %V %G %c %x %X %D %F %T %R"
     " %z %Z"
 )
-"""Of strftime; what a template can ask for."""
+"""Directives of strftime that a template can use."""
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
-"""Files in which chat templates stand."""
+"""Files that hold chat templates."""
 _MARKER = "collab-7d0f4be1-user-text"
-"""Stands for the user's text while the template is rendered; plain characters, so that no template alters it."""
+"""Placeholder of the user's text during rendering; plain characters that no template alters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptIds:
-    """A prompt as token ids, in the pieces in which it was tokenised."""
+    """A prompt as token ids, piece by piece."""
 
     pieces: tuple[tuple[int, ...], ...]
     """Head with the shared part, then one piece per segment, then the closing piece."""
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """All ids in one."""
+        """All ids in one tuple."""
         return tuple(token for piece in self.pieces for token in piece)
 
     def __len__(self) -> int:
@@ -246,16 +231,16 @@ class PromptIds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
-    """How the pictures of a prompt stand in it."""
+    """Places of a prompt's pictures."""
 
     token: int
-    """Id that stands for a piece of a picture; the chat template shows it once per picture."""
+    """Token id for a piece of a picture; the chat template writes it once per picture."""
     counts: tuple[int, ...]
-    """How many of them each picture takes."""
+    """Number of tokens per picture."""
     after: tuple[int, ...] = ()
-    """Ids that follow the last picture."""
+    """Ids behind the last picture."""
     closing: str = ""
-    """Text that closes the prompt, after the template's own."""
+    """Text that closes the prompt, after the template's."""
 
 
 def open_chat(
@@ -288,12 +273,12 @@ class ChatTokenizer:
 
     Args:
         path: directory, or a model hub id.
-        download: whether a hub id may be fetched; otherwise only what is cached on this machine is looked at.
-        date: that the template tells; None for today's.
+        download: whether a hub id may be fetched; otherwise it must be in this machine's cache.
+        date: for templates that print the date; None for today.
         template: variables for the chat template, e.g. {"enable_thinking": False}.
 
     Raises:
-        ConfigError: the tokenizer cannot be read, or has no chat template, or it does not take these variables.
+        ConfigError: the tokenizer cannot be read, has no chat template, or the template does not take these variables.
         MissingExtra: transformers is not installed.
     """
 
@@ -327,31 +312,31 @@ class ChatTokenizer:
         self._render_template = dict(template or {})
         self._check_variables()
         self.fingerprint = _hash_tokenizer(self._tokenizer)
-        """Equal for tokenizers that give equal ids; stored with every id list."""
+        """Equal for tokenizers with equal ids; stored with every id list."""
         added = self._tokenizer.added_tokens_decoder
         self.control = frozenset(id for id, token in added.items() if token.special)
-        """Ids with a meaning of their own, such as the ends of turns."""
+        """Ids of control tokens, such as ends of turns."""
         self._inner = InnerText.of(self._tokenizer)
         self._frame = lru_cache(maxsize=8)(self._render_frame)
         self._encode_template = lru_cache(maxsize=16)(self._encode_raw)
         self._encode_data = lru_cache(maxsize=256)(self._encode_plain)
-        self._frame("Rules.")  # a template that cannot be used should say so now
+        self._frame("Rules.")  # refuse an unusable template now
         self.start: int | None = self._tokenizer.bos_token_id
-        """Id that begins a text; None when texts begin with nothing."""
+        """Id that begins a text; None without one."""
         self.size: int = max(self._tokenizer.get_vocab().values()) + 1
         """One more than the largest id."""
         own, closing = self._tokenizer.eos_token_id, self._reply_closing()
         self.turn_end: int | None = own if closing is None else closing
-        """Id to end a reply with: the template's, else the tokenizer's own; None when there is neither."""
+        """Id that ends a reply: the template's, else the tokenizer's; None without either."""
         self.turn_ends: frozenset[int] = frozenset({own, closing} - {None})
-        """Ids that end a reply: the tokenizer's own, and the one that the template closes a reply with."""
+        """Ids that end a reply: the tokenizer's and the template's."""
         self._lead, self.doubt = self._compare_reply()
 
     def prompt_ids(self, prompt: Prompt, places: Places | None = None) -> PromptIds:
-        """Token ids of a prompt. Texts that agents share give equal pieces.
+        """Return the token ids of a prompt; texts that agents share give equal pieces.
 
         Args:
-            places: of the pictures that go before the text; None when there are none.
+            places: of the pictures before the text; None without pictures.
 
         Raises:
             ConfigError: the chat template has no place for pictures.
@@ -372,31 +357,31 @@ class ChatTokenizer:
         return sorted((number, token) for token, number in vocabulary.items() if number >= id)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Ids of a text as data."""
+        """Return the ids of a text as data."""
         return self._encode_plain(text)
 
     def encode_reply(self, text: str) -> tuple[int, ...]:
-        """Ids of a reply as they follow a prompt, with the spaces that the template puts before it."""
+        """Return the ids of a reply behind a prompt, with the template's spaces before it."""
         if self._inner is None:
             return self._encode_plain(self._lead + text)
         return self._inner.behind(self._frame("")[1], self._lead + text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, control tokens shown; bytes that are no character come out as U+FFFD."""
+        """Return the text of ids with control tokens; invalid bytes become U+FFFD."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
     # -------------------------------------------------------------------------------------------------- helpers
 
     def _encode_segment(self, segment: Segment) -> tuple[int, ...]:
-        """A message stands in the tokens it was generated in, unless they are foreign or would act as control."""
+        """Return a message's ids: as generated, unless they are from another tokenizer or contain control tokens."""
         if segment.tokens is not None and segment.tokenizer == self.fingerprint:
             if self.control.isdisjoint(segment.tokens):
                 return segment.tokens
         return self._encode_data(segment.text)
 
     def _expand_pictures(self, opening: tuple[int, ...], places: Places) -> tuple[int, ...]:
-        """The opening with as many tokens for each picture as it takes."""
+        """Repeat each picture's token as often as the picture needs."""
         found = [index for index, token in enumerate(opening) if token == places.token]
         if len(found) != len(places.counts):
             raise ConfigError(
@@ -420,7 +405,7 @@ class ChatTokenizer:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
 
     def _render_frame(self, system: str, pictures: int = 0) -> tuple[str, str]:
-        """What stands before and after the user's text; the system text goes there when the template has no place."""
+        """Render the text around the user's text; without a system role, the system text joins the user turn."""
         user = {"role": "user", "content": _format_content(_MARKER, pictures)}
         if system:
             try:
@@ -428,7 +413,7 @@ class ChatTokenizer:
                 if system.strip() in text:
                     return self._split(text)
             except (jinja2.TemplateError, ValueError, TypeError):
-                pass  # the template refuses the role; if it refuses the other form too, that one says why
+                pass  # the template refuses the role; the other form below reports further errors
             user = {"role": "user", "content": _format_content(f"{system}\n\n{_MARKER}", pictures)}
         try:
             return self._split(self._render([user]))
@@ -437,7 +422,7 @@ class ChatTokenizer:
             raise ConfigError(f"{self.path}: the chat template {use}: {take_first_line(error)}") from None
 
     def _reply_closing(self) -> int | None:
-        """The control token that the template closes a reply with; None when it uses none."""
+        """Return the control token that closes a reply in the template; None without one."""
         closing = self._encode_template(self._encode_after_reply())
         return closing[0] if closing and closing[0] in self.control else None
 
@@ -447,7 +432,7 @@ class ChatTokenizer:
             text = self._render([user, {"role": "assistant", "content": _MARKER}], opening=False)
             return self._split(text)[1]
         except (jinja2.TemplateError, ValueError):
-            return ""  # a template without replies: the configured ends must do
+            return ""  # a template without replies: only the configured ends apply
 
     def _render(
         self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
@@ -455,7 +440,7 @@ class ChatTokenizer:
         template = self._dated_template
         variables = {**self._render_template, **(over or {})}
         told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
-        # Checked before rendering: a template may read variables that it does not get.
+        # Checked within bounds first: a checkpoint's template may never end.
         _check_template(template or self._tokenizer.get_chat_template(), told | variables)
         text: str = self._tokenizer.apply_chat_template(
             messages,
@@ -468,7 +453,7 @@ class ChatTokenizer:
 
     @cached_property
     def _dated_template(self) -> str | None:
-        """The chat template with a clock of its own, as transformers' tells the moment; None where it asks for none."""
+        """The chat template with a fixed clock; None if it does not use the clock."""
         own: str = self._tokenizer.get_chat_template()
         return _make_clock(self._noon) + own if _CLOCK in own else None
 
@@ -482,10 +467,10 @@ class ChatTokenizer:
             )
 
     def _compare_reply(self) -> tuple[str, str | None]:
-        """Compare how replies are opened with how the template writes finished ones.
+        """Compare the text before an open reply with that before a finished one.
 
         Returns:
-            Spaces that the template puts before a reply; and what else differs and what to do, None for nothing.
+            Spaces that the template puts before a reply; and a warning about any other difference, or None.
         """
         opened, written = self._find_openings({})
         if not (opened + written).strip():
@@ -498,21 +483,18 @@ class ChatTokenizer:
         )
 
     def _find_openings(self, over: Mapping[str, Any]) -> tuple[str, str]:
-        """What stands before a reply that is opened, and before a finished one, from where the two differ.
-
-        Both are empty for a template without replies.
-        """
+        """Return the text before an open and before a finished reply, from their first difference; empty if unknown."""
         user = {"role": "user", "content": "Hello."}
         reply = {"role": "assistant", "content": _MARKER}
         try:
             opened = self._render([user], over=over)
-            # A marker in place of the reply shows where it stands, and what comes before it.
+            # A marker in place of the reply shows the text before it.
             written, found, _ = self._render([user, reply], opening=False, over=over).rpartition(_MARKER)
         except (jinja2.TemplateError, ValueError, TypeError):
             return "", ""
         if not found:
             return "", ""
-        # The longest common beginning: from there on the template treats an open reply in another way.
+        # After the longest common beginning the template treats an open reply differently.
         same = next(
             (place for place, (one, other) in enumerate(zip(opened, written, strict=False)) if one != other),
             min(len(opened), len(written)),
@@ -530,26 +512,26 @@ class ChatTokenizer:
 
 @cache
 def get_prompt_date() -> datetime.date:
-    """Return the date that this process tells: one for all that it begins, also past midnight."""
+    """Return this process's date, which stays the same past midnight."""
     return datetime.date.today()
 
 
 def _make_clock(now: datetime.datetime) -> str:
-    """Return a piece of template that writes nothing and makes `strftime_now` tell this moment."""
+    """Return a piece of template that prints nothing and makes `strftime_now` return this moment."""
     told = "".join(f"|replace({one!r}, {now.strftime(one)!r})" for one in _DIRECTIVES.split())
     return f"{{% macro {_CLOCK}(format) %}}{{{{ format{told}|replace('%%', '%') }}}}{{% endmacro %}}{{{{ '' }}}}"
 
 
 def reads_date(path: str) -> bool:
-    """Whether a checkpoint's chat template reads the date; arguments as of `is_in_template`."""
+    """Return whether a checkpoint's chat template reads the date; arguments as `is_in_template`."""
     return is_in_template(path, _CLOCK.encode())
 
 
 def is_in_template(path: str, text: bytes) -> bool:
-    """Whether a text stands in a file that may hold a checkpoint's chat template; nothing is loaded.
+    """Return whether a file with a checkpoint's chat template contains a text; loads nothing.
 
     Args:
-        path: directory, or a model hub id, of which this machine's cache is looked at.
+        path: directory, or a model hub id in this machine's cache.
     """
     if Path(path).is_dir():
         files = [Path(path) / name for name in _TEMPLATES]
@@ -565,9 +547,9 @@ def is_in_template(path: str, text: bytes) -> bool:
 
 
 def _check_template(template: str, told: dict[str, Any]) -> None:
-    """Fill a chat template in within bounds, before transformers does it without; jinja2.TemplateError where it fails.
+    """Render a chat template within bounds; jinja2.TemplateError where it fails.
 
-    A checkpoint may come from anywhere, and the sandbox of transformers ends no loop.
+    A checkpoint's template may loop for ever, and transformers' sandbox does not stop it.
     """
     try:
         render(_bound_template(template), **told)
@@ -579,21 +561,21 @@ def _check_template(template: str, told: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=8)
 def _bound_template(template: str) -> jinja2.Template:
-    """The template where the same filters and tags mean the same as in transformers."""
+    """Compile a template with bounds and with transformers' filters and tags."""
     from transformers.utils.chat_template_utils import _compile_jinja_template
 
     return Sandbox.like(_compile_jinja_template("").environment).from_string(template)
 
 
 def _format_content(text: str, pictures: int) -> str | list[dict[str, str]]:
-    """A turn as templates take it: plain text, or parts when it holds pictures."""
+    """Return a turn's content: plain text, or parts with pictures."""
     if not pictures:
         return text
     return [*({"type": "image"} for _ in range(pictures)), {"type": "text", "text": text}]
 
 
 def _hash_tokenizer(tokenizer: Any) -> str:
-    """SHA-256 over everything that decides ids: vocabulary, merges and rules, without padding and truncation."""
+    """Return the SHA-256 over all that decides ids: vocabulary, merges and rules, without padding and truncation."""
     if tokenizer.is_fast:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
         rules = {name: value for name, value in rules.items() if name not in ("padding", "truncation")}
@@ -603,7 +585,7 @@ def _hash_tokenizer(tokenizer: Any) -> str:
 
 
 def take_first_line(error: BaseException) -> str:
-    """Return the first line of what an error says; its type where it says nothing."""
+    """Return the first line of an error's message; its type if empty."""
     lines = [line.strip() for line in str(error).strip().splitlines()]
     if isinstance(error, KeyError):
         return f"there is no {error}"
@@ -614,7 +596,7 @@ def take_first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def silence_transformers() -> Iterator[None]:
-    """Keep transformers from drawing progress bars and printing warnings: what matters is told in an error."""
+    """Silence transformers' progress bars and warnings; errors report what matters."""
     from transformers.utils import logging
 
     shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -629,11 +611,11 @@ def silence_transformers() -> Iterator[None]:
 
 
 def make_code_error(named: str, error: BaseException) -> ConfigError | None:
-    """Return the error for a checkpoint that could only be read by running the Python beside it; None for another one.
+    """Return the error for a checkpoint that needs its own Python code; None for other errors of transformers.
 
     Args:
-        named: how the message calls it.
-        error: what transformers said.
+        named: name of the checkpoint in the message.
+        error: raised by transformers.
     """
     if "trust_remote_code" not in str(error):
         return None

@@ -1,12 +1,11 @@
-"""Pictures as a checkpoint that sees takes them: pixels for the forward pass, and the tokens they stand in for.
+"""Pictures for checkpoints with vision: pixels for the forward pass, and their tokens in the prompt.
 
-sight = Sight(chat)
-pictures = sight.read(images)
-ids = chat.prompt_ids(prompt, sight.places(pictures))
+    reader = PictureReader(chat)
+    pictures = reader.read(images)
+    ids = chat.prompt_ids(prompt, reader.places(pictures))
 
-A family says what its pictures look like in a prompt; which tokens those are, and how many, equals what the family's
-own processor in transformers makes of the same picture. Pictures are resized by Pillow, so that torchvision is not
-needed and, where it is installed, changes nothing.
+Tokens and pixels equal those of the family's own processor in transformers. Pillow resizes pictures, so that
+torchvision is not needed and an installed one changes nothing.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.tokenizer import ChatTokenizer, Places, make_code_error, take_first_line
 
 GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
-"""Model types that give each picture as many tokens as its size asks for, at positions in a plane (M-RoPE)."""
+"""Model types whose pictures take tokens by size, at positions in a plane (M-RoPE)."""
 PREFIX_FAMILIES = ("paligemma",)
-"""Model types whose pictures all take the same number of tokens, and whose prompt attends to itself in both
-directions."""
+"""Model types whose pictures take a fixed number of tokens, and whose prompt attends in both directions."""
 FAMILIES = (*GRID_FAMILIES, *PREFIX_FAMILIES)
-"""Model types, as config.json names them, whose pictures can be read."""
+"""Supported model types, as in config.json."""
 
 _KEPT = 16
-"""Pictures that stay in memory as pixels: the cells of a step all look at the same one."""
+"""Pictures kept in memory as pixels: all cells of a step have the same one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,13 +36,13 @@ class Picture:
     """One picture, ready for a forward pass."""
 
     tokens: int
-    """How many tokens of the prompt stand for it."""
+    """Number of its tokens in the prompt."""
     inputs: Mapping[str, Any]
-    """Name in the forward pass → tensor on the CPU; those of several pictures are joined along the first dimension."""
+    """Input name of the forward pass → tensor on the CPU; pictures are joined along the first dimension."""
 
 
 class PictureReader:
-    """Reads pictures for one checkpoint. May be used by several threads at once."""
+    """Reads pictures for one checkpoint; thread-safe."""
 
     def __init__(self, chat: ChatTokenizer) -> None:
         self._chat = chat
@@ -54,22 +52,22 @@ class PictureReader:
         self._picture = lru_cache(maxsize=_KEPT)(self._read)
 
     def read(self, images: tuple[bytes, ...]) -> tuple[Picture, ...]:
-        """Return encoded pictures as the checkpoint takes them.
+        """Return encoded pictures as inputs of the checkpoint.
 
         Raises:
             ModelFailure: the checkpoint takes no pictures, or one of them cannot be read.
             ConfigError: its image processor cannot be loaded.
         """
-        with self._lock:  # whoever wants the same picture in the same moment finds it read
+        with self._lock:  # threads with the same picture read it once
             return tuple(map(self._picture, images))
 
     def places(self, pictures: tuple[Picture, ...]) -> Places | None:
-        """Return how pictures that were read stand in a prompt; None for none."""
+        """Return the pictures' places in a prompt; None without pictures."""
         if not pictures:
             return None
         config, _ = self._split_tokens()
         counts = tuple(picture.tokens for picture in pictures)
-        # PaliGemma's processor puts a start token and a line break behind the pictures; the family was trained on that.
+        # PaliGemma was trained with a start token and a line break behind the pictures.
         if config.model_type in PREFIX_FAMILIES:
             start = self._chat.start
             after = () if start is None else (start,)
@@ -81,7 +79,7 @@ class PictureReader:
 
         config, processor = self._split_tokens()
         try:
-            # RGB, as processors expect: a screenshot's alpha channel would be a fourth plane.
+            # RGB: a screenshot's alpha channel would be a fourth plane.
             with Image.open(io.BytesIO(image)) as opened:
                 inputs = dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
@@ -106,7 +104,7 @@ class PictureReader:
                     f"{path}: the local model reads text only ({config.model_type}; pictures go to "
                     f"{', '.join(FAMILIES)}); use modality: text"
                 )
-            # Pillow's resizing on every machine: torchvision's differs in the last bits, and so would replies.
+            # Always Pillow: torchvision's resizing differs in the last bits, and so would replies.
             options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
             return config, AutoImageProcessor.from_pretrained(path, **options)
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
@@ -119,6 +117,6 @@ class PictureReader:
 def _count_tokens(config: Any, inputs: Mapping[str, Any]) -> int:
     vision = config.vision_config
     if config.model_type in GRID_FAMILIES:
-        # A grid of t × h × w patches, of which merge² each become one token.
+        # A grid of t × h × w patches; merge² patches become one token.
         return int(inputs["image_grid_thw"].prod()) // int(vision.spatial_merge_size) ** 2
     return int(vision.image_size // vision.patch_size) ** 2

@@ -1,23 +1,21 @@
-"""vLLM: how it is found and started, and the LoRA adapters on its server.
+"""Find and start vLLM, and load LoRA adapters on its server.
 
     launch = Launch(executable=find_vllm(None), model="Qwen/Qwen2-7B-Instruct", port=8000)
     launch.command      ('…/vllm', 'serve', 'Qwen/Qwen2-7B-Instruct', '--host', '127.0.0.1', …)
 
-vLLM pins versions that clash with those of this project, so it lives in an environment of its own and is only ever
-started, never imported.
+vLLM pins versions that clash with this project's, so it has an environment of its own and is started, never imported.
 
-LoRA adapters are loaded before they speak and unloaded afterwards. vLLM looks up its prefix cache by an adapter's name,
-so a name that came back with other weights would be answered from what the old ones had computed. A name here carries
-the policy's version and a digest of the weights: the same name is always the same adapter, whoever loaded it.
+LoRA adapters are loaded before use and unloaded afterwards. vLLM keys its prefix cache by an adapter's name, so a
+reused name with other weights would get stale results. Names here therefore contain the policy's version and a digest
+of the weights.
 
-`ServerProcess` is the server in a process of its own, watched until it is healthy and stopped by its process id:
+`ServerProcess` runs the server, watches it until it is healthy and stops it by its process id:
 
     async with ServerProcess(command, environment, told=print) as server:
-        await server.healthy("http://127.0.0.1:8000/health", limit_s=600)
+        await server.wait_healthy("http://127.0.0.1:8000/health", limit_s=600)
         …
 
-What it prints is passed on line by line; when it dies, its last errors stand in ours, or its last lines where it
-printed none.
+Its output is passed on line by line. If it dies, our error quotes its last errors or else its last lines.
 """
 
 from __future__ import annotations
@@ -52,20 +50,20 @@ from collab.utils.redact import redact
 CONFIG = "adapter_config.json"
 WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _READ_BY = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
-"""Layers whose input is as wide as the model."""
+"""Layers whose input has the model's width."""
 _WRITTEN_BY = ("o_proj", "down_proj")
-"""Layers whose output is as wide as the model."""
+"""Layers whose output has the model's width."""
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
-"""In the name of a weight, the number of its layer; towers that see count their layers apart."""
+"""Layer number in a weight's name; vision towers count their layers separately."""
 _TRAINED = re.compile(r"(?P<run>[^/]+)/epochs/(?P<epoch>\d+)/training(/(?P<agent>[^/]+))?/final$")
-"""Where a training leaves what an epoch has trained."""
+"""Path of an epoch's trained adapter."""
 _UNLOAD_S = 5.0
-"""How long a server may take to forget an adapter: whoever closes does not wait for one that hangs."""
+"""Seconds that a server gets to unload an adapter; closing must not wait for a hanging one."""
 _LORA_HINT = "collab serve with --lora-rank does it: VLLM_ALLOW_RUNTIME_LORA_UPDATING=True and --enable-lora"
 
 
 def check_adapter(adapter: str) -> Path | None:
-    """The directory that an `adapter` option means; None when it is the name of one that the server has by itself.
+    """Return the directory of an `adapter` option; None for the name of an adapter that the server already has.
 
     Raises:
         ConfigError: it is written as a path, and no PEFT adapter is there.
@@ -82,14 +80,14 @@ def check_adapter(adapter: str) -> Path | None:
 
 
 def check_fit(folder: Path, base: str) -> None:
-    """Refuse an adapter for a model of other sizes, where the base is a directory that can be read here.
+    """Check that an adapter fits the base's sizes, if the base is a directory here.
 
-    vLLM loads such an adapter without a word and answers nonsense.
+    vLLM silently loads an adapter of other sizes and answers nonsense.
 
     Raises:
         ConfigError: it does not fit, or one of the two has no readable sizes.
     """
-    # A base on the hub cannot be read here; then the server finds out.
+    # A base on the hub cannot be read here; the server must check it.
     if not (Path(base) / "config.json").is_file() or not (folder / WEIGHTS[0]).is_file():
         return
     try:
@@ -99,7 +97,7 @@ def check_fit(folder: Path, base: str) -> None:
         shapes = _read_shapes(folder / WEIGHTS[0])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
         raise ConfigError(f"adapter {folder} or its base {base} cannot be read") from None
-    # Matrices that read from or write to the residual stream have its width on that side.
+    # Matrices at the residual stream have its width on that side.
     found = {
         shape[side]
         for name, shape in shapes.items()
@@ -108,14 +106,14 @@ def check_fit(folder: Path, base: str) -> None:
     }
     if found - {width}:
         raise ConfigError(f"adapter {folder} is for a model of width {min(found - {width})}, {base} has {width}")
-    # An adapter of fewer layers fits; one that names deeper layers does not.
+    # An adapter with fewer layers fits; one with deeper layers does not.
     deepest = max((int(number) for name in shapes if "vis" not in name for number in _LAYER.findall(name)), default=-1)
     if layers is not None and deepest >= layers:
         raise ConfigError(f"adapter {folder} is for a model of at least {deepest + 1} layers, {base} has {layers}")
 
 
 def build_served_name(folder: Path, version: int) -> str:
-    """The name under which a server gets an adapter: whose it is, version of the policy and digest of the weights."""
+    """Return an adapter's name on a server: its origin, the policy's version and a digest of the weights."""
     digest = hashlib.sha256()
     for name in (CONFIG, *WEIGHTS):
         if (folder / name).is_file():
@@ -125,10 +123,10 @@ def build_served_name(folder: Path, version: int) -> str:
 
 
 class AdapterPlace:
-    """What one policy is called on its server, and how it gets there.
+    """One policy's adapter on its server: loads it and knows its name there.
 
     Args:
-        policy: its adapter is a directory that the server can read, too, or the name of one that it was started with.
+        policy: its adapter is a directory that the server can read, or the name of an adapter on the server.
 
     Raises:
         ConfigError: see `check_adapter` and `check_fit`.
@@ -145,24 +143,20 @@ class AdapterPlace:
 
     @property
     def name(self) -> str:
-        """What the server calls it, for the requests; the base's name before it is loaded."""
+        """The model name for requests; the base's name before the adapter is loaded."""
         return self._name or self._policy.base
 
     @property
     def lasting(self) -> bool:
-        """Whether there is nothing to load."""
+        """Whether the server already has the adapter, so that nothing must be loaded."""
         return self._folder is None
 
     async def load(self) -> None:
-        """Have the server load it; nothing happens when the server has it already.
-
-        Raises:
-            ModelFailure: the server cannot, and why.
-        """
+        """Let the server load the adapter, unless it already has it; ModelFailure with the reason if it cannot."""
         if self._policy.adapter is None:
             return
         if self._folder is None:
-            self._name = self._policy.adapter  # a name that the server does not know is refused with the first call
+            self._name = self._policy.adapter  # the first call refuses an unknown name
             return
         name = await asyncio.to_thread(build_served_name, self._folder, self._policy.version)
         try:
@@ -175,7 +169,7 @@ class AdapterPlace:
         self._name = name
 
     async def unload(self) -> None:
-        """Have the server forget it, if this place loaded it. A server that is gone has forgotten it by itself."""
+        """Let the server unload the adapter, if this object loaded it; ignore a server that is gone."""
         if not self._own or self._name is None:
             return
         self._own = False
@@ -185,7 +179,7 @@ class AdapterPlace:
 
 
 def _describe_adapter(folder: Path) -> str:
-    """Of what a training left run, epoch and agent, as `marl-epoch3-ada`; of other adapters their directory."""
+    """Return run, epoch and agent of a trained adapter, as `marl-epoch3-ada`; else the directory's name."""
     found = _TRAINED.search(folder.as_posix())
     if found is None:
         return folder.name
@@ -193,7 +187,7 @@ def _describe_adapter(folder: Path) -> str:
 
 
 def _read_shapes(file: Path) -> dict[str, list[int]]:
-    """Name → shape of the tensors in a safetensors file: its head says, the weights are not read."""
+    """Return name → shape of the tensors in a safetensors file; reads only its header."""
     with file.open("rb") as opened:
         (length,) = struct.unpack("<Q", opened.read(8))
         if length > file.stat().st_size:
@@ -203,9 +197,9 @@ def _read_shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _explain_refusal(refusal: ServerRefusal, folder: Path) -> str:
-    """What the server said about an adapter that it did not load, and what to do."""
+    """Format a server's refusal to load an adapter, with the next move."""
     said = str(refusal)
-    # Distinguished by the server's words, as the status is the same for several causes.
+    # Decide by the server's words, as several causes share a status.
     if refusal.status in (404, 405) and "No adapter found" not in said:
         hint = f"the server loads no adapters while it runs; {_LORA_HINT}"
     elif "No adapter found" in said:
@@ -223,11 +217,11 @@ VARIABLE = "COLLAB_VLLM"
 """Environment variable that names the executable."""
 HOST = "127.0.0.1"
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The largest ranks that vLLM can be started for."""
+"""Values of vLLM's --max-lora-rank."""
 LEAST_ADAPTERS = 4
-"""Adapters that may speak in one batch, at least: one per agent of a team of four."""
+"""Least number of adapters per batch: one per agent of a team of four."""
 CONCURRENCY = 64
-"""Calls at once that an agents file for vLLM allows; it batches what is in flight."""
+"""Concurrent calls in an agents file for vLLM, which batches them."""
 
 _VLLM_HINT = (
     "make an environment of its own for it, since its pins clash with ours: "
@@ -238,37 +232,37 @@ _VLLM_HINT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One server to be started."""
+    """Settings of a server to start."""
 
     executable: Path
     model: str
-    """Directory or model hub id; also the name by which requests call it."""
+    """Directory or model hub id; also the model's name in requests."""
     port: int
     adapters: tuple[tuple[str, Path], ...] = ()
-    """LoRA adapters that it has from the start, as (name, directory)."""
+    """LoRA adapters loaded at the start, as (name, directory)."""
     lora_rank: int | None = None
-    """Largest rank of adapters loaded while it runs; None for no adapters but those given."""
+    """Largest rank of adapters loaded at run time; None for only the given adapters."""
     dtype: str | None = None
-    """None leaves it to vLLM, like the next."""
+    """None for vLLM's default, like the next field."""
     max_model_len: int | None = None
     """Longest sequence in tokens."""
     extra: tuple[str, ...] = ()
-    """Further arguments, as vLLM knows them."""
+    """Further arguments of vLLM."""
 
     @property
     def has_lora(self) -> bool:
-        """Whether it can speak with adapters."""
+        """Whether adapters can be used."""
         return bool(self.adapters) or self.lora_rank is not None
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program and its arguments. The API key is not among them: vLLM reads VLLM_API_KEY itself.
+        """The program and its arguments, without the API key: vLLM reads VLLM_API_KEY itself.
 
         Raises:
-            ConfigError: an adapter has a larger rank than `lora_rank`, or than vLLM can be started for.
+            ConfigError: an adapter has a larger rank than `lora_rank` or than vLLM supports.
         """
         words = [str(self.executable), "serve", self.model, "--host", HOST, "--port", str(self.port)]
-        # Prefix caching makes many cells of one screen cheap; the details report how much was found.
+        # Prefix caching makes many cells of one screen cheap; the details report the cached tokens.
         words += ["--enable-prefix-caching", "--enable-prompt-tokens-details"]
         if self.dtype is not None:
             words += ["--dtype", self.dtype]
@@ -276,7 +270,7 @@ class Launch:
             words += ["--max-model-len", str(self.max_model_len)]
         if self.has_lora:
             rank = choose_largest_rank([folder for _, folder in self.adapters], self.lora_rank)
-            # More adapters than given: trainings load new ones while the server runs.
+            # More than the given adapters: trainings load new ones at run time.
             together = max(LEAST_ADAPTERS, len(self.adapters))
             words += ["--enable-lora", "--max-lora-rank", str(rank), "--max-loras", str(together)]
         if self.adapters:
@@ -285,22 +279,22 @@ class Launch:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Variables that are set for it beside those that it inherits."""
+        """Variables set in addition to the inherited ones."""
         return {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"} if self.has_lora else {}
 
     @property
     def shell_line(self) -> str:
-        """Variables and command as one would type them."""
+        """Variables and command as typed in a shell."""
         return " ".join([*(f"{name}={value}" for name, value in self.environment.items()), shlex.join(self.command)])
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The server's address."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def agents_file(self) -> str:
-        """A file for `agents/` that uses it."""
+        """Text of a file for `agents/` that uses the server."""
         options = {
             "model": self.model,
             "base_url": f"{self.address}/v1",
@@ -311,17 +305,17 @@ class Launch:
             options["adapter"] = self.adapters[0][0]
         definition = {"description": f"{self.model} served by vLLM.", "kind": "openai", "options": options}
         text = yaml.safe_dump(definition, sort_keys=False, allow_unicode=True, width=1000)
-        # Without a given adapter the file shows where one would stand.
+        # Without an adapter, show where to put one.
         if self.has_lora and not self.adapters:
             text += "  # adapter: path/to/adapter, loaded before the first call\n"
         return text
 
 
 def find_vllm(given: Path | None) -> Path:
-    """The vLLM to start: the one given, that of COLLAB_VLLM, or the one on the PATH.
+    """Return the vLLM to start: the given one, that of COLLAB_VLLM, or the one on the PATH.
 
     Raises:
-        UsageError: there is none, or what was named is no program; says how to get one.
+        UsageError: there is none, or the given path is no program; explains how to get one.
     """
     named = given or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
     if named is None:
@@ -340,7 +334,7 @@ def read_adapters(values: Sequence[str]) -> tuple[tuple[str, Path], ...]:
     """Read NAME=PATH items.
 
     Raises:
-        ConfigError: an item is of another form, a name comes twice, or a path holds no adapter.
+        ConfigError: an item has another form, a name is given twice, or a path holds no adapter.
     """
     adapters: dict[str, Path] = {}
     for value in values:
@@ -357,10 +351,10 @@ def read_adapters(values: Sequence[str]) -> tuple[tuple[str, Path], ...]:
 
 
 def choose_largest_rank(adapters: Sequence[Path], asked: int | None) -> int:
-    """The rank to start vLLM for: what was asked for or what the adapters need, rounded up to one it knows.
+    """Return the rank to start vLLM with: the asked or needed one, rounded up to a supported one.
 
     Raises:
-        ConfigError: an adapter needs more than was asked for, or than vLLM knows; or its configuration is broken.
+        ConfigError: an adapter needs more than asked for or supported, or its configuration is broken.
     """
     needs = {folder: _rank(folder) for folder in adapters}
     for folder, rank in needs.items():
@@ -373,11 +367,7 @@ def choose_largest_rank(adapters: Sequence[Path], asked: int | None) -> int:
 
 
 def free_port(wanted: int) -> int:
-    """The port itself when nobody listens there, or any free one for 0.
-
-    Raises:
-        UsageError: it is taken.
-    """
+    """Return the wanted port, or any free one for 0; UsageError if it is taken."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -388,7 +378,7 @@ def free_port(wanted: int) -> int:
 
 
 def _rank(folder: Path) -> int:
-    """The largest rank in an adapter, some layers may have one of their own."""
+    """Return an adapter's largest rank, as layers may have their own."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
         return max(int(config["r"]), *map(int, (config.get("rank_pattern") or {}).values()), 1)
@@ -397,10 +387,10 @@ def _rank(folder: Path) -> int:
 
 
 _PATIENCE_S = 30.0
-"""How long it has to end after it was asked to."""
+"""Seconds to end after a stop signal."""
 _POLL_S = 0.1
 _ANSWER_S = 2.0
-"""How long the first line of an answer is waited for."""
+"""Seconds to wait for the first line of an answer."""
 _LAST_LINES = 4
 _LONGEST_QUOTE = 300
 """Characters of one line in a message."""
@@ -409,12 +399,12 @@ _LONGEST_LINE = 2**20
 
 
 class ServerProcess:
-    """One process and those that it starts.
+    """A server process and its children.
 
     Args:
         command: program and arguments; no shell reads them.
         environment: variables set beside those inherited.
-        told: given every line that it prints, without secrets.
+        told: called with every printed line, without secrets.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], told: Callable[[str], None]) -> None:
@@ -423,12 +413,12 @@ class ServerProcess:
         self._told = told
         self._last: deque[str] = deque(maxlen=_LAST_LINES)
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
-        """Shutting down can take hundreds of lines that say nothing."""
+        """Kept apart: shutting down can print hundreds of useless lines."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Start it; ModelFailure when it cannot be."""
+        """Start the process; ModelFailure if that fails."""
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -436,7 +426,7 @@ class ServerProcess:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
                 env=os.environ | self._environment,
-                start_new_session=True,  # a Ctrl-C reaches it through us, once
+                start_new_session=True,  # so that a Ctrl-C reaches it only once, through us
                 limit=_LONGEST_LINE,
             )
         except OSError as error:
@@ -450,37 +440,33 @@ class ServerProcess:
         await self.stop()
 
     async def wait_healthy(self, url: str, limit_s: float) -> None:
-        """Wait until it answers there.
-
-        Raises:
-            ModelFailure: it ended first, or did not answer in time.
-        """
+        """Wait until the address answers; ModelFailure if the process ends first or the limit passes."""
         deadline = time.monotonic() + limit_s
         while not await _is_answering(url):
             if self._running.returncode is not None:
                 raise await self.make_exit_error()
             if time.monotonic() > deadline:
                 raise ModelFailure(
-                    f"the server was not healthy within {limit_s:g} s; it said last: {self._quote_log()}"
+                    f"the server was not healthy within {limit_s:g} s; its last output: {self._quote_log()}"
                 )
             await asyncio.sleep(_POLL_S)
 
     async def wait_ended(self) -> int:
-        """Wait until it ends by itself: its exit code, or minus the signal that killed it."""
-        while (code := self._running.returncode) is None:  # wait() would also wait for whoever holds its output open
+        """Wait until the process ends; return its exit code, or minus the signal that killed it."""
+        while (code := self._running.returncode) is None:  # wait() would also wait for children that hold its output
             await asyncio.sleep(_POLL_S)
         return code
 
     async def make_exit_error(self) -> ModelFailure:
-        """The error that tells how it ended."""
+        """Wait for the end and return the error that describes it."""
         code = await self.wait_ended()
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=1.0)  # its children may hold the pipe open
         how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        return ModelFailure(f"the server ended with {how}; it said last: {self._quote_log()}")
+        return ModelFailure(f"the server ended with {how}; its last output: {self._quote_log()}")
 
     async def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Ask it to end, and make it after half a minute. Nothing happens when it has ended."""
+        """Send a signal, and kill the process after half a minute; do nothing if it has ended."""
         process = self._running
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -493,7 +479,7 @@ class ServerProcess:
             self._reading.cancel()
 
     def kill(self) -> None:
-        """Kill whatever is left of it and of its children. Nothing happens when it was not started or has ended."""
+        """Kill the process and its children; do nothing if it was not started or has ended."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group of its own
@@ -507,7 +493,7 @@ class ServerProcess:
     async def _read(self) -> None:
         stream = self._running.stdout
         while stream is not None and (line := await stream.readline()):
-            text = redact(line.decode(errors="replace").rstrip().rpartition("\r")[2])  # of a progress bar, its end
+            text = redact(line.decode(errors="replace").rstrip().rpartition("\r")[2])  # only the end of a progress bar
             if text.strip():
                 self._last.append(text)
             if _ERROR.search(text):
@@ -515,13 +501,13 @@ class ServerProcess:
             self._told(text)
 
     def _quote_log(self) -> str:
-        """The last errors, or else the last lines."""
+        """Return the last errors, or else the last lines."""
         lines = [line.strip()[:_LONGEST_QUOTE] for line in self._errors or self._last]
         return " | ".join(lines) or "nothing"
 
 
 async def _is_answering(url: str) -> bool:
-    """Whether something answers with 200 there; no thread is left waiting for an answer that never ends."""
+    """Return whether the address answers 200; leaves no thread waiting for an endless answer."""
     parts = urlsplit(url)
     question = f"GET {parts.path or '/'} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"
     try:

@@ -1,12 +1,11 @@
-"""Read a checkpoint's configuration and weights: the one way for everything that plays, trains, scores or exports.
+"""Read a checkpoint's configuration and weights, for playing, training, scoring and export alike.
 
     config = read_config(path)
     model = load_model(path, dtype=torch.float32)      # with all its weights, or ConfigError
-    check_weights(path)                                # the same check, nothing is read into memory
+    check_weights(path)                                # the same check without reading them into memory
 
-transformers fills weights that it does not find with random numbers and says so in a warning only. Here names and
-shapes are compared with what the model needs. Tied weights need to be there once. Parts that a language model does not
-have (a vision tower, a value head) may lie beside its weights.
+transformers fills missing weights with random numbers and only warns. Here names and shapes must match the model.
+Tied weights need to be stored once. Extra parts that a language model lacks (a vision tower, a value head) are allowed.
 """
 
 from __future__ import annotations
@@ -23,17 +22,16 @@ from collab.models.tokenizer import ChatTokenizer, make_code_error, silence_tran
 from collab.models.vision import FAMILIES
 
 OutputHead = Literal["words", "scores"]
-"""What a model puts out: the next token (a language model that sees included), or a reward model's numbers."""
+"""A model's output: the next token (with or without vision), or a reward model's scores."""
 
 LOADING = threading.Lock()
-"""Held while weights are loaded: transformers makes models on a default device that all threads share, and two that
-load at once end up without weights."""
+"""Held while loading: transformers sets a default device for all threads, and two concurrent loads lose weights."""
 
 _INDEX = "model.safetensors.index.json"
 _LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")
-"""Names under which a configuration tells the longest sequence."""
+"""A configuration's names for the longest sequence."""
 _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering", "ForMaskedLM")
-"""How architectures end whose head puts out no words."""
+"""Name endings of architectures whose head outputs no words."""
 _WRAPPERS = {
     "_orig_mod.": "torch.compile",
     "_fsdp_wrapped_module.": "FSDP",
@@ -42,15 +40,15 @@ _WRAPPERS = {
     "base_model.model.": "PEFT",
     "module.": "DataParallel or DDP",
 }
-"""What programs put into the names of weights that they wrap, and which programs these are."""
+"""Part of a weight's name → the program whose wrapper adds it."""
 _LEFT_BY_PEFT = (".base_layer.", ".lora_A.", ".lora_B.", ".lora_embedding_A", ".modules_to_save.", ".original_module.")
 
 
 class readable:
-    """Whatever goes wrong while weights are read becomes one ConfigError.
+    """Turn any error of reading weights into one ConfigError.
 
     Args:
-        what: of which they are, for the message.
+        what: name of the checkpoint, for the message.
     """
 
     def __init__(self, what: str) -> None:
@@ -67,12 +65,12 @@ class readable:
 
 
 def read_config(path: str | Path, *, local: bool = True, named: str | None = None) -> Any:
-    """Return transformers' configuration of a checkpoint; code that lies beside it is never run.
+    """Return transformers' configuration of a checkpoint; code beside it is never run.
 
     Args:
         path: directory, or a model hub id.
-        local: whether only this machine is looked at.
-        named: how messages call it; None for its path.
+        local: whether to search only this machine.
+        named: name in messages; None for its path.
 
     Raises:
         ConfigError: there is none, transformers does not know its model type, or a value in it is impossible.
@@ -90,11 +88,7 @@ def read_config(path: str | Path, *, local: bool = True, named: str | None = Non
 
 
 def get_text_config(config: Any, named: str) -> Any:
-    """Return the part of a configuration that is about text.
-
-    Raises:
-        ConfigError: it has several such parts, as models that write no text have.
-    """
+    """Return a configuration's text part; ConfigError if it has several, as models that write no text do."""
     try:
         return config.get_text_config()
     except Exception as error:
@@ -104,7 +98,7 @@ def get_text_config(config: Any, named: str) -> Any:
 
 
 def find_setting(config: Any, *names: str) -> Any:
-    """Return the first of these settings that has one value for the whole model; None where there is none."""
+    """Return the first of these settings with one value for the whole model; None without one."""
     for name in names:
         try:
             value = getattr(config, name, None)
@@ -122,14 +116,14 @@ def read_context_length(config: Any) -> int:
 
 
 def check_vocabulary(chat: ChatTokenizer, config: Any, named: str | None = None) -> None:
-    """Refuse a tokenizer that can write tokens which the model cannot read.
+    """Check that the model knows every token of the tokenizer.
 
     Args:
         config: of the text part.
-        named: how the message calls the checkpoint; None for its path.
+        named: the checkpoint's name in messages; None for its path.
 
     Raises:
-        ConfigError: with both numbers, and the tokens that are too many.
+        ConfigError: names both sizes and the extra tokens.
     """
     size = find_setting(config, "vocab_size")
     if not isinstance(size, int) or chat.size <= size:
@@ -146,24 +140,24 @@ def check_vocabulary(chat: ChatTokenizer, config: Any, named: str | None = None)
 def load_model(
     path: str | Path, *, dtype: Any, head: OutputHead = "words", local: bool = True, named: str | None = None
 ) -> Any:
-    """Load a checkpoint on the processor, in evaluation mode, with the attention that transformers chooses for it.
+    """Load a checkpoint on the CPU, in evaluation mode, with transformers' default attention.
 
     Args:
         path: directory, or a model hub id.
         dtype: a torch dtype, or "auto" for the checkpoint's own.
-        local: whether only this machine is looked at.
-        named: how messages call it; None for its path.
+        local: whether to search only this machine.
+        named: name in messages; None for its path.
 
     Raises:
-        ConfigError: it cannot be read, or a weight that the model needs is missing, of another shape or unknown.
+        ConfigError: it cannot be read, or a weight is missing, unknown or has another shape.
     """
     return _load(path, head, local, named, dtype=dtype).eval()
 
 
 def check_weights(path: str | Path, *, head: OutputHead = "words", named: str | None = None) -> None:
-    """Refuse a checkpoint whose weights are not those that its model needs; only names and shapes are looked at.
+    """Check names and shapes of a checkpoint's weights.
 
-    A quantised checkpoint is passed over: its names are its quantiser's, and are compared when it is loaded.
+    A quantised checkpoint is skipped: its names are its quantiser's, and loading compares them.
 
     Raises:
         ConfigError: as `load_model`.
@@ -217,7 +211,7 @@ def _load(path: str | Path, head: OutputHead, local: bool, named: str | None, **
 
 
 def _check_head(config: Any, head: OutputHead, named: str) -> None:
-    """Refuse a checkpoint that was saved with a head for something else than words."""
+    """Check that the checkpoint's head outputs words; else ConfigError."""
     odd = [kind for kind in config.architectures or [] if kind.endswith(_OTHER_HEADS)]
     if head == "words" and odd:
         raise ConfigError(
@@ -227,17 +221,17 @@ def _check_head(config: Any, head: OutputHead, named: str) -> None:
 
 
 def check_shards(folder: Path, named: str) -> None:
-    """Refuse a directory that lacks files which its own index names, or has pieces without an index.
+    """Check that all weight files of a directory's index exist, and that pieces have an index.
 
     Raises:
-        ConfigError: names what is missing; the index cannot be read.
+        ConfigError: names the missing files, or the index cannot be read.
     """
     index, single = folder / _INDEX, folder / "model.safetensors"
     # One file needs no index.
     if not folder.is_dir() or single.is_file():
         return
     if not index.is_file():
-        # Pieces without an index are a copy that stopped half-way.
+        # Pieces without an index: the copy stopped half-way.
         pieces = sorted(file.name for file in folder.glob("model-*.safetensors"))
         if pieces:
             raise ConfigError(f"{named}: has {pieces[0]} and no {_INDEX}; copy the whole checkpoint again")
@@ -257,12 +251,12 @@ def check_shards(folder: Path, named: str) -> None:
 
 
 def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
-    """Refuse weights that are not the model's, or lack some of them."""
+    """Check that the weights are exactly the model's; else ConfigError."""
     missing, odd = sorted(found["missing_keys"]), sorted(found["mismatched_keys"])
     extra = sorted(found["unexpected_keys"])
     what = f"{named}: its weights are not those of {type(model).__name__}, and would be random:"
     wanted = set(model.state_dict())
-    # transformers fills what is missing with random numbers, and only warns.
+    # transformers fills missing weights with random numbers and only warns.
     if missing:
         some = f"{len(missing)} of {len(wanted)} are missing, for example {missing[0]}"
         raise ConfigError(f"{what} {some}; {_advise(missing, extra)}")
@@ -270,7 +264,7 @@ def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
         name, there, needed = odd[0]
         shapes = f"{len(odd)} have another shape, for example {name}: {list(there)}, config.json says {list(needed)}"
         raise ConfigError(f"{what} {shapes}; take the config.json that belongs to these weights")
-    # Extra weights matter only where they belong to this very model.
+    # Extra weights matter only within this very model.
     own = [name for name in extra if _is_own_weight(name, model, wanted)]
     if own:
         raise ConfigError(
@@ -280,10 +274,10 @@ def _check_names(model: Any, found: dict[str, Any], named: str) -> None:
 
 
 def _is_own_weight(name: str, model: Any, wanted: set[str]) -> bool:
-    """Whether an unknown weight is one of the language model's own parts and not of a part beside it."""
+    """Return whether an unknown weight belongs to the language model and not to a part beside it."""
     parts = name.split(".")
     if any(".".join(parts[start:]) in wanted for start in range(1, len(parts))):
-        return True  # the same name in a wrapper, beside the right one: which of them counts?
+        return True  # a wrapped copy beside the right weight: ambiguous
     depth = 0
     for depth in range(len(parts) - 1, 0, -1):
         try:
@@ -298,8 +292,8 @@ def _is_own_weight(name: str, model: Any, wanted: set[str]) -> bool:
 
 
 def _advise(missing: Iterable[str], extra: list[str]) -> str:
-    """What to do, by what the names that are there look like."""
-    # Wrappers of training leave their name before every weight: the cure is to unwrap.
+    """Return the next move, guessed from the extra names."""
+    # Training wrappers leave their name in every weight: unwrap the model.
     for wrapper, program in _WRAPPERS.items():
         wrapped = [name for name in extra if wrapper in name and (wrapper != "module." or name.startswith(wrapper))]
         if wrapped:
@@ -311,7 +305,7 @@ def _advise(missing: Iterable[str], extra: list[str]) -> str:
     if left:
         return f"it has {left[0]}, of an adapter that was not added: save what merge_and_unload() returns"
     if extra:
-        # A common beginning, or a missing one, is the usual difference between two ways of saving.
+        # Ways of saving usually differ in a common prefix.
         for name in missing:
             for other in extra:
                 if other.endswith(f".{name}"):

@@ -1,1 +1,1 @@
-"""What agents read and how their replies are read: prompt layout and reply parsing."""
+"""Prompts of agents and parsing of their replies."""

@@ -1,7 +1,7 @@
-"""A reply → an action, or the reason why there is none.
+"""Parse a reply into an action, or the reason why there is none.
 
-A reply is free text (the reason), then `Action:` and one action in the space's own syntax. The reader is generous
-about everything around the action (missing markers, code fences, markdown, text after it) and strict about the action
+A reply is free text (the reason), then `Action:` and one action in the space's own syntax. The parser accepts
+variations around the action (missing markers, code fences, markdown, text after it) and is strict about the action
 itself. It never raises.
 """
 
@@ -30,7 +30,7 @@ _THOUGHT_ENDS = {
     "[think]": "[/THINK]",
     "<|channel|>analysis": "<|channel|>final",
 }
-"""How models open a thought within their reply → how they close it."""
+"""Tag that opens a thought within a reply → tag that closes it."""
 _THOUGHT = re.compile(rf"\s*+({'|'.join(map(re.escape, _THOUGHT_ENDS))})", re.IGNORECASE)
 _WITHHELD: dict[str, tuple[Cause, str]] = {
     "reasoning": ("reasoning", "the reply is all reasoning, and no text follows it"),
@@ -40,19 +40,19 @@ _WITHHELD: dict[str, tuple[Cause, str]] = {
 }
 """`Reply.finish` → cause, and its words."""
 _LONGEST = 100_000
-"""Characters of a reply that is read at all."""
+"""Characters of a reply that are read at all."""
 _ATTEMPTS = 20
-"""How many places of a reply are tried; bounds the work on hostile text."""
+"""Places of a reply that are tried; bounds the work on hostile text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedReply:
-    """What a reply said."""
+    """Parts of a reply."""
 
     reason: str
     """Text before the action; empty when there was none."""
     action: Action | None
-    """Canonical on the observation it was read for; None when the reply gave none."""
+    """Canonical on its observation; None if the reply gave none."""
     failure: ParseFailure | None
     """None exactly when `action` is not None."""
 
@@ -63,7 +63,7 @@ def read_reply(
     """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action.
 
     Args:
-        finish: how the reply ended, as the model says (`Reply.finish`); names the cause where there is no action.
+        finish: end of the reply as the model reports it (`Reply.finish`); gives the cause if there is no action.
         aside: `Reply.aside`.
     """
     parsed = _read(text, space, observation)
@@ -73,7 +73,7 @@ def read_reply(
 
 
 def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
-    """The cause behind a reply without an action, where more is known than that it does not parse."""
+    """Return the cause of a reply without an action, if more is known than that it does not parse."""
     # What the server says comes first: an empty reply may be a filtered one.
     withheld = read_withheld(finish, aside)
     if withheld is not None:
@@ -94,7 +94,7 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
 
 
 def read_withheld(finish: str, aside: str) -> ParseFailure | None:
-    """What came in place of a text, by `Reply.finish` and `Reply.aside`; None where a text could come."""
+    """Return what came in place of a text, by `Reply.finish` and `Reply.aside`; None if a text was possible."""
     words = _WITHHELD.get(finish)
     if words is None:
         return None
@@ -102,7 +102,7 @@ def read_withheld(finish: str, aside: str) -> ParseFailure | None:
 
 
 def _find_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
-    """The failure of a reply that gives an action in the form of another built-in space; None for all others."""
+    """Return the failure of a reply with an action of another built-in space; None for all others."""
     for other in SPACES.values():
         if other.name == space.name or other.syntax == space.syntax or len(text) > _LONGEST:
             continue
@@ -169,7 +169,7 @@ def _find_last_marker(text: str) -> re.Match[str] | None:
 
 
 def _find_candidates(text: str, start: int, space: ActionSpace) -> Iterator[tuple[int, int]]:
-    """Spans from `start` on that look like an action, first to last; at most `_ATTEMPTS` from either end."""
+    """Yield spans from `start` on that look like an action, first to last; at most `_ATTEMPTS` from either end."""
     if space.syntax == "json":
         opens = [match.start() for match in re.finditer(r"\{", text[start:])]
         opens = opens if len(opens) <= 2 * _ATTEMPTS else opens[:_ATTEMPTS] + opens[-_ATTEMPTS:]
@@ -201,7 +201,7 @@ def _find_json_spans(text: str, opens: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _find_closing(text: str, position: int) -> int:
-    """Index after the parenthesis that closes a call opened just before `position`; end of text when none does."""
+    """Return the index after the parenthesis that closes a call opened just before `position`; else the end of text."""
     # Brackets and quotes are counted, not matched by a pattern: arguments may hold both.
     depth, quote, escaped = 1, "", False
     for index in range(position, len(text)):

@@ -2,25 +2,23 @@
 
     system    rules, action list, reply format        the same for every step of an environment
     shared    task, history, screen                   the same for every agent of a step
-    segments  messages heard, in conversation order   the same for whoever heard the same
+    segments  messages heard, in conversation order   the same for cells that heard the same
               slot header                             the cell's own
 
-So a prompt only ever grows at its end, and cells share the longest possible prefix. Each segment is tokenised by
-itself, and a message stands in the very tokens in which it was generated: `Segment.tokens`.
+So a prompt only grows at its end, and cells share the longest possible prefix. Each segment is tokenised by itself, and
+a message stands in the tokens in which it was generated: `Segment.tokens`.
 
 Templates lie in `prompts/<name>/` (Jinja, undefined names are errors): `system`, `shared`, `message`, `header`,
-`summary` and `question`. `LAYOUT` is the version of what this module promises about their order; a checkpoint names
-import functools
-the one it was trained on.
+`summary` and `question`. `LAYOUT` is the version of their order; a checkpoint names the one it was trained on.
 
-The Jinja templates of a folder in `prompts/`: read, compiled and filled in the same way for whoever is asked.
+`Templates` reads, compiles and fills the templates of a folder in the same way for agents, critics and teachers:
 
     texts = read_texts(folder, ("system", "step"), "a critic's prompts need", "critic")
     templates = Templates("critic", texts, ("system", "step"))
     text = templates.render("step", goal=goal)
 
-A folder may hold only the templates that differ; the others are those of the built-in folder. An undefined name is an
-error, and every mistake names the template.
+A folder may hold only the templates that differ; the others are those of the built-in folder. Every error names the
+template.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ SUFFIX = ".jinja"
 
 
 def read_texts(folder: Path, names: Iterable[str], needs: str, default: str) -> dict[str, str]:
-    """The texts of a folder, by template name; those that it does not hold are those of the default.
+    """Read the texts of a folder, by template name; missing ones are those of the default.
 
     Args:
         names: of the templates that are used.
-        needs: begins what is said of a folder that does not fit, e.g. "a prompt needs".
+        needs: beginning of the message about a folder that does not fit, e.g. "a prompt needs".
         default: name of the built-in folder that holds all of them; a folder of that name beside `folder` comes first.
 
     Raises:
@@ -80,7 +78,7 @@ def _read(name: str, homes: Sequence[Path]) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _build_sandbox(texts: frozenset[tuple[str, str]]) -> Sandbox:
-    """Where these texts are compiled, each once in a process."""
+    """Compile these texts, each once in a process."""
     return Sandbox(
         loader=jinja2.DictLoader({f"{name}.jinja": text for name, text in texts}),
         undefined=jinja2.StrictUndefined,
@@ -92,21 +90,21 @@ def _build_sandbox(texts: frozenset[tuple[str, str]]) -> Sandbox:
 
 @functools.lru_cache(maxsize=128)
 def _list_asked(environment: Sandbox, name: str, text: str) -> frozenset[str]:
-    """The names that a template asks for and does not set."""
+    """List the names that a template uses and does not set."""
     return frozenset(jinja2.meta.find_undeclared_variables(environment.parse(text, name=f"{name}.jinja")))
 
 
 class Templates:
-    """Templates, ready to be filled in.
+    """Compiled templates.
 
     Args:
         folder: name of their folder in `prompts/`, for messages.
         texts: template name → text.
         names: which of them are used.
-        told: template name → the names that it may ask for; None checks none before it is filled in.
+        told: template name → the names that it may use; None checks none before rendering.
 
     Raises:
-        ConfigError: one of `names` has no text, or its text is no template or asks for something that it is not told.
+        ConfigError: one of `names` has no text, or its text is no template or uses an unknown name.
     """
 
     def __init__(
@@ -137,7 +135,7 @@ class Templates:
         return name in self._templates
 
     def render(self, name: str, **values: object) -> str:
-        """Fill one in; ConfigError when it asks for something that it is not told, or for more than `Sandbox` gives."""
+        """Render a template; ConfigError if it uses an unknown name, or more than `Sandbox` allows."""
         try:
             return render(self._templates[name], **values)
         except jinja2.UndefinedError as error:
@@ -148,7 +146,7 @@ class Templates:
             ) from None
 
     def _format_missing(self, name: str, what: str, told: Iterable[str]) -> str:
-        """One line for a name that a template is not told."""
+        """Format a message about a name that a template does not get."""
         where = f"prompts/{self._folder}/{name}{SUFFIX}"
         return (
             f"{where}: {what}; it may ask for {', '.join(sorted(told))}; correct it and try: collab agents check NAME"
@@ -168,7 +166,7 @@ VARIABLES = {
     "summary": ("goal", "summary", "history"),
     "question": ("screen", "question"),
 }
-"""Template → what it may ask for."""
+"""Template → the names that it may use."""
 _FILES = tuple(VARIABLES)
 _DECLARED = re.compile(r"\{#-?\s*actions:\s*([\w,\s]{1,200}?)\s*-?#\}")
 _LISTED = re.compile(r"\{[{%][^{}]{0,500}\bactions\b")
@@ -177,7 +175,7 @@ _WORLDS = {"mobile": "a phone", "web": "a web page"}
 
 
 class PromptMessage(Protocol):
-    """What a message needs to be told: an `Utterance` is one."""
+    """The parts of a message in a prompt: an `Utterance` has them."""
 
     @property
     def agent(self) -> str:
@@ -202,15 +200,15 @@ class PromptMessage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContext:
-    """What one step's prompts are about."""
+    """Content of one step's prompts."""
 
     goal: str
     space: ActionSpace
     observation: Observation
     history: tuple[HistoryEntry, ...] = ()
-    """All executed steps of the episode, oldest first; the prompt tells the last few."""
+    """All executed steps of the episode, oldest first; a prompt shows the last few."""
     summary: str = ""
-    """The policy's own summary of the episode so far; empty when none is kept."""
+    """The policy's own summary of the episode so far; empty if none is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +219,7 @@ class SharedPrompt:
     text: str
     images: tuple[str, ...]
     trimmed: tuple[str, ...]
-    """What the size guard removed."""
+    """Parts that the size guard removed."""
     prefix: str = field(init=False)
     """SHA-256 of system and text: the key under which they are stored."""
 
@@ -230,31 +228,31 @@ class SharedPrompt:
 
 
 def build_prefix(system: str, shared: str) -> str:
-    """How a prefix is stored: both parts in one text, told apart by a form feed."""
+    """Join both parts of a prefix by a form feed, for the store."""
     return f"{system}\f{shared}"
 
 
 def hash_prefix(system: str, shared: str) -> str:
-    """SHA-256 of the stored prefix."""
+    """Return the SHA-256 of the stored prefix."""
     return hashlib.sha256(build_prefix(system, shared).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def rebuild(prefix: str, reference: PromptRef) -> Prompt:
-    """The prompt that a stored utterance answered, from the stored prefix text and its reference."""
+    """Rebuild the prompt of a stored utterance, from the stored prefix text and its reference."""
     system, _, shared = prefix.partition("\f")
     return Prompt(system=system, shared=shared, segments=(Segment(text=reference.suffix),), layout=reference.layout)
 
 
 def read_templates(folder: Path) -> dict[str, str]:
-    """The texts of a folder in `prompts/`, by template name; raises as `read_texts`."""
+    """Read the texts of a folder in `prompts/`, by template name; raises as `read_texts`."""
     return read_texts(folder, _FILES, "a prompt needs", "default")
 
 
 def find_spaces(texts: Mapping[str, str]) -> frozenset[str]:
-    """Names of the action spaces that a prompt speaks of its own; empty for one that tells the environment's actions.
+    """Return the action spaces that a prompt names itself; empty if it lists the environment's actions.
 
-    A prompt that lists no actions says in a comment which ones its policy knows: `{# actions: mobile #}`. One that
-    says nothing is taken to speak the space whose actions stand written out in it.
+    A prompt without a list of actions names its policy's spaces in a comment: `{# actions: mobile #}`. One without that
+    comment belongs to the space whose actions it spells out.
 
     Args:
         texts: template name → text.
@@ -276,9 +274,9 @@ class Template:
     """The templates of one prompt.
 
     Args:
-        name: of its folder in `prompts/`, for messages.
-        texts: template name → text, see `read_templates`. Only `question` may be absent, as in runs that were
-            recorded before it was known; then no question can be asked.
+        name: of its folder in `prompts/`, for messages. texts: template name → text, see `read_templates`. Only
+        `question` may be absent, as in older recorded runs; then
+            no question can be asked.
 
     Raises:
         ConfigError: a text is missing or no template.
@@ -295,11 +293,11 @@ class Template:
         self._frame = lru_cache(maxsize=1024)(self._render_frame)
 
     def render_system(self, space: ActionSpace) -> str:
-        """Rules, action list and reply format."""
+        """Render rules, action list and reply format."""
         return self._system(space)
 
     def render_shared(self, context: PromptContext, *, history: int, lines: int | None, screen: bool) -> str:
-        """Task, summary, the last `history` steps and the first `lines` lines of the screen (None: all)."""
+        """Render task, summary, the last `history` steps and the first `lines` lines of the screen (None: all)."""
         told = context.history[len(context.history) - history :] if history else ()
         first = len(context.history) - len(told) + 1
         entries = [
@@ -315,7 +313,7 @@ class Template:
     def render_segments(
         self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage]
     ) -> tuple[Segment, ...]:
-        """The messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
+        """Render the messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
         segments: list[Segment] = []
         for utterance in heard:
             before, after = self._frame(utterance.agent, utterance.round)
@@ -324,7 +322,7 @@ class Template:
         return (*segments, Segment(text=self._header(agent, round, rounds)))
 
     def render_summary(self, context: PromptContext, since: int) -> str:
-        """The request for a summary of the steps from `since` on."""
+        """Render the request for a summary of the steps from `since` on."""
         entries = [
             {"number": number + 1, "action": entry.action, "effect": entry.effect}
             for number, entry in enumerate(context.history)
@@ -333,7 +331,7 @@ class Template:
         return self._templates.render("summary", goal=context.goal, summary=context.summary, history=entries)
 
     def build_question(self, observation: Observation, question: str) -> Prompt:
-        """A question about a screen, to be answered in words: rules of acting do not apply, so `system` is empty.
+        """Build a question about a screen, to be answered in words; `system` is empty, since no action is asked for.
 
         The screen comes first and the question last, so that many questions about one screen share their prefix.
 
@@ -383,7 +381,7 @@ def fit_shared(
     """Render the shared part so that system and shared together stay within `limit` tokens.
 
     The guard first shortens the history, oldest first, then drops elements from the far end of the screen; rules,
-    action list and reply format are never touched. What it removed is recorded in `SharedPrompt.trimmed`.
+    action list and reply format are never touched. `SharedPrompt.trimmed` records the removed parts.
 
     Raises:
         ModelFailure: not even the task alone fits.

@@ -1,10 +1,10 @@
-"""A Jinja environment for templates from anywhere: they run no code, and end in bounded time and memory.
+"""A Jinja environment for untrusted templates: they run no code, and end in bounded time and memory.
 
     environment = Sandbox(undefined=jinja2.StrictUndefined)
     text = render(environment.from_string(source), goal=goal)
 
-Jinja's own sandbox keeps templates away from Python's inner life and from changing what they are given. This one also
-counts: every loop, macro, filter, call and operator asks whether there is time and room left, before a text grows.
+Jinja's own sandbox keeps templates away from Python's internals and from changing their arguments. This one also
+counts: every loop, macro, filter, call and operator checks the remaining time and room before a text grows.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from jinja2.visitor import NodeTransformer
 LARGEST = 2**22
 """Characters (or eighths of items) of one value."""
 _ALL = 2**25
-"""The same of all values that one rendering makes."""
+"""The same for all values of one rendering."""
 _LEAST = 256
-"""What any one step of a rendering counts as, so that steps without a result end, too."""
+"""Least size of any step of a rendering, so that steps without a result end, too."""
 _SECONDS = 5.0
 """Processor time of one rendering."""
 _NESTED = 20
 """Loops, conditions and macros within each other; Python takes no more."""
 _BITS = 4096
-"""Of a whole number."""
+"""Bits of a whole number."""
 _WIDEST = 10_000
-"""Largest number that a filter takes which fills or indents."""
+"""Largest argument of a filter that fills or indents."""
 _FILLING = frozenset({"batch", "center", "indent", "round", "slice", "tojson", "urlize", "wordwrap", "xmlattr"})
 _CHOPS = re.compile(r"\d+")
 
@@ -46,7 +46,7 @@ WRONG = (
     *(jinja2.TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError),
     *(SyntaxError, TypeError, ValueError),
 )
-"""What a template may end in."""
+"""Errors that a template may raise."""
 
 
 class TemplateLimitExceeded(jinja2.TemplateRuntimeError):
@@ -55,7 +55,7 @@ class TemplateLimitExceeded(jinja2.TemplateRuntimeError):
 
 @dataclass(slots=True)
 class _Allowance:
-    """What one rendering may still take."""
+    """Remaining time and room of one rendering."""
 
     size: int = _ALL
     until: float = field(default_factory=lambda: time.thread_time() + _SECONDS)
@@ -65,11 +65,11 @@ _allowance: ContextVar[_Allowance | None] = ContextVar("allowance", default=None
 
 
 def render(template: jinja2.Template, **values: object) -> str:
-    """Fill a template of a `Sandbox` in.
+    """Render a template of a `Sandbox`.
 
     Raises:
         TemplateLimitExceeded: it takes more than 5 s of processor time, 131,072 steps, or 32 million characters.
-        Exception: whatever the template does wrong.
+        Exception: any error of the template.
     """
     token = _allowance.set(_Allowance())
     try:
@@ -83,13 +83,13 @@ def render(template: jinja2.Template, **values: object) -> str:
 
 
 def format_error(error: BaseException) -> str:
-    """Type and message of an error, on one line and not too long."""
+    """Format type and message of an error, on one line and not too long."""
     said = " ".join(str(error).split())
     return f"{type(error).__name__}: {said:.200}" if said else type(error).__name__
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """See the head of this file; takes what `jinja2.Environment` takes, but `finalize`."""
+    """See the head of this file; takes the options of `jinja2.Environment`, except `finalize`."""
 
     intercepted_binops = frozenset(("+", "-", "*", "/", "//", "**", "%"))
 
@@ -100,7 +100,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     @classmethod
     def like(cls, other: jinja2.Environment) -> Sandbox:
-        """Make one in which templates of another environment mean the same."""
+        """Return a sandbox in which templates of another environment mean the same."""
         made = cls(
             trim_blocks=other.trim_blocks,
             lstrip_blocks=other.lstrip_blocks,
@@ -112,7 +112,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return made
 
     def add_filters(self, filters: Mapping[str, Callable[..., Any]]) -> None:
-        """Take filters in, each behind a check of what it is asked."""
+        """Add filters, each behind a check of its arguments."""
         self.filters.update({name: _guard_filter(name, function) for name, function in dict(filters).items()})
 
     def count_turn(self, size: int) -> None:
@@ -126,12 +126,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return "".join(texts)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute left operator right, if what comes of it has a size that can be borne."""
+        """Compute left operator right, if the result is not too large."""
         _check_operation(operator, left, right)
         return _count_turns(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call what a template calls, if what comes of it has a size that can be borne."""
+        """Call a template's function, if the result is not too large."""
         if getattr(__obj, "__func__", None) in _OWN:
             return __obj(*args)
         if args and getattr(__obj, "__name__", "") == "join" and isinstance(getattr(__obj, "__self__", None), str):
@@ -151,7 +151,7 @@ _NESTING = (nodes.For, nodes.If, nodes.Macro, nodes.CallBlock, nodes.FilterBlock
 
 
 class _Counting(NodeTransformer):
-    """Puts a tick at the start of everything that can be repeated, and makes of `~` a call that counts."""
+    """Puts a tick at the start of everything that can be repeated, and replaces `~` by a call that counts."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -222,7 +222,7 @@ def _check_operation(operator: str, left: Any, right: Any) -> None:
 
 
 def _check_format(pattern: str, given: Iterable[Any], mark: str) -> None:
-    """Refuse a pattern that would widen texts, or show long ones many times."""
+    """Refuse a pattern that would widen texts, or repeat long ones many times."""
     given, places = list(given), pattern.count(mark)
     shown = max((len(one) for one in given if isinstance(one, str | bytes)), default=0)
     widest = 0
@@ -272,7 +272,7 @@ def _check_text(name: str, owner: Any, given: list[Any]) -> None:
 
 
 def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The filter, behind a check of what it is asked."""
+    """Return the filter behind a check of its arguments."""
     if hasattr(function, "is_checked"):
         return function
 

@@ -1,4 +1,4 @@
-"""The one place that builds concrete objects from configurations.
+"""Build concrete objects from configurations; the only place that does.
 
 A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
 (`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.algorithms`), then read as
@@ -49,7 +49,7 @@ from collab.trust import know_built_in, list_entry_points
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 
 DATE = "date"
-"""Option of a local model: the date that its chat template tells."""
+"""Option of a local model: the date in its chat template."""
 
 BUILT_IN: dict[Group, dict[str, str]] = {
     "environments": {
@@ -96,7 +96,7 @@ _PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
     "adversaries": ("adversary", ("propose",)),
     "algorithms": ("algorithm", ("configure", "check", "estimate")),
 }
-"""Per group: what its parts are called, and the methods that their class must have (`Suite`, `Model`, …)."""
+"""Per group: the noun for its parts, and the methods that their class must have (`Suite`, `Model`, …)."""
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -105,29 +105,31 @@ know_built_in(target for group in BUILT_IN.values() for target in group.values()
 
 
 def list_kinds(group: Group) -> dict[str, str]:
-    """Every kind of a group that can be named: built-in ones and installed entry points, name → "module:Class"."""
+    """List every kind of a group, built-in ones and installed entry points: name → "module:Class"."""
     outside = {point.name: point.value for point in list_entry_points() if point.group == f"collab.{group}"}
     return outside | BUILT_IN[group]
 
 
 def is_critic(kind: str) -> bool:
-    """Whether an agents file of this kind judges instead of speaking; a class named itself is taken to speak."""
+    """Return whether an agents file of this kind is a critic; a class named directly counts as an agent."""
     return kind in list_kinds("critics") and kind not in list_kinds("models")
 
 
 def refuse_critic(kind: str, where: str) -> None:
     """Refuse a critic in the place of an agent, with a ConfigError."""
     if is_critic(kind):
-        raise ConfigError(f"{where}: a critic (kind {kind}) judges and does not speak; who does: collab agents list")
+        raise ConfigError(
+            f"{where}: a critic (kind {kind}) judges and does not speak; see agents with: collab agents list"
+        )
 
 
 def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, Any] | None = None) -> Any:
-    """Make the object that a part describes.
+    """Build the object that a part describes.
 
     Args:
-        where: which definition it stands in, for messages.
-        given: what no option can say (a model that was built already), by parameter name; the class takes of it what
-            it has a parameter for.
+        where: definition that contains it, for messages.
+        given: values that no option can hold (a built model), by parameter name; the class gets those it has a
+            parameter for.
 
     Raises:
         UnknownName: no such kind.
@@ -165,18 +167,18 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
 
 
 def _try_again(where: str, said: str) -> str:
-    """What to type to find out whether an agents file is mended; empty for other definitions, or where it was said."""
+    """Return the command that checks a corrected agents file; empty for other definitions, or if `said` names it."""
     name = where.removeprefix("agents/")
     return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
 
 
 def load_class(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
-    """What makes the object that a part describes, not called; raises UnknownName and ConfigError as `build` does."""
+    """Return the class or function that builds a part; raises UnknownName and ConfigError as `build` does."""
     return _import_class(group, _find_target(group, part, where), where)
 
 
 def _find_target(group: Group, part: PartDefinition, where: str) -> str:
-    """Where the class of a part is: "module:Class"."""
+    """Return the place of a part's class: "module:Class"."""
     target = part.kind if ":" in part.kind else list_kinds(group).get(part.kind)
     if target is None and group == "models":
         refuse_critic(part.kind, where)
@@ -188,7 +190,7 @@ def _find_target(group: Group, part: PartDefinition, where: str) -> str:
 
 
 def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
-    """Return the class of a part, which has what its group needs; ConfigError where it is something else."""
+    """Return the class of a part, checked for its group's methods; ConfigError if it does not fit."""
     # Checked before importing: the name comes from a file.
     if not _TARGET.fullmatch(target):
         raise ConfigError(f"{where}: kind {target[:80]!r} is no class; write package.module:Class")
@@ -217,7 +219,7 @@ def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
 
 
 def _build_options_model(make: Callable[..., Any], leaving: Container[str] = ()) -> type[BaseModel]:
-    """A model of a constructor's keyword arguments, whatever `leaving` names, from its annotations."""
+    """Return a pydantic model of a constructor's keyword arguments without `leaving`, from its annotations."""
     try:
         parameters = inspect.signature(make, eval_str=True).parameters.values()
     except NameError:  # annotations that only a type checker can resolve: take any value, the constructor decides
@@ -239,42 +241,42 @@ def _build_options_model(make: Callable[..., Any], leaving: Container[str] = ())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Team:
-    """A built network, and the models it holds open."""
+    """A built network, and its open models."""
 
     network: Network
     """On the graph of epoch 0."""
     graph: GraphDefinition
     seeds: Seeds
     per_task: bool
-    """Whether each task has a graph of its own."""
+    """Whether each task has its own graph."""
     models: tuple[Model, ...]
     """Each distinct model once."""
 
     def build_network(self, episode: Episode) -> Network:
-        """The team on the graph that this episode uses."""
+        """Return the team on the graph of this episode."""
         if not isinstance(self.graph.edges, EdgeSampler) or self.graph.rewire == "never":
             return self.network
         seed = self.seeds.task_edges(episode.task) if self.per_task else self.seeds.edges(episode.epoch)
         return self.network.rewire(build_dag(self.graph, seed))
 
     async def probe(self) -> dict[str, Capabilities]:
-        """What the model of each slot supports."""
+        """Return the capabilities of each slot's model."""
         found = await asyncio.gather(*(model.probe() for model in self.models))
         known = {id(model): answer for model, answer in zip(self.models, found, strict=True)}
         return {slot: known[id(agent.model)] for slot, agent in self.network.agents.items()}
 
     async def close(self) -> None:
-        """Give back what the models hold."""
+        """Close the models."""
         await asyncio.gather(*(model.close() for model in self.models))
 
 
 def build_suite(config: RunConfig) -> Suite:
-    """The environments of a run; see `build` for the errors."""
+    """Build the environments of a run; see `build` for the errors."""
     return build_environment(config.environment_name, config.environment)
 
 
 def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
-    """The environments of a definition; a suite that can take on its name does. See `build` for the errors.
+    """Build the environments of a definition, with its name if the suite takes one. See `build` for the errors.
 
     Args:
         name: of the definition, or the path of its file.
@@ -287,12 +289,12 @@ def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
 
 
 def _place(name: str, definition: EnvironmentDefinition) -> str:
-    """Where an environment is defined, for messages."""
+    """Return where an environment is defined, for messages."""
     return f"envs/{name}" if definition.file is None else str(definition.file)
 
 
 def has_parameter(part: PartDefinition, option: str, group: Group = "environments") -> bool:
-    """Whether the class of a part has this parameter; False when it cannot be imported."""
+    """Return whether the class of a part has this parameter; False if it cannot be imported."""
     try:
         return option in inspect.signature(_import_class(group, _find_target(group, part, ""), "")).parameters
     except ConfigError:
@@ -300,7 +302,7 @@ def has_parameter(part: PartDefinition, option: str, group: Group = "environment
 
 
 def with_prompts(config: RunConfig, library: Library) -> RunConfig:
-    """The same run with the texts of its prompts, so that it no longer depends on any file.
+    """Return the run with the texts of its prompts, so that it no longer depends on any file.
 
     Raises:
         UnknownName: an agents file names a prompt that is not there.
@@ -319,7 +321,7 @@ def _refuse_critics(config: RunConfig) -> None:
 
 
 def _add_date(agent: AgentDefinition) -> AgentDefinition:
-    """The same with today's date written down, where its chat template tells a date and none was given."""
+    """Add today's date to an agent whose chat template needs one, unless a date is given."""
     path = agent.options.get("path")
     if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
         return agent
@@ -329,7 +331,7 @@ def _add_date(agent: AgentDefinition) -> AgentDefinition:
 
 
 def list_template_doubts(config: RunConfig) -> list[str]:
-    """Return what a run's local models should be warned of: templates that open replies otherwise than they write them.
+    """Return warnings about chat templates that open replies differently than their models write them.
 
     Only templates that know of thoughts are rendered; `collab agents check` looks at all.
     """
@@ -346,12 +348,12 @@ def list_template_doubts(config: RunConfig) -> list[str]:
 
 
 def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunConfig:
-    """Return a run with the dates on which it was begun, where no others are asked for.
+    """Return a run with the dates of its beginning, unless the user set others.
 
     Args:
         config: with its prompts and today's date.
         begun: as it was recorded.
-        asked: as `config` was before dates were written down.
+        asked: `config` before dates were added.
     """
     agents = dict(config.agents)
     for slot, agent in config.agents.items():
@@ -406,7 +408,7 @@ def build_team(config: RunConfig) -> Team:
 
 
 class _Models:
-    """The models of a team while it is put together: equal definitions share one, adapters of one base its weights."""
+    """Models of a team under construction: equal definitions share one, adapters of one base its weights."""
 
     def __init__(self) -> None:
         self._made: dict[str, Model] = {}
@@ -418,7 +420,7 @@ class _Models:
         return tuple(self._made.values())
 
     def of(self, part: PartDefinition, where: str) -> Model:
-        """The model of a definition; see `build` for the errors."""
+        """Return the model of a definition; see `build` for the errors."""
         # Models that differ in adapter alone share the base weights.
         key, base = _build_key(part), _build_key(part, leaving=("adapter", "version"))
         if key not in self._made:
@@ -439,7 +441,7 @@ class _Models:
 
 
 def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> None:
-    """Refuse an agent that is to look at pictures with a model that takes none.
+    """Refuse an agent that sees pictures if its model takes none.
 
     Raises:
         ConfigError: its modality and its model do not go together.
@@ -452,19 +454,19 @@ def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> N
 
 
 def _build_key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
-    """Equal for parts that would be built equal, whatever `leaving` names."""
+    """Return a key that is equal for parts that would be built equal, ignoring options in `leaving`."""
     options = {name: value for name, value in part.options.items() if name not in leaving}
     return json.dumps([part.kind, options], sort_keys=True, default=str)
 
 
 def _group(definition: AgentDefinition, name: str) -> str:
-    """Slots in one group render the same shared prompt: same file and nothing overridden for a single slot."""
+    """Return the key of slots with the same shared prompt: same file and no overrides for one slot."""
     shape = [definition.prompt, definition.context_tokens, definition.history, definition.modality]
     return f"{name} {json.dumps([*shape, definition.kind, definition.options], sort_keys=True, default=str)}"
 
 
 def build_first_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
-    """The graph of a definition; a sampled one is drawn with the edges seed of epoch 0 of that run seed."""
+    """Return the graph of a definition; a sampled one is drawn with the run seed's edges seed of epoch 0."""
     return build_dag(graph, Seeds(seed).edges(0))
 
 
@@ -475,11 +477,11 @@ def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition
     """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
 
     Args:
-        env: what the user calls the environment, for messages.
-        definition: of the environment; where `wanted` is its own choice, messages name its file.
+        env: the user's name of the environment, for messages.
+        definition: of the environment; if `wanted` is its own choice, messages name its file.
 
     Returns:
-        Each name once: first those that were named themselves, in that order, then the others in the suite's.
+        Each name once: first the plain names, in their order, then the others in the suite's.
 
     Raises:
         UnknownName: a name or tag that no task has.
@@ -518,7 +520,7 @@ def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition
 def _build_unknown_error(
     noun: str, item: str, known: Iterable[str], wanted: Sequence[str], env: str, definition: EnvironmentDefinition
 ) -> UnknownName:
-    """The error for a task or tag that there is none of: it names the file, where the file asks for it."""
+    """Return the error for an unknown task or tag; it names the file if the file asks for it."""
     place = env if definition.file is None else str(definition.file)
     see = f"see them with: collab env tasks {shlex.quote(place)}{'' if definition.tasks == 'all' else ' --tasks all'}"
     if definition.file is None or list(wanted) != definition.own_tasks:
@@ -530,9 +532,9 @@ def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed:
     """Return tasks in the order in which they are played.
 
     Args:
-        wanted: as of `resolve_task_names`. What it names itself comes first, in its order; the rest is drawn.
+        wanted: as for `resolve_task_names`. Its plain names come first, in its order; the rest is drawn.
         names: the tasks, resolved.
-        seed: of the run; decides what is drawn.
+        seed: of the run, for the draw.
     """
     named = [item for item in dict.fromkeys(wanted) if item in names]
     rest = [info for info in suite.tasks() if info.name in names and info.name not in named]
@@ -540,10 +542,10 @@ def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed:
 
 
 def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
-    """Draw an order of tasks of which every beginning is spread over difficulties, and within each over apps.
+    """Draw an order of tasks whose every beginning is spread over difficulties, and within each over apps.
 
-    Whatever share of the tasks is played, each difficulty has about that share of its own, and within it each app. In
-    the long run all tasks come equally early: a task of a rare app neither waits nor goes before the others.
+    If a share of the tasks is played, about that share of each difficulty is, and within it of each app. Over many
+    seeds all tasks come equally early, also those of rare apps.
     """
     rng = generator(seed)
     shuffled = sorted(infos, key=lambda info: info.name)
@@ -554,7 +556,7 @@ def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
 
 
 def _group_tasks(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
-    """The same, those with one key together."""
+    """Group tasks by key."""
     groups: dict[object, list[TaskInfo]] = {}
     for info in infos:
         groups.setdefault(key(info), []).append(info)
@@ -562,7 +564,7 @@ def _group_tasks(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -
 
 
 def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[TaskInfo]:
-    """Merge groups so that each is spread evenly over the whole, from a beginning that is drawn (systematic sampling).
+    """Merge groups so that each is spread evenly over the whole, from a drawn start (systematic sampling).
 
     The members of a group keep their order.
     """
@@ -574,10 +576,10 @@ def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[Ta
 
 
 async def load_splits(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
-    """The splits of an environment, whatever a run has left out of it; see `build` and `read_splits` for the errors.
+    """Load all splits of an environment, including apps that a run left out; see `build` and `read_splits`.
 
     Args:
-        built: of this environment, looked at where nothing was left out; None builds one.
+        built: suite of this environment, used if nothing was left out; None builds one.
     """
     given = built if restore_apps(environment) == environment else None
     suite = given or build_environment(name, restore_apps(environment))
@@ -589,7 +591,7 @@ async def load_splits(name: str, environment: EnvironmentDefinition, built: Suit
 
 
 def plan_episodes(config: RunConfig) -> list[Episode]:
-    """Episode k plays task k mod len(tasks), so that the instances of a task are spread over the run."""
+    """Plan episodes: episode k plays task k mod len(tasks), which spreads a task's instances over the run."""
     seeds, tasks = config.seeds, config.tasks
     return [
         Episode(task=task, number=number, seed=seeds.task(task, number))
@@ -598,20 +600,20 @@ def plan_episodes(config: RunConfig) -> list[Episode]:
 
 
 def has_episode_count(episodes: int | None, settings: Sequence[str]) -> bool:
-    """Whether a number of episodes was asked for; every task is played once where none was."""
+    """Return whether a number of episodes is given; by default every task is played once."""
     return episodes is not None or any(strip_run_prefix(setting).startswith("episodes=") for setting in settings)
 
 
 async def resolve_run(
     config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
 ) -> RunConfig:
-    """Return the run with its task names written out and, if asked for, one episode per task, within a split.
+    """Return the run with its task names resolved and, on request, one episode per task, within a split.
 
-    Tasks that are named themselves keep their order; of all others the run's seed draws one (`draw_order`), so that
-    fewer episodes than tasks are a sample of them.
+    Plain names of tasks keep their order. The run's seed draws the order of all others (`draw_order`), so that fewer
+    episodes than tasks are a sample of them.
 
     Args:
-        redraw: draw the order of all tasks, because another run's seed decided the one that they have.
+        redraw: draw the order of all tasks, because another run's seed decided the current one.
 
     Raises:
         UsageError: an unknown task or split, or a seed or tasks that are not the split's.

@@ -1,25 +1,25 @@
-"""Many episodes at once.
+"""Play many episodes at once.
 
-A few workers, each with an environment of its own, take episodes from one queue. A worker whose episode broke throws
-its environment away and opens a fresh one; its siblings notice nothing. Nothing waits for anything but its own next
-step, so one slow environment slows no other.
+A few workers, each with its own environment, take episodes from one queue. A worker whose episode broke discards its
+environment and opens a fresh one; the others notice nothing. No worker waits for another, so one slow environment slows
+only itself.
 
-Collection ends when the queue is empty, when it is asked to stop (Ctrl-C), when a budget is used up, or after ten
-infrastructure failures in a row. In the last three cases the episodes in flight are abandoned where they stand: their
-steps are recorded, and resuming goes on from there.
+Collection ends when the queue is empty, on request (Ctrl-C), when a budget is used up, or after ten infrastructure
+failures in a row. In the last three cases the running episodes are abandoned: their steps are recorded, and resuming
+continues after them.
 
-`Workload` estimates how long the rest takes, from step budgets:
+`Workload` estimates the remaining time from step budgets:
 
     workload = Workload()
     workload.plan("Task/0", 30)
     workload.begin("Task/0")
     workload.count("Task/0")            # for every step
     workload.end("Task/0")
-    workload.seconds_left()             # None before the first step
+    workload.estimate_seconds_left()    # None before the first step
 
-Short episodes end first, so the mean of those that are over is too small. What is used of a budget is therefore
-estimated as lifetimes are where some still go on (Kaplan and Meier 1958): an episode that is still played counts as
-one that takes longer than it has taken so far. Before any is over, each is taken to use its whole budget.
+Short episodes end first, so the mean of finished ones is too small. The used share of a budget is therefore estimated
+like lifetimes with censoring (Kaplan and Meier 1958): a running episode counts as one that takes longer than its time
+so far. Before any is over, each is assumed to use its whole budget.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from collab.utils.concurrency import WorkerPool
 from collab.utils.text import format_amount, format_clock, format_count, shorten_number
 
 _RECENT = 64
-"""Steps of whose time the pace is taken: it changes while others use the machine, and where fewer pieces are left."""
+"""Latest steps that give the pace: it changes with other load and with fewer parallel pieces."""
 
 
 @dataclass(slots=True)
@@ -61,39 +61,39 @@ class _Piece:
 
     @property
     def share(self) -> float:
-        """Of the budget that is used, in [0, 1]."""
+        """Used share of the budget, in [0, 1]."""
         return min(1.0, self.steps / self.budget)
 
 
 @dataclass(slots=True)
 class Workload:
-    """Pieces of work and how far each is; a live object."""
+    """Pieces of work and their progress; a live object."""
 
     _pieces: dict[str, _Piece] = field(default_factory=dict)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
-    """Seconds that steps of one piece took."""
+    """Seconds of the latest steps."""
     _first: float | None = None
-    """The same of the first step, loading included."""
+    """Seconds of the first step, loading included."""
     _most: int = 1
-    """Pieces that were running at once."""
+    """Most pieces that ran at once."""
 
     def plan(self, name: str, budget: int, group: str = "") -> None:
         """Add a piece.
 
         Args:
             budget: steps at most.
-            group: only pieces of one group are taken to use alike shares of their budgets.
+            group: pieces of one group are assumed to use similar shares of their budgets.
         """
         self._pieces[name] = _Piece(budget=max(1, budget), group=group)
 
     def begin(self, name: str, done: int = 0) -> None:
-        """Note that a piece is begun, or resumed behind steps that need not be made again."""
+        """Note that a piece is begun, or resumed after `done` steps."""
         piece = self._pieces[name]
         piece.state, piece.steps, piece.since, piece.cold = "running", done, time.monotonic(), self._first is None
         self._most = max(self._most, self._running)
 
     def count(self, name: str, steps: int = 1) -> None:
-        """Note that steps of a piece were made."""
+        """Note steps of a piece."""
         piece, now = self._pieces[name], time.monotonic()
         each = (now - piece.since) / max(1, steps)
         if self._first is None:
@@ -107,12 +107,12 @@ class Workload:
         self._pieces[name].state = "over"
 
     def estimate_pace(self) -> float | None:
-        """Return the pace of all that run at once; None before the first step."""
+        """Estimate the seconds per step of all running pieces together; None before the first step."""
         alone = self._estimate_step_seconds()
         return None if alone is None else alone / max(1, self._running)
 
     def estimate_seconds_left(self) -> float | None:
-        """Return how long the rest is likely to take; None before the first step.
+        """Estimate the remaining seconds; None before the first step.
 
         The last pieces cannot share their steps with others: the longest of them takes its own time.
         """
@@ -128,11 +128,11 @@ class Workload:
         return sum(piece.state == "running" for piece in self._pieces.values())
 
     def _estimate_step_seconds(self) -> float | None:
-        """Seconds that a step of one piece takes, beside the others."""
+        """Return the seconds per step of one piece, beside the others."""
         return sum(self._recent) / len(self._recent) if self._recent else self._first
 
     def _estimate_left(self) -> tuple[list[float], list[float]]:
-        """Steps that are likely to be left of each piece that is running, and of each that is not begun."""
+        """Estimate the remaining steps of each running piece, and of each planned one."""
         running: list[float] = []
         planned: list[float] = []
         # By group, because tasks differ in how long they take.
@@ -150,7 +150,7 @@ class Workload:
 
 
 def _compute_survival(over: Iterable[float], running: Iterable[float]) -> list[tuple[float, float]]:
-    """Return the curve of Kaplan and Meier: (share of the budget, probability of using more), by share."""
+    """Return the Kaplan-Meier curve: (share of the budget, probability of using more), by share."""
     shares = sorted([(share, False) for share in over] + [(share, True) for share in running])
     curve, survival = [(0.0, 1.0)], 1.0
     for place, (share, goes_on) in enumerate(shares):
@@ -161,7 +161,7 @@ def _compute_survival(over: Iterable[float], running: Iterable[float]) -> list[t
 
 
 def _estimate_remaining(curve: Sequence[tuple[float, float]], used: float) -> float:
-    """Return the share of a budget that is likely to be used behind the part of it that is."""
+    """Estimate the share of a budget that will be used beyond `used`."""
     area, here = 0.0, 1.0
     ends = [share for share, _ in curve[1:]] + [1.0]
     for (share, survival), end in zip(curve, ends, strict=True):
@@ -172,17 +172,17 @@ def _estimate_remaining(curve: Sequence[tuple[float, float]], used: float) -> fl
 
 
 USED_UP = "budget used up"
-"""Begins what is said where a limit ends something."""
+"""Beginning of the message that a limit ended something."""
 
 
 @dataclass(slots=True, kw_only=True)
 class UsageMeter:
-    """What model calls take, held against a budget; a live object."""
+    """Usage of model calls, compared with a budget; a live object."""
 
     spent: Usage = Usage()
     """By this process; lost calls are known when its work has ended."""
     earlier: Usage = Usage()
-    """What earlier processes spent on the same work."""
+    """By earlier processes on the same work."""
     started: float = field(default_factory=time.monotonic)
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ class UsageMeter:
 
     @property
     def spent_in_all(self) -> Usage:
-        """What all processes spent."""
+        """Usage of all processes."""
         return self.earlier + self.spent
 
     @property
@@ -205,7 +205,7 @@ class UsageMeter:
         return time.monotonic() - self.started
 
     def explain_exceeded(self, budget: Budget) -> str | None:
-        """Which limit is used up, in words; None while there is room."""
+        """Return which limit is used up, in words; None while there is room."""
         usd, tokens = self.earlier.cost_usd, self.earlier.tokens
         if budget.usd is not None and self.spent.cost_usd >= budget.usd:
             before = f", {usd:.4f} USD before that" if usd else ""
@@ -220,7 +220,7 @@ class UsageMeter:
 
 @dataclass(slots=True, kw_only=True)
 class Progress(UsageMeter):
-    """How far a collection is; a live object, read by whoever shows it."""
+    """Progress of a collection; a live object for displays."""
 
     planned: int
     done: int = 0
@@ -233,39 +233,36 @@ class Progress(UsageMeter):
     steps: int = 0
     """Environment steps that this process made."""
     wanted_steps: int | None = None
-    """With how many it is over, though more episodes are planned; None where all of them are played."""
+    """Steps at which it ends although more episodes are planned; None if all of them are played."""
     steps_before: int = 0
-    """Of the `wanted_steps`, those that were there when this process began."""
+    """Those of the `wanted_steps` that an earlier process made."""
     computed_tokens: int = 0
-    """Prompt tokens that were computed, over the calls that tell."""
+    """Computed prompt tokens, over the calls that report them."""
     cacheable_tokens: int = 0
-    """Prompt tokens of the calls that tell how many of them were computed."""
+    """Prompt tokens of the calls that report how many were computed."""
     widths: float = 0.0
     """Sum of the batch widths of the `wide_calls`."""
     wide_calls: int = 0
-    """Calls that tell how many sequences were computed together."""
+    """Calls that report how many sequences were computed together."""
     queue_s: float = 0.0
-    """Seconds in line, over the calls that tell both this and the next."""
+    """Seconds in the queue, over the calls that report both this and the next."""
     work_s: float = 0.0
-    """Seconds from leaving the line to the last token, prompt and reply."""
+    """Seconds from the queue to the last token, prompt and reply."""
     timed_calls: int = 0
-    """Calls that tell how long they stood in line and were worked on."""
+    """Calls that report their time in the queue and at work."""
     warnings: dict[str, int] = field(default_factory=dict)
-    """What was amiss with replies that count all the same → how many."""
+    """Warning about replies that still count → number of them."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that came from a prefix cache, over the calls that tell; None before the first.
-
-        0 where more was computed than was asked for: what memory drove out is computed again.
-        """
+        """Share of prompt tokens from a prefix cache, at least 0, over calls that report it; None before the first."""
         return max(0.0, 1 - self.computed_tokens / self.cacheable_tokens) if self.cacheable_tokens else None
 
     @property
     def mean_width(self) -> float | None:
-        """Sequences computed together, on average over the calls that tell; None before the first."""
+        """Mean number of sequences computed together, over the calls that report it; None before the first."""
         return self.widths / self.wide_calls if self.wide_calls else None
 
     @property
@@ -275,19 +272,16 @@ class Progress(UsageMeter):
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from steps and step budgets; None before the first step.
-
-        None also where the wanted steps are made, and episodes that were begun meanwhile are still played.
-        """
+        """Estimate from steps and step budgets; None before the first step, and once the wanted steps are made."""
         if self.wanted_steps is None:
             return self.workload.estimate_seconds_left()
         missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.estimate_pace()
         return None if pace is None or missing <= 0 else pace * missing
 
     def __str__(self) -> str:
-        """Return one line: episodes or steps, how many are solved, calls, tokens, calls per second, time left.
+        """Return one line: episodes or steps, solved ones, calls, tokens, calls per second, time left.
 
-        Prefix hits, widths of batches and the mean time of a call stand in it where they are known.
+        It also has prefix hits, widths of batches and the mean time of a call, if known.
         """
         # No rate before the end: short episodes end first, and they are solved more often.
         solved = f" over, {self.succeeded} solved" if self.done else ""
@@ -323,7 +317,7 @@ class Progress(UsageMeter):
         return " | ".join(parts)
 
     def count_reply(self, reply: Reply) -> None:
-        """Add what one call cost, whether or not its step is ever finished."""
+        """Add the usage of one call, whether or not its step is ever finished."""
         self.spent += Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
         # Counted, not repeated: the same warning comes with every call.
         if reply.warning:
@@ -341,7 +335,7 @@ class Progress(UsageMeter):
             self.timed_calls += 1
 
     def count_episode(self, trajectory: Trajectory) -> None:
-        """Add how one episode ended."""
+        """Count a finished episode."""
         self.done += 1
         self.succeeded += trajectory.success
         self.broken += trajectory.error is not None
@@ -352,9 +346,9 @@ class Collection:
     """What was collected."""
 
     over: tuple[str, ...]
-    """Ids of the episodes that are over, in the order of the plan; the recorder has the episodes themselves."""
+    """Ids of the finished episodes, in the order of the plan; the recorder has the episodes themselves."""
     stopped: str | None
-    """Why it ended early; None when every planned episode is over."""
+    """Why it ended early; None if every planned episode is over."""
 
 
 async def collect(
@@ -373,14 +367,13 @@ async def collect(
     """Play all episodes of a plan.
 
     Args:
-        network_of: the team that plays an episode, on the graph that this episode uses.
-        unfinished: recorded steps of episodes that were interrupted, by episode id; see `collab.rollout.episode.play`.
+        network_of: returns the team of an episode, on the episode's graph.
+        unfinished: recorded steps of interrupted episodes, by episode id; see `collab.rollout.episode.play`.
         stop: set from outside to end the collection at once.
-        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
-            one whenever a worker is free.
+        admit: awaited before an episode begins and before each of its steps; None begins one whenever a worker is free.
 
     Raises:
-        StoreFailure: the recorder cannot write; episodes in flight are abandoned.
+        StoreFailure: the recorder cannot write; running episodes are abandoned.
     """
     budget, progress = budget or Budget(), progress or Progress(planned=len(plan))
     collector = _Collector(
@@ -425,7 +418,7 @@ class _Collector:
     over: list[str] = field(default_factory=list)
 
     async def work(self) -> None:
-        """Play episodes until none is left or something says stop."""
+        """Play episodes until none is left or the work is stopped."""
         async with OwnEnvironment(self.stage.suite) as own:
             for episode in self.pool.take():
                 if self.admit is not None:
@@ -490,7 +483,7 @@ class _Collector:
 
 
 class OwnEnvironment:
-    """The environment of one worker: opened when it is first needed, thrown away once it broke."""
+    """Environment of one worker: opened on first use, discarded once it broke."""
 
     def __init__(self, suite: Suite) -> None:
         self._suite = suite
@@ -503,14 +496,14 @@ class OwnEnvironment:
         await self.discard()
 
     async def get(self) -> Environment:
-        """Return it; EnvironmentFailure where none can be opened."""
+        """Return the environment; EnvironmentFailure if none can be opened."""
         if self._open is None:
             with boundary(EnvironmentFailure, f"opening {self._suite.label}"):
                 self._open = await self._suite.open()
         return self._open
 
     async def discard(self) -> None:
-        """Close it, though it may be broken: whatever it says, and however long it takes, work goes on."""
+        """Close the environment, ignoring its errors and delays, since it may be broken."""
         environment, self._open = self._open, None
         if environment is not None:
             with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""One episode, from reset to outcome.
+"""Play one episode, from reset to outcome.
 
     observation = await environment.reset(task)
     while not done:
@@ -6,8 +6,8 @@
         decision = vote(matrix)
         result = await environment.step(decision.action)
 
-Every step is handed to a `Recorder` before the next one begins. An episode that breaks — a dead browser, a model
-server that does not answer, a limit that ran out — is returned with its error and no outcome: data, not a crash.
+A `Recorder` gets every step before the next one begins. An episode may break: a dead browser, a model server without an
+answer, an expired limit. It is returned as data, with its error and no outcome.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from collab.types import (
 from collab.utils.redact import hide_text
 
 MAX_WORDS = 4000
-"""Characters of an effect, and of any other text beside the screen, that are kept: effects go into prompts."""
+"""Characters kept of an effect, and of any other text beside the screen: effects go into prompts."""
 
 Admit: TypeAlias = Callable[[str], Awaitable[None]]
-"""Returns once the episode of that name may be begun or go on, and never if it is not wanted."""
+"""Waits until the named episode may begin or continue; never returns if it is not wanted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +55,21 @@ class Episode:
 
     task: str
     number: int
-    """Which instance of the task, from 0."""
+    """Number of the task's instance, from 0."""
     seed: int
     """Of the instance."""
     epoch: int = 0
 
     @property
     def id(self) -> str:
-        """Return the name of the episode, unique in its run."""
+        """Name of the episode, unique in its run."""
         name = f"{self.task}/{self.number}"
         return name if self.epoch == 0 else f"epoch{self.epoch}/{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """What all episodes of a collection have in common."""
+    """Settings of all episodes of a collection."""
 
     suite: Suite
     seeds: Seeds
@@ -93,11 +93,11 @@ async def play(
     """Play one episode to its end.
 
     Args:
-        done: steps that were already recorded; they are executed again without asking any model, and the episode
-            goes on behind them. Needs a suite that is "deterministic".
+        done: recorded steps; they are executed again without asking any model, and the episode continues after them.
+            Needs a suite that is "deterministic".
         watch: called after every new step.
         spent: called with every reply, those of unfinished steps and of summaries included.
-        admit: asked before every step, which waits for the answer; the episode's limit stands still meanwhile.
+        admit: awaited before every step; the episode's time limit stands still meanwhile.
 
     Raises:
         StoreFailure: the recorder cannot write. Failures of the environment or a model do not raise.
@@ -170,7 +170,7 @@ def _build_asking(admit: Admit | None, episode: str, limit: asyncio.Timeout) -> 
 
 
 def _hide_secrets(observation: Observation) -> Observation:
-    """Return what a policy can see of a screen, as it is recorded: secrets of this machine hidden."""
+    """Return a screen as it is recorded: without secrets of this machine."""
     return replace(
         observation,
         title=hide_text(observation.title),
@@ -203,7 +203,7 @@ class _Player:
         """Of the last executed step; None before the first."""
 
     async def reset(self, task: Task) -> Task:
-        """Make the initial state; returns the task with the goal the environment states."""
+        """Make the initial state; return the task with the environment's goal."""
         with boundary(EnvironmentFailure, f"reset of {task.name} (limit {self.stage.limits.step_s:g} s)"):
             # Tasks may state their goal only once they are set up, e.g. with drawn names in it.
             async with asyncio.timeout(self.stage.limits.step_s):
@@ -214,13 +214,13 @@ class _Player:
         return task
 
     async def replay(self, done: Sequence[Step], steps: list[Step]) -> None:
-        """Execute recorded steps again, without asking any model; `steps` grows as it goes."""
+        """Execute recorded steps again, without asking any model; `steps` grows meanwhile."""
         for step in done:
             # Secrets are hidden in the record, so both sides are compared hidden.
             if _hide_secrets(self.observation).digest != step.observation.digest:
                 raise EnvironmentFailure(
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
-                    "the environment is not what it was when the episode began"
+                    "the environment has changed since the episode began"
                 )
             with boundary(EnvironmentFailure, f"replay of step {step.index}"):
                 self.result = await self.environment.step(step.executed)
@@ -231,7 +231,7 @@ class _Player:
             steps.append(step)
 
     async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
-        """Deliberate and act until the episode is over; `steps` grows as it goes. `ask` is awaited before each."""
+        """Deliberate and act until the episode is over; `steps` grows meanwhile. `ask` is awaited before each."""
         while self.result is None or not self.result.done:
             # Whether to go on is asked between two steps, where nothing is half-done.
             await ask()
@@ -310,7 +310,7 @@ class _Player:
             self.recorder.store_text(part.prefix, build_prefix(part.system, part.text))
 
     async def _summarise(self, index: int) -> None:
-        """Let the first agent that keeps a summary write it anew (an option; off by default)."""
+        """Let the first agent that keeps a summary write a new one (an option; off by default)."""
         # Only the first one writes: several summaries of one history would differ between agents.
         writers = [agent for agent in self.network.agents.values() if agent.summary]
         if not writers or not self.history:
@@ -327,7 +327,7 @@ class _Player:
         self.summary = reply.text.strip()
 
     async def _look(self) -> dict[str, bytes]:
-        """Take a picture where one is needed: for agents that see, or for a record that cannot be drawn later."""
+        """Take a picture if an agent sees it, or if the record could not be drawn later."""
         # A renderer draws the screen again from the record; only pictures that nothing can redraw are kept.
         seen = any(agent.modality != "text" for agent in self.network.agents.values())
         kept = self.stage.pictures and self.observation.renderer is None
@@ -343,7 +343,7 @@ class _Player:
 def build_history_entry(
     space: ActionSpace, before: Observation, executed: Action | None, reason: str, result: StepResult
 ) -> HistoryEntry:
-    """Return how later prompts word a step: the action, and what the screen did."""
+    """Describe a step for later prompts: the action, and its effect on the screen."""
     return HistoryEntry(
         action=_describe_action(space, executed, before), reason=reason, effect=_describe_effect(before, result)
     )
@@ -363,7 +363,7 @@ def _remember_oracle(environment: HasOracle) -> Oracle:
 
 
 def _choose_idle(space: ActionSpace) -> Action | None:
-    """Return what happens when no cell parsed: a phone waits, a page is looked at again."""
+    """Return the action for a step without any parsed cell: a phone waits, a page is looked at again."""
     return space.make("wait") if "wait" in space.types else None
 
 
@@ -372,14 +372,14 @@ def _describe_action(space: ActionSpace, action: Action | None, observation: Obs
 
 
 def _cut_words(result: StepResult) -> StepResult:
-    """Return the result, its words about the step cut where they are too long."""
+    """Return the result with overlong texts about the step cut."""
     info = {name: cut_middle(told, MAX_WORDS) if isinstance(told, str) else told for name, told in result.info.items()}
     return replace(result, info=info)
 
 
 def _describe_effect(before: Observation, result: StepResult) -> str:
     # The environment's own words say more than a comparison, e.g. "the button is disabled".
-    """Return what the screen did, in the environment's words or else by comparing the screens."""
+    """Return the effect in the environment's words, or else by comparing the screens."""
     told = result.info.get("effect")
     if isinstance(told, str) and told:
         return told

@@ -1,11 +1,11 @@
-"""A run: configuration → collection → run directory, and the way back from an interrupted one.
+"""A run: configuration → collection → run directory, and resuming an interrupted one.
 
     result = await start(config, Library(), Path("runs/first"))
     result = await resume(Path("runs/first"))
 
-What a run does is decided by its `RunConfig` alone, which its manifest holds. Resuming keeps every episode that has
-an outcome, goes on with those that were interrupted — replaying recorded steps where the environment is
-deterministic, starting again with the same seed where it is not — and plays broken ones again.
+A run is decided by its `RunConfig` alone, which its manifest holds. Resuming keeps every episode that has an outcome,
+continues interrupted ones, and plays broken ones again. An interrupted episode replays its recorded steps if the
+environment is deterministic; otherwise it starts again with the same seed.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ Watch = Callable[[Progress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunResult:
-    """How a run went."""
+    """Result of a run."""
 
     path: Path
     label: str
-    """Environment as results are labelled."""
+    """Label of the environment in results."""
     report: Report
-    """Over all planned episodes; its results stand in the order of the plan."""
+    """Over all planned episodes, in the order of the plan."""
     progress: Progress
     """Of this process alone."""
     stopped: str | None
-    """Why it ended early; None when every planned episode is over."""
+    """Why it ended early; None if every planned episode is over."""
     privileged: bool
 
     @property
     def trajectories(self) -> Sequence[Trajectory]:
-        """All episodes that are over, in the order of the plan; each is read from the run when it is asked for."""
+        """All finished episodes, in the order of the plan; each is read from the run on request."""
         return Trajectories(RunStore.open(self.path).open_reader, tuple(one.id for one in self.report.results))
 
     def __str__(self) -> str:
@@ -91,10 +91,10 @@ class RunResult:
 
 
 class Trajectories(Sequence[Trajectory]):
-    """Episodes of a run by id, none of which is kept in memory.
+    """Episodes of a run by id; none is kept in memory.
 
     Args:
-        opened: gives the reader of the run for each pass over them.
+        opened: opens the reader of the run for each pass over them.
     """
 
     def __init__(self, opened: Callable[[], AbstractContextManager[RunReader]], ids: tuple[str, ...]) -> None:
@@ -135,15 +135,14 @@ async def start(
     """Play a new run into the directory `out`.
 
     Args:
-        suite: the run's environments where they are built already, and stay open; None builds them.
-        tell: called with each line that `foresee` finds, before anything is played.
+        suite: the run's environments, already built, which stay open; None builds them.
+        tell: called with each finding of `foresee`, before anything is played.
         stop: set from outside to end the run at once, resumable.
-        admit: asked before an episode is begun and before each of its steps, which wait for the answer; None begins
-            one whenever there is room.
+        admit: awaited before an episode begins and before each of its steps; None begins one whenever there is room.
 
     Raises:
         UsageError: something does not fit, or `out` already holds something; nothing was started.
-        StoreFailure: the run cannot be written; what was recorded stays.
+        StoreFailure: the run cannot be written; recorded parts stay.
     """
     config = hide_secrets(config if config.prompts else with_prompts(config, library))
     async with _open_stage(config, suite) as (suite, team):
@@ -158,13 +157,13 @@ async def start(
 
 
 async def check(config: RunConfig) -> list[str]:
-    """Find out all that `start` finds out before it writes: the environment opens, the team answers, limits count.
+    """Check what `start` checks before it writes: the environment opens, the team answers, limits count.
 
     Args:
         config: with its prompts.
 
     Returns:
-        What `foresee` finds.
+        Findings of `foresee`.
 
     Raises:
         UsageError, RunError: as `start` would; nothing is written either way.
@@ -175,7 +174,7 @@ async def check(config: RunConfig) -> list[str]:
 
 
 def foresee(config: RunConfig, suite: Suite) -> list[str]:
-    """Warn of agents whose prompt speaks other actions than the environment takes, a line per agents file.
+    """Warn of agents whose prompt uses other actions than the environment takes, a line per agents file.
 
     Args:
         config: with its prompts.
@@ -185,7 +184,7 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
         spaces, name = find_spaces(config.prompts[agent.prompt]), config.agent_names[slot]
         if spaces and suite.space.name not in spaces and agent.kind != "rehearsal":
             found[name] = (
-                f"warning: agents/{name} speaks the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
+                f"warning: agents/{name} uses the actions of {', '.join(sorted(spaces))} (prompts/{agent.prompt}), "
                 f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
                 "choose other --agents or another --env"
             )
@@ -201,14 +200,14 @@ async def resume(
     admit: Admit | None = None,
     suite: Suite | None = None,
 ) -> RunResult:
-    """Go on with a run where it stopped or died.
+    """Resume a run that stopped or died.
 
     Args:
-        budget: what may be spent from here on; None grants the run's own budget once more.
-        stop: as of `start`, like `admit` and `suite`.
+        budget: from here on; None grants the run's own budget once more.
+        stop: as for `start`, like `admit` and `suite`.
 
     Raises:
-        RunFormatError: it cannot be read, or its environment or a policy is not the one it was recorded with.
+        RunFormatError: it cannot be read, or its environment or a policy is not the recorded one.
         UsageError: another process is writing it.
     """
     config = read_stored_config(path)
@@ -227,7 +226,7 @@ async def resume(
 
 
 def read_finished(path: Path) -> RunResult | None:
-    """Return how a run went of which nothing is left to be played; None while something is left or broke.
+    """Return the result of a finished run; None while an episode is left or broken.
 
     Raises:
         RunFormatError, UsageError: as `read_stored_config`.
@@ -254,7 +253,7 @@ def read_finished(path: Path) -> RunResult | None:
 
 
 def read_stored_config(path: Path) -> RunConfig:
-    """The configuration that a run directory holds, to make something of it.
+    """Read the configuration of a run directory in order to build it.
 
     Raises:
         RunFormatError: it cannot be read.
@@ -266,13 +265,13 @@ def read_stored_config(path: Path) -> RunConfig:
 
 
 def read_recorded_config(path: Path) -> RunConfig:
-    """The same to be looked at only, whatever it names; RunFormatError when it cannot be read."""
+    """Read the configuration only to look at it, whatever it names; RunFormatError if it cannot be read."""
     with contextlib.closing(RunStore.open(path).open_reader()) as reader:
         return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
 
 
 def choose_out(config: RunConfig) -> Path:
-    """A free directory under `runs/`, named by date and by what is played."""
+    """Return a free directory under `runs/`, named by date, environment and agents."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
     name = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{config.environment_name}-{config.graph_name}-{agents}"
     candidates = (Path("runs") / (name if number == 0 else f"{name}-{number}") for number in count())
@@ -281,7 +280,7 @@ def choose_out(config: RunConfig) -> Path:
 
 @contextlib.asynccontextmanager
 async def _open_stage(config: RunConfig, given: Suite | None = None) -> AsyncIterator[tuple[Suite, Team]]:
-    """Build the suite and the team, and give back what they hold; a suite that was given stays open."""
+    """Build the suite and the team, and close them again; a given suite stays open."""
     suite = given or build_suite(config)
     try:
         team = build_team(config)
@@ -297,7 +296,7 @@ async def _open_stage(config: RunConfig, given: Suite | None = None) -> AsyncIte
 
 
 async def _fit_run(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConfig, Mapping[str, Capabilities]]:
-    """The run with its tasks written out, and what the model of each slot supports; raises where they do not fit."""
+    """Return the run with its tasks resolved, and each slot's capabilities; raises if they do not fit."""
     names = resolve_task_names(suite, config.tasks, config.environment_name, config.environment)
     tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
@@ -326,7 +325,7 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
 
 
 def _check_sight(config: RunConfig, suite: Suite) -> None:
-    """Refuse agents that read where there is nothing to be read."""
+    """Refuse agents that read text in an environment without any."""
     blind = [slot for slot, agent in config.agents.items() if agent.modality == "text"]
     if blind and isinstance(suite, PicturesOnly):
         raise UsageError(
@@ -359,7 +358,7 @@ def _check_version(path: Path, suite: Suite) -> None:
 
 
 def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse to mix episodes of two policies that lay in the same place; a model without a digest is believed."""
+    """Refuse to mix episodes of two policies at the same path; a model without a digest is trusted."""
     with contextlib.closing(RunStore.open(path).open_reader()) as reader:
         models = reader.manifest.models
     recorded = {slot: model.get("capabilities", {}).get("weights") for slot, model in models.items()}
@@ -367,7 +366,7 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
         before = recorded.get(slot)
         if before is not None and found.weights is not None and found.weights != before:
             raise RunFormatError(
-                f"{path}: {slot} spoke with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
+                f"{path}: {slot} played with weights {before[:12]}, the same path holds {found.weights[:12]} now; "
                 "put the former ones back, or begin another run"
             )
 
@@ -403,7 +402,7 @@ def _build_manifest(
 
 
 def _plan_tasks(plan: Sequence[Episode], suite: Suite) -> tuple[PlannedTask, ...]:
-    """What a run plays of each task, in the order of the plan."""
+    """Return the tasks of a run with their episodes, in the order of the plan."""
     difficulties = {info.name: info.difficulty for info in suite.tasks()}
     counts = Counter(episode.task for episode in plan)
     return tuple(
@@ -413,19 +412,19 @@ def _plan_tasks(plan: Sequence[Episode], suite: Suite) -> tuple[PlannedTask, ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Recorded:
-    """What earlier processes left of a run."""
+    """Episodes that earlier processes recorded."""
 
     finished: Mapping[str, bool] = field(default_factory=dict)
     """Id of an episode with an outcome → whether it was solved."""
     unfinished: Mapping[str, Sequence[Step]] = field(default_factory=dict)
-    """Recorded steps of those that can be resumed where they stood."""
+    """Recorded steps of interrupted episodes that can continue."""
     spent: Usage = Usage()
 
 
 def _split(store: RunStore, suite: Suite) -> _Recorded:
-    """Read what is recorded of a run.
+    """Read the recorded episodes of a run.
 
-    What a model server broke goes on behind its last step, too; what the environment broke starts again.
+    An episode that a model server broke continues after its last step; one that the environment broke starts again.
     """
     with store.open_reader() as reader:
         episodes = reader.list_episodes()
@@ -440,7 +439,7 @@ def _split(store: RunStore, suite: Suite) -> _Recorded:
 
 
 def _is_hidden(step: Step) -> bool:
-    """Whether a secret was hidden in what a replay would do, or in what later prompts tell of the step."""
+    """Return whether a secret was hidden in a replayed action, or in texts for later prompts."""
     said = () if step.executed is None else (value for _, value in step.executed.arguments)
     told = (*said, step.summary, *astuple(step.history))
     return any(isinstance(text, str) and HIDDEN in text for text in told)
@@ -512,7 +511,7 @@ def _close(writer: RunWriter, collection: Collection) -> None:
 
 
 def _report(store: RunStore, plan: Sequence[Episode]) -> Report:
-    """Return the report of what is recorded, with its episodes in the order of the plan."""
+    """Return the report of all recorded episodes, in the order of the plan."""
     order = {episode.id: place for place, episode in enumerate(plan)}
     with store.open_reader() as reader:
         report = report_of(reader)

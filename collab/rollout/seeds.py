@@ -5,8 +5,8 @@
         if not run.over:
             await play(run, library, budget=Budget())
 
-A second call with the same settings finds what is over and goes on with the rest. Every run knows the seeds of all, so
-that `load_series` finds what is missing without the settings.
+A second call with the same settings finds finished runs and resumes the rest. Every run holds the seeds of all, so that
+`load_series` finds missing ones without the settings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collab.store.run import RunStore
 from collab.utils.text import format_amount
 
 FREE = frozenset({"budget", "concurrency", "series"})
-"""Settings that may change when a run is gone on with: they decide no episode."""
+"""Settings that may change when a run is resumed: they decide no episode."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,24 +40,24 @@ class SeedRun:
     config: RunConfig
     path: Path
     begun: bool
-    """Whether something of it is recorded."""
+    """Whether a part of it is recorded."""
     over: bool
-    """Whether every planned episode has an outcome; broken ones have none."""
+    """Whether every planned episode has an outcome; a broken one has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SeriesResult:
-    """How an evaluation over several seeds went."""
+    """Result of an evaluation over several seeds."""
 
     path: Path
     evaluation: Evaluation
-    """Of all that is recorded."""
+    """Of all recorded episodes."""
     stopped: str | None
-    """Why it ended early; None when every planned episode is over."""
+    """Why it ended early; None if every planned episode is over."""
 
     @property
     def report(self) -> Report:
-        """Of all seeds together."""
+        """Report over all seeds."""
         return self.evaluation.report
 
     @property
@@ -72,21 +72,21 @@ class SeriesResult:
 
 
 async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path) -> tuple[SeedRun, ...]:
-    """Find out what is there and what is left to play; nothing is written.
+    """Find recorded and missing runs of a series; nothing is written.
 
     Args:
-        configs: one per seed, with their tasks written out.
+        configs: one per seed, with their tasks resolved.
         out: folder of the series; need not exist.
 
     Raises:
-        RunFormatError: something in it is called as a run would be and is none.
-        UsageError: a seed stands twice, `out` is a run itself, or a run in it was begun with other settings or another
+        RunFormatError: something in it has a run's name and is none.
+        UsageError: a seed occurs twice, `out` is a run itself, or a run in it was begun with other settings or another
             version of the environment, or is being played now.
     """
     seeds = [config.seed for config in configs]
     twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
     if twice is not None:
-        raise UsageError(f"run seed {twice} stands twice among {', '.join(map(str, seeds))}; name each once")
+        raise UsageError(f"run seed {twice} is given twice in {', '.join(map(str, seeds))}; name each once")
     if (out / FILE).exists():
         raise UsageError(f"{out}: is a run; several seeds need a folder, with one run for each: give another --out")
     places = {out / f"seed-{config.seed}": config for config in configs}
@@ -99,7 +99,7 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
 
 
 async def load_series(folder: Path) -> tuple[SeedRun, ...]:
-    """Return all runs of a folder's evaluation, those of which nothing is recorded yet included.
+    """Return all runs of a folder's evaluation, unrecorded ones included.
 
     Raises:
         RunFormatError: there is no run, or one cannot be read.
@@ -111,7 +111,7 @@ async def load_series(folder: Path) -> tuple[SeedRun, ...]:
         if path.parent == folder and (config := read_stored_config(path))
     }
     if not recorded:
-        raise RunFormatError(f"{folder}: no run of several seeds lies in it")
+        raise RunFormatError(f"{folder}: holds no run of several seeds")
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
     configs = [recorded[seed] if seed in recorded else await _reseed_run(first, seed) for seed in seeds]
@@ -119,7 +119,7 @@ async def load_series(folder: Path) -> tuple[SeedRun, ...]:
 
 
 async def _reseed_run(config: RunConfig, seed: int) -> RunConfig:
-    """The same run with another seed, within its split."""
+    """Return the run with another seed, within its split."""
     other = config.model_copy(update={"seed": seed, "split": None})
     return await resolve_run(other, once_per_task=False, split=config.split.name if config.split else None, redraw=True)
 
@@ -133,7 +133,7 @@ async def play_missing(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> str | None:
-    """Play what is missing of each seed, one after the other; why that ended early, None when all are over.
+    """Play the missing episodes of each seed, one run after the other; return why that ended early, else None.
 
     Args:
         budget: for all of them together.
@@ -159,7 +159,7 @@ async def play_missing(
 
 
 def build_series_result(folder: Path, runs: Sequence[SeedRun], stopped: str | None) -> SeriesResult:
-    """Return what is recorded of a series; at least one of its runs must have begun."""
+    """Return the result of all recorded runs of a series; at least one must have begun."""
     recorded = [read_run(run.path) for run in runs if (run.path / FILE).exists()]
     return SeriesResult(path=folder, evaluation=pool_runs(recorded), stopped=stopped)
 
@@ -174,11 +174,11 @@ async def play(
     stop: asyncio.Event | None = None,
     suite: Suite | None = None,
 ) -> RunResult:
-    """Start a run of a series, or go on with it; raises as `collab.rollout.run.start` and `resume` do.
+    """Start or resume a run of a series; raises as `collab.rollout.run.start` and `resume` do.
 
     Args:
-        budget: what it may spend from here on.
-        tell: as of `collab.rollout.run.start`, like `suite`.
+        budget: from here on.
+        tell: as for `collab.rollout.run.start`, like `suite`.
     """
     if run.begun:
         return await resume(run.path, budget=budget, watch=watch, stop=stop, suite=suite)
@@ -187,7 +187,7 @@ async def play(
 
 
 def compute_remaining(budget: Budget, meter: UsageMeter) -> Budget | None:
-    """What remains of a budget; None when a limit is used up."""
+    """Return the rest of a budget; None if a limit is used up."""
     spent = {"usd": meter.spent.cost_usd, "tokens": meter.tokens, "minutes": meter.seconds / 60}
     limits = budget.model_dump(exclude_none=True)
     left = {name: limit - spent[name] for name, limit in limits.items()}
@@ -204,7 +204,7 @@ async def _find_seed_run(config: RunConfig, path: Path) -> SeedRun:
     if other:
         raise UsageError(
             f"{path}: was begun with other settings ({', '.join(other)}); "
-            "give the same ones to go on with it, or another --out"
+            "give the same ones to resume it, or another --out"
         )
     with RunStore.open(path).open_reader() as reader:
         if reader.status == "running":

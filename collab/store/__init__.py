@@ -1,9 +1,9 @@
-"""The store: a run directory is all that is known of a run.
+"""The store: a run directory holds everything about a run.
 
     store = RunStore.create(path, manifest)        collab.store.run
-    with store.writer() as writer: ...             append-only event log, pictures by hash
-    reader = store.reader()                        episodes, trajectories, labels, what could not be read
+    with store.open_writer() as writer: ...        append-only event log, pictures by hash
+    reader = store.open_reader()                   episodes, trajectories, labels, unreadable parts
 
-The log in `events/` is the truth; `run.json` says what was run, `blobs/` holds pictures, and `index.sqlite` only
-answers questions faster. The format is described in `docs/run-format.md`.
+The log in `events/` is the truth. `run.json` is the run's head, `blobs/` holds pictures, and `index.sqlite` only speeds
+up queries. docs/run-format.md describes the format.
 """

@@ -20,23 +20,23 @@ from collab.utils.files import read_plain, report_write_errors, write_atomic
 
 FOLDER = "blobs"
 FORMATS = ("PNG", "WEBP", "JPEG")
-"""What a picture may be handed in as."""
+"""Accepted formats of pictures."""
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _WORKERS = 2
 _PENDING = 64
-"""Pictures that may wait for a worker before `put` waits, too: bounds memory."""
+"""Pictures that may wait for a worker before `put` blocks: bounds memory."""
 
 
 def get_blob_path(directory: Path, hash: str) -> Path:
-    """Where a picture lies; UsageError when `hash` is not 64 hexadecimal digits, so no path leads out of the run."""
+    """Return the path of a picture; UsageError unless `hash` is 64 hexadecimal digits, so no path leaves the run."""
     if not _HASH.fullmatch(hash):
         raise UsageError(f"{hash[:80]!r} is not the SHA-256 of a picture: 64 hexadecimal digits")
     return directory / FOLDER / hash[:2] / f"{hash}.webp"
 
 
 def read_blob(directory: Path, hash: str) -> bytes:
-    """A stored picture as WebP bytes.
+    """Read a stored picture as WebP bytes.
 
     Raises:
         UsageError: not a hash.
@@ -87,7 +87,7 @@ class BlobWriter:
             future.result()
 
     def close(self) -> None:
-        """Wait until every picture is on the disk; StoreFailure when one is not."""
+        """Wait until every picture is on the disk; StoreFailure if one is not."""
         self._pool.shutdown(wait=True)
         self.check()
 
@@ -110,7 +110,7 @@ class BlobWriter:
 
 
 class _NotAPicture(Exception):
-    """Bytes that no decoder understands."""
+    """Bytes that no decoder can read."""
 
 
 def _encode_webp(picture: bytes) -> bytes:

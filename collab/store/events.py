@@ -1,12 +1,11 @@
-r"""What a run's log is made of: event types, and the line each becomes.
+r"""Event types of a run's log, and the line that each becomes.
 
     record = Record.of(StepRecorded(trajectory="click-button/0", attempt=0, step=step), seq=12, writer="0001-5f3a")
     decode(encode(record)) == record
 
 Every line is one JSON object: a head (format_version, type, seq, time, writer) and the fields of the event. The nouns
-of `collab.types` are written as they are, field by field; named tuples become arrays. Fields of type float may hold
-"NaN", "Infinity" or "-Infinity". Lone surrogates, which web pages and broken tokenizers produce, are written as \ud800
-escapes and survive.
+of `collab.types` are written field by field; named tuples become arrays. Fields of type float may hold "NaN",
+"Infinity" or "-Infinity". Lone surrogates, which web pages and broken tokenizers produce, survive as \ud800 escapes.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _CONFIG = ConfigDict(ser_json_inf_nan="strings")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted:
-    """The first event of a run; repeats `run.json`, so that the log alone tells everything."""
+    """The first event of a run; repeats `run.json`, so that the log alone is complete."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResumed:
-    """A writer took the run up again."""
+    """A writer resumed the run."""
 
     versions: Mapping[str, str]
 
@@ -51,7 +50,7 @@ class RunStopped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFinished:
-    """All that was planned has been done."""
+    """All planned episodes are done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class EpisodeStarted:
     trajectory: str
     """`Trajectory.id`."""
     attempt: int
-    """From 0; what is known of lower attempts no longer counts."""
+    """From 0; records of lower attempts no longer count."""
     task: Task
     episode: int
     epoch: int
@@ -72,12 +71,12 @@ class EpisodeStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeResumed:
-    """An unfinished attempt goes on after its recorded steps were replayed."""
+    """An unfinished attempt resumed after its recorded steps were replayed."""
 
     trajectory: str
     attempt: int
     step: int
-    """Where it goes on; steps recorded earlier from there on no longer count."""
+    """First new step; earlier records of it and later steps no longer count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ class EpisodeFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRecorded:
-    """A text that others name by its hash: the shared part of prompts."""
+    """A text that events name by its hash: the shared part of prompts."""
 
     hash: str
     """SHA-256 of the text in UTF-8."""
@@ -119,7 +118,7 @@ class TextRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpentRecorded:
-    """What one process spent, told at its end; one that died told nothing."""
+    """Usage of one process, written at its end; a process that died wrote none."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
@@ -128,7 +127,7 @@ class SpentRecorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Something worth knowing that changes nothing."""
+    """A remark that changes nothing."""
 
     text: str
 
@@ -175,25 +174,25 @@ class Record:
     """Counts the events of one writer, from 0."""
     writer: str
     event: Event | None
-    """None when this version does not know the type; `data` then holds what was written."""
+    """None if this version does not know the type; `data` then holds the line."""
     time: str = field(default_factory=format_now)
     """UTC, ISO 8601; for people, never for order."""
     format_version: str = FORMAT_VERSION
     data: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The whole line as JSON values; empty before it was written."""
+    """The whole line as JSON values; empty before it is written."""
 
     @classmethod
     def of(cls, event: Event, *, seq: int, writer: str) -> Record:
-        """A new record, made now."""
+        """Return a new record, made now."""
         return cls(type=_NAMES[type(event)], seq=seq, writer=writer, event=event)
 
 
 class BadLine(ValueError):
-    """A line that is no event."""
+    """A line that holds no event."""
 
 
 def encode(record: Record) -> bytes:
-    """The line of a record whose event is known, with its line break.
+    """Encode a record with an event as a line, with its line break.
 
     Raises:
         StoreFailure: a value is not of its declared type, so that it could not be read back.
@@ -206,7 +205,7 @@ def encode(record: Record) -> bytes:
 
 
 def without_secrets(record: Record, secrets: Sequence[str]) -> tuple[Record, bytes]:
-    """The record with secrets hidden in its texts, and its line: what is written is what is indexed.
+    """Return the record with secrets hidden in its texts, and its line, so that index and log are equal.
 
     Raises:
         StoreFailure: as `encode`.
@@ -221,7 +220,7 @@ def without_secrets(record: Record, secrets: Sequence[str]) -> tuple[Record, byt
 
 
 def decode(line: bytes) -> Record:
-    """Read a line back; line break or not.
+    """Read a line back, with or without its line break.
 
     Raises:
         BadLine: it is not JSON, or not an event of a format this code reads.
@@ -250,7 +249,7 @@ def decode(line: bytes) -> Record:
 
 
 def prepare() -> None:
-    """Build what reads events, which the first one to be read would have to wait for."""
+    """Build the readers of events, so that the first event need not wait for them."""
     for name in TYPES:
         _get_adapter(name)
 

@@ -1,8 +1,8 @@
-"""The run hash: equal for runs in which the same was seen, said and decided.
+"""The run hash: equal for runs with the same screens, replies and decisions.
 
 It covers tasks, screens, prompts, replies, token ids, actions, votes and outcomes, and no times, costs,
-log-probabilities, file names or log order: a run that was killed and resumed hashes like one that was not. It is meant
-to compare runs on one machine; another machine may round a model's numbers, and so sample, differently.
+log-probabilities, file names or log order: a run that was killed and resumed hashes like one that was not. It compares
+runs on one machine; another machine may round a model's numbers, and so sample, differently.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collab.types import Observation, Step, Trajectory, Utterance
 
 
 def run_hash(store: RunStore) -> str:
-    """SHA-256 over all episodes, sorted by epoch, task and number.
+    """Return the SHA-256 over all episodes, sorted by epoch, task and number.
 
     Raises:
-        RunFormatError: steps are lost; a hash of what is left would prove nothing.
+        RunFormatError: steps are lost; a hash of the rest would prove nothing.
     """
     digest = hashlib.sha256()
     with store.open_reader() as reader:
@@ -34,7 +34,7 @@ def run_hash(store: RunStore) -> str:
 
 
 def hash_trajectory(trajectory: Trajectory) -> str:
-    """SHA-256 of one episode, by the same rule."""
+    """Return the SHA-256 of one episode, by the same rule."""
     task = trajectory.task
     digest = hashlib.sha256()
     digest.update(_encode_json([trajectory.epoch, task.name, trajectory.episode, trajectory.id]))
@@ -64,7 +64,7 @@ def _step(step: Step) -> list[Any]:
 
 
 def _encode_cell(cell: Utterance) -> list[Any]:
-    """Without the policy's name: it may be a path, and the same weights may lie elsewhere."""
+    """Encode a cell without the policy's name, since equal weights may lie at another path."""
     return [
         [cell.agent, cell.round, cell.heard],
         [cell.text, cell.reason, cell.tokens],
@@ -79,5 +79,5 @@ def _get_screen_digest(observation: Observation | None) -> str | None:
 
 
 def _encode_json(value: Any) -> bytes:
-    """Canonical JSON, one line."""
+    """Encode as canonical JSON, one line."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"

@@ -1,16 +1,14 @@
-"""An index over the log: answers in milliseconds what a scan would answer in seconds. Never the truth.
+"""An index over the log: answers in milliseconds instead of seconds. It is never the truth.
 
     index = Index.load(directory)      # the run's own index, brought up to date in memory
     index.connection.execute("SELECT trajectory, success FROM episodes")
 
-The writer of a run adds each event to `index.sqlite` as it is written; a reader copies that file into memory and reads
-what came after it from the log. A missing, damaged or outdated index costs one pass over the log. `segments.consumed`
-is the first byte not indexed, committed with the rows it stands for, so the two cannot disagree.
+The writer of a run adds each event to `index.sqlite` as it is written. A reader copies that file into memory and reads
+later events from the log. A missing, damaged or outdated index costs one pass over the log. `segments.consumed` is the
+first byte not indexed, committed with the rows it stands for, so the two cannot disagree.
 
-How far an index is believed: it says where in the log things stand, and may be spoilt, or come from elsewhere.
-
-It counts only if all places that it names lie in the log of its own run, and what is read at one only if it is what
-was asked for. Both are looked at before anything is read or shown.
+An index may be damaged or foreign. It is used only if all its places lie in the log of its own run; a line is used only
+if it is the event that was looked up. Both are checked before anything is read or shown.
 """
 
 from __future__ import annotations
@@ -49,12 +47,12 @@ PLACES = (
     ("episodes", "start_"),
     ("episodes", "end_"),
 )
-"""Tables with places in the log, and what the names of the columns begin with."""
+"""Tables with places in the log, and prefixes of their columns' names."""
 
 _COMPANIONS = ("-journal", "-wal", "-shm")
-"""Files that SQLite opens with a database."""
+"""Files that SQLite opens beside a database."""
 _ROLLBACK = b"\1\1"
-"""At `_MODE` of a database whose journal is not a write-ahead log."""
+"""Bytes at `_MODE` of a database whose journal is not a write-ahead log."""
 _MODE = slice(18, 20)
 
 _ELSEWHERE = """
@@ -65,7 +63,7 @@ SELECT 1 FROM {table} LEFT JOIN segments ON name = {to}segment WHERE {given} AND
 
 
 def is_plain(directory: Path, path: Path) -> bool:
-    """Whether a file and what lies beside it can be opened as an index: SQLite neither waits there, nor writes."""
+    """Return whether SQLite can open this as an index without waiting for, or writing to, files beside it."""
     if not path.is_file() or not all(_is_regular(path.with_name(path.name + end)) for end in ("", *_COMPANIONS)):
         return False
     if (
@@ -80,7 +78,7 @@ def is_plain(directory: Path, path: Path) -> bool:
 
 
 def is_fitting(directory: Path, connection: sqlite3.Connection) -> bool:
-    """Whether an index has the tables of this version, is whole, and names nothing but places in the run's own log.
+    """Return whether an index has this version's tables, is whole, and names only places in the run's own log.
 
     Raises:
         sqlite3.Error: it is no index.
@@ -103,7 +101,7 @@ def is_fitting(directory: Path, connection: sqlite3.Connection) -> bool:
 
 
 def build_lookup_key(event: Event | None) -> tuple[object, ...]:
-    """What the index finds an event by, as the index keeps it; empty for events that it only counts."""
+    """Return the index's key of an event; empty for events that are only counted."""
     match event:
         case StepRecorded(trajectory=trajectory, attempt=attempt, step=step):
             return clean(trajectory), attempt, step.index
@@ -116,7 +114,7 @@ def build_lookup_key(event: Event | None) -> tuple[object, ...]:
 
 
 def _is_regular(path: Path) -> bool:
-    """Whether a file, no link and no pipe, is there; or nothing is."""
+    """Return whether a regular file is there, no link or pipe; or nothing is."""
     try:
         return S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -124,13 +122,13 @@ def _is_regular(path: Path) -> bool:
 
 
 def _build_elsewhere_query(table: str, to: str) -> str:
-    """Finds a row whose place is not in what is indexed of the log."""
+    """Return a query for a row whose place is not in the indexed part of the log."""
     given = "end_segment IS NOT NULL" if to == "end_" else "TRUE"  # an episode may not have ended
     return _ELSEWHERE.format(table=table, to=to, given=given)
 
 
 def _read_schema(connection: sqlite3.Connection) -> list[tuple[str, ...]]:
-    """Every table and index as it was declared: one spoilt byte can rename a column without anything else to see."""
+    """Return every table and index as declared, because one bad byte can rename a column unnoticed."""
     return connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
 
 
@@ -144,9 +142,9 @@ def _build_sound_schema() -> list[tuple[str, ...]]:
 FILE = "index.sqlite"
 
 _COMMIT_S = 0.5
-"""How long rows wait for their commit: a commit per step would cost more than the step."""
+"""Seconds that rows wait for their commit: a commit per step would cost more than the step."""
 _BUSY_S = 0.1
-"""How long a commit waits for readers before it is put off."""
+"""Seconds that a commit waits for readers before it is put off."""
 _FAR_BEHIND = 50
 """Lines of a log that take longer to read than a spare index takes to write."""
 
@@ -163,7 +161,7 @@ class Tail:
 
     @property
     def reason(self) -> str:
-        """In words."""
+        """Description in words."""
         return f"half-written last line ({self.size} bytes) skipped"
 
 
@@ -180,13 +178,12 @@ class Index:
 
     @classmethod
     def load(cls, directory: Path, *, trust: bool = True, spare: Path | None = None) -> Index:
-        """The whole run in memory: its own index as far as it goes, the rest from the log. Changes nothing in the run.
+        """Load the whole run into memory: its own index, then the rest from the log. Changes nothing in the run.
 
         Args:
-            trust: whether to use an index that is there; False reads all from the log.
-            spare: file outside the run for an index of a run whose own is missing, unfit or far behind its log: read
-                where it goes further, written where much had to be read from the log. One that cannot be written is
-                done without.
+            trust: False ignores the run's index and reads all from the log. spare: index file outside the run, for a
+            run whose own is missing, unfit or far behind. It is read if it goes
+                further, and written after a long read of the log; failing to write it is ignored.
 
         Raises:
             RunFormatError: a newer major version wrote a part of the log.
@@ -203,7 +200,7 @@ class Index:
         return index
 
     def update(self, directory: Path) -> int:
-        """Add what was appended to the log since; returns the number of new lines."""
+        """Add new lines of the log; return their number."""
         known = self._read_known()
         count = 0
         for segment in log.list_segments(directory):
@@ -220,12 +217,12 @@ class Index:
         return count
 
     def add(self, record: Record, place: Place, number: int) -> None:
-        """Add one event, which stands at `place` as line `number` (from 1) of its segment."""
+        """Add one event, at `place` as line `number` (from 1) of its segment."""
         problem = tables.insert(self.connection, record, place)
         self._consume(place, number, problem)
 
     def list_tails(self, directory: Path) -> list[Tail]:
-        """What stands behind the last whole line of each segment, as of the last `update`."""
+        """List the bytes behind the last whole line of each segment, at the last `update`."""
         known = self._read_known()
         tails = []
         for segment in log.list_segments(directory):
@@ -236,7 +233,7 @@ class Index:
         return tails
 
     def commit_if_due(self) -> None:
-        """Commit what is older than half a second; a reader in the way only delays it."""
+        """Commit rows older than half a second; a reader in the way only delays it."""
         if time.monotonic() - self._committed >= _COMMIT_S:
             try:
                 self.connection.commit()
@@ -271,7 +268,7 @@ class Index:
             self.connection.close()
 
     def _read_known(self) -> dict[str, tuple[int, int]]:
-        """Per segment: bytes and lines that are indexed."""
+        """Return per segment the bytes and lines that are indexed."""
         rows = self.connection.execute("SELECT name, consumed, lines FROM segments")
         return {name: (consumed, lines) for name, consumed, lines in rows}
 
@@ -283,7 +280,7 @@ class Index:
 
 
 def remove(directory: Path) -> None:
-    """Delete the run's own index, if any; the next load builds it anew."""
+    """Delete the run's own index, if any; the next load rebuilds it."""
     for name in (FILE, f"{FILE}-journal"):  # a journal left by a kill must not be applied to a new file
         (directory / name).unlink(missing_ok=True)
 
@@ -309,7 +306,7 @@ def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
 
 
 def _load_furthest(directory: Path, candidates: Sequence[Path]) -> Index:
-    """A copy in memory of the index that goes furthest, the first of equals; an empty one where none fits the log."""
+    """Return a copy in memory of the index that goes furthest, the first one on ties; an empty one if none fits."""
     # In memory: the file stays as it is for other readers.
     best, furthest = None, -1
     for path in candidates:
@@ -329,12 +326,12 @@ def _load_furthest(directory: Path, candidates: Sequence[Path]) -> Index:
 
 
 def _count_consumed(connection: sqlite3.Connection) -> int:
-    """Bytes of the log that an index knows."""
+    """Count the indexed bytes of the log."""
     return int(connection.execute("SELECT coalesce(sum(consumed), 0) FROM segments").fetchone()[0])
 
 
 def _copy(directory: Path, path: Path, into: sqlite3.Connection) -> bool:
-    """Copy an index; False when there is none that fits the log of the run."""
+    """Copy an index; return False if there is none that fits the log of the run."""
     if not is_plain(directory, path):
         return False
     try:

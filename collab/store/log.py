@@ -1,7 +1,7 @@
 """The event log on disk: segments that only ever grow, one per writer.
 
-A line counts when its line break is there. Segments are numbered under the run's lock, so their names give the order
-in which writers came, whatever their clocks said: log order is (segment name, offset).
+A line counts once it has a line break. Segments are numbered under the run's lock, so their names give the order of
+writers, whatever their clocks said: log order is (segment name, offset).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAME = re.compile(r"(\d{4,})-[0-9a-f]+\.jsonl")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a line stands: what log order compares."""
+    """Place of a line, compared in log order."""
 
     segment: str
     """File name in `events/`."""
@@ -54,12 +54,12 @@ def list_segments(directory: Path) -> list[str]:
 
 
 def is_segment(name: str) -> bool:
-    """Whether a file in `events/` of this name is a part of the log."""
+    """Return whether a file name in `events/` is that of a segment."""
     return _NAME.fullmatch(name) is not None
 
 
 def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Iterator[LogLine]:
-    """Yield whole lines of a segment from `offset` (after `number` lines) on; a last line without a break is left."""
+    """Yield whole lines of a segment from `offset` (after `number` lines); a last line without a break is left."""
     # `open_plain` refuses links: an archive from elsewhere must not read files outside the run.
     with open_plain(directory / FOLDER / segment, within=directory) as file:
         file.seek(offset)
@@ -73,7 +73,7 @@ def scan(directory: Path, segment: str, offset: int = 0, number: int = 0) -> Ite
 
 
 def read(directory: Path, place: Place) -> bytes:
-    """Return the bytes at a place; OSError where they cannot be read, or the name is no segment's."""
+    """Return the bytes at a place; OSError if they cannot be read, or the name is no segment's."""
     # Places come from an index file, which may be foreign: a name such as "../x" must not be opened.
     if not _NAME.fullmatch(place.segment):
         raise FileNotFoundError(errno.ENOENT, "no segment of a log", place.segment)
@@ -83,7 +83,7 @@ def read(directory: Path, place: Place) -> bytes:
 
 
 def get_size(directory: Path, segment: str) -> int:
-    """Return the bytes of a segment; -1 when there is none."""
+    """Return the bytes of a segment; -1 if there is none."""
     try:
         found = os.stat(directory / FOLDER / segment)
     except OSError:
@@ -112,7 +112,7 @@ class Appender:
         sync_directory(directory / FOLDER)
 
     def append(self, line: bytes) -> Place:
-        """Hand a line to the operating system: it survives the death of this process from here on.
+        """Write a line to the operating system: from here on it survives the death of this process.
 
         Raises:
             StoreFailure: an earlier line failed, nothing can follow it.
@@ -133,7 +133,7 @@ class Appender:
         return place
 
     def sync(self) -> None:
-        """Bring what was appended to the disk itself: it survives a power cut from here on."""
+        """Sync appended lines to the disk: from here on they survive a power cut."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:
@@ -155,13 +155,13 @@ class LazyAppender:
         self._made: Appender | None = None
 
     def append(self, line: bytes) -> Place:
-        """Append a line as `Appender.append` does; OSError also when the segment cannot be made."""
+        """Append a line as `Appender.append` does; OSError also if the segment cannot be created."""
         if self._made is None:
             self._made = Appender(self._directory)
         return self._made.append(line)
 
     def close(self) -> None:
-        """Sync and close what was made."""
+        """Sync and close the segment, if there is one."""
         if self._made is not None:
             self._made.close()
 

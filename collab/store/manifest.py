@@ -1,4 +1,4 @@
-"""What was run: the head of a run directory, `run.json`."""
+"""The head of a run directory, `run.json`."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ PACKAGES = ("openai", "torch", "transformers", "peft", "trl", "playwright", "min
 
 
 def format_now() -> str:
-    """The present moment as the store writes it: UTC, ISO 8601, milliseconds."""
+    """Format the current time as the store writes it: UTC, ISO 8601, milliseconds."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def collect_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
-    """Versions of Python, the platform, Collab and those of `packages` that are installed; imports none of them."""
+    """Return versions of Python, the platform, Collab and the installed `packages`; imports none of them."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "collab": collab.__version__}
     found.update({package: version for package in packages if (version := _get_version(package)) is not None})
     return found
@@ -55,7 +55,7 @@ def collect_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
 
 @functools.cache
 def _get_version(package: str) -> str | None:
-    """The version of a package that is installed, asked for once in a process; None where it is not."""
+    """Return the version of an installed package, looked up once per process; None if it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -64,10 +64,10 @@ def _get_version(package: str) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """Everything that decides what a run does, resolved: enough to resume it or to run it again."""
+    """Everything that decides a run, resolved: enough to resume it or to run it again."""
 
     command: str
-    """What was asked for: "rollout", "eval" …"""
+    """Command that made the run: "rollout", "eval" …"""
     config: Mapping[str, Any]
     """The resolved configuration; JSON values, no secrets."""
     seed: int
@@ -82,7 +82,7 @@ class Manifest:
     planned: int | None = None
     """How many episodes a whole run has; None when it has no fixed number."""
     tasks: tuple[PlannedTask, ...] = ()
-    """What they play; empty when that is not fixed either."""
+    """Their tasks; empty if these are not fixed either."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """Per agent definition: the policy and the capabilities its probe found; JSON values."""
     privileged: bool = False
@@ -93,44 +93,46 @@ class Manifest:
 
     @property
     def seeds(self) -> Seeds:
-        """The run seed, with what drew replies beside it if anything did."""
+        """The run seed, and the seed of sampled replies if there was one."""
         beside = self.config.get("sampling_seed")
         return Seeds(self.seed, beside if isinstance(beside, int) else None)
 
 
 class DamagedHead(RunFormatError):
-    """`run.json` is missing or spoilt; the log may hold a copy."""
+    """`run.json` is missing or damaged; the log may hold a copy."""
 
 
 _MANIFEST: TypeAdapter[Manifest] = TypeAdapter(Manifest)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write `run.json` atomically; OSError when the file system refuses."""
+    """Write `run.json` atomically; OSError if the file system refuses."""
     content = {"format_version": FORMAT_VERSION, **_MANIFEST.dump_python(manifest, mode="json")}
     text = json.dumps(hide_values(content), indent=2, ensure_ascii=True).encode() + b"\n"
     write_atomic(directory / FILE, text)
 
 
 def _suggest_next_move(directory: Path) -> str:
-    """What to do with a directory that is no run."""
+    """Suggest a next move for a directory that is no run."""
     command = next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
     run = next((parent for parent in directory.parents if (parent / FILE).exists()), None)
     if command is None and run is not None:
         where = shlex.quote(str(run))
-        return f"it lies in the run {run}, whose labels and pairs go on with: collab pairs rebuild {where}"
+        return f"it lies in the run {run}, whose labels and pairs resume with: collab pairs rebuild {where}"
     if command is None:
         return "collab runs list shows the runs there are"
     where = shlex.quote(str(directory))
-    return f"{command} made it and goes on with: {command} --resume {where}; its runs, if any: collab runs list {where}"
+    return (
+        f"{command} made it and resumes it with: {command} --resume {where}; its runs, if any: collab runs list {where}"
+    )
 
 
 def read_manifest(directory: Path) -> Manifest:
     """Read `run.json`.
 
     Raises:
-        DamagedHead: there is none, or it is not what was written.
-        RunFormatError: a newer major version wrote it, or the rights to read it are missing.
+        DamagedHead: it is missing, or not as it was written.
+        RunFormatError: a newer major version wrote it, or permissions are missing.
     """
     path = directory / FILE
     try:
@@ -157,7 +159,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def find_manifest(directory: Path) -> Manifest | None:
-    """`run.json`; None when it is spoilt and there is a log, which holds a copy. Raises as `read_manifest` does.
+    """Read `run.json`; None if it is damaged but a log holds a copy. Raises as `read_manifest` does.
 
     Raises:
         RunFormatError: something in the directory is no plain file or folder.
@@ -173,7 +175,7 @@ def find_manifest(directory: Path) -> Manifest | None:
 
 
 def is_version(version: object) -> TypeGuard[str]:
-    """Whether it has the form of a version, e.g. "1.0"."""
+    """Return whether it has the form of a version, e.g. "1.0"."""
     major, dot, minor = version.partition(".") if isinstance(version, str) else ("", "", "")
     return bool(dot) and major.isdecimal() and minor.isdecimal()
 

@@ -1,12 +1,12 @@
-"""Runs as tables for other tools: one Parquet file each for episodes, steps and cells, and more where there is more.
+"""Runs as tables for other tools: Parquet files for episodes, steps and cells, and further tables.
 
     with ParquetFolder(out, {**COLUMNS, "rewards": {"string": "run trajectory", "double": "score"}}) as folder:
-        for episode in reader.episodes():
+        for episode in reader.list_episodes():
             add_episode(folder, "first", reader, episode)
     folder.files
 
 All tables share `run` and `trajectory`, those of steps and cells also `step`. Actions, parameters and edges are JSON
-texts; prompts are whole texts; what a run stores as pictures is named by hash and stays in the run.
+texts; prompts are whole texts; pictures are named by hash and stay in the run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Row = dict[str, Any]
 Kinds = Mapping[str, str]
 """Type → names of the columns of that type."""
 Scores = Callable[[Trajectory, Step, Utterance], Row]
-"""Trajectory, step and cell → what `SCORED` columns hold."""
+"""Trajectory, step and cell → values of the `SCORED` columns."""
 
 SCORED: Kinds = {"string": "critic score_reason", "double": "score", "int64": "reward"}
-"""What a critic said of a cell."""
+"""A critic's scores of a cell."""
 
 COLUMNS: Mapping[str, Kinds] = {
     "episodes": {
@@ -64,11 +64,11 @@ COLUMNS: Mapping[str, Kinds] = {
 MESSAGES = "messages"
 """A type: turns of a chat, as TRL and transformers read them."""
 _ROWS = 1024
-"""Rows that gather before they are written."""
+"""Rows that are collected before they are written."""
 
 
 class ParquetFolder:
-    """A folder of tables, which appear when all of them are whole; left by an error, none of them stays behind.
+    """A folder of tables that appear together once all are complete; after an error, none of them stays behind.
 
     Args:
         out: made if it is not there.
@@ -92,7 +92,7 @@ class ParquetFolder:
         self._tables: dict[str, _Table] = {}
 
     def __enter__(self) -> ParquetFolder:
-        """Begin the files."""
+        """Open the files for writing."""
         with report_write_errors(self._out, "export again"):
             self._out.mkdir(parents=True, exist_ok=True)
             for name, kinds in self._columns.items():
@@ -100,14 +100,14 @@ class ParquetFolder:
         return self
 
     def add(self, table: str, row: Row) -> None:
-        """Add a row; StoreFailure when the disk is full."""
+        """Add a row; StoreFailure if the disk is full."""
         with report_write_errors(self._out, "export again"):
             self._tables[table].add(row)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Put the files in their place, or leave none."""
+        """Move the files into place, or leave none."""
         with self._stack, report_write_errors(self._out, "export again"):
             if error is None:
                 kept = [table for name, table in self._tables.items() if name in COLUMNS or table.count]
@@ -120,7 +120,7 @@ def add_episode(
     """Add an episode of a run with its steps and cells, and return it.
 
     Args:
-        run: as rows name it.
+        run: the run's name in the rows.
     """
     manifest, trajectory = reader.manifest, reader.read_trajectory(episode.id)
     folder.add("episodes", _build_episode_row(run, manifest, trajectory, episode.state))
@@ -136,7 +136,7 @@ def add_episode(
 
 
 def read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | None]:
-    """Return the system text and the user turn that a cell answered; None for both where the run lost them."""
+    """Return the system text and the user turn of a cell's prompt; None for both if the run lost them."""
     try:
         system, _, shared = reader.read_prefix(cell.prompt.prefix).partition("\f")
     except UnknownName:
@@ -145,13 +145,13 @@ def read_prompt(reader: RunReader, cell: Utterance) -> tuple[str | None, str | N
 
 
 def split_of(manifest: Manifest) -> str | None:
-    """Return the name of the split that a run kept to; None where it kept to none."""
+    """Return the name of a run's split; None without one."""
     split = manifest.config.get("split")
     return split["name"] if split else None
 
 
 class _Table:
-    """A Parquet file that appears under its name only when it is whole."""
+    """A Parquet file that appears under its name only once it is complete."""
 
     def __init__(self, out: Path, name: str, kinds: Kinds) -> None:
         import pyarrow.parquet
@@ -171,13 +171,13 @@ class _Table:
             self._flush()
 
     def finish(self) -> Path:
-        """Put the file in its place."""
+        """Move the file into place."""
         self._flush()
         self._writer.close()
         return self._temporary.replace(self._path)
 
     def close(self) -> None:
-        """Leave no half-made file behind."""
+        """Close the writer and remove its temporary file."""
         self._writer.close()
         self._temporary.unlink(missing_ok=True)
 
@@ -307,5 +307,5 @@ def _dump_action(action: Action | None) -> str | None:
 
 
 def clean(text: str | None) -> str | None:
-    """Return what Parquet can hold: lone surrogates become question marks."""
+    """Replace lone surrogates, which Parquet cannot hold, by question marks."""
     return None if text is None else text.encode("utf-8", "replace").decode()

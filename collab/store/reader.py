@@ -1,12 +1,11 @@
-"""Read a run, finished or being written: what is readable, and what is not.
+"""Read a run, finished or being written, and report its unreadable parts.
 
     reader = RunReader(directory)
-    for summary in reader.episodes():
-        trajectory = reader.trajectory(summary.id)
+    for summary in reader.list_episodes():
+        trajectory = reader.read_trajectory(summary.id)
 
 A reader changes nothing in the run directory. It shows the run as it was when the reader was made or last refreshed.
-
-What a reader tells about a run before anything is read in full.
+Summaries come from the index; nothing is read in full for them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ Status: TypeAlias = Literal["running", "finished", "stopped", "dead"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSummary:
-    """One episode in one line."""
+    """Summary of one episode."""
 
     id: str
     task: str
@@ -58,12 +57,12 @@ class EpisodeSummary:
     max_steps: int
     """Step budget of the instance."""
     attempt: int
-    """How often it was begun before."""
+    """Number of earlier attempts."""
     state: Literal["unfinished", "finished", "failed"]
     steps: int
-    """Steps that can be read."""
+    """Readable steps."""
     missing: tuple[int, ...]
-    """Steps that were recorded and cannot be read."""
+    """Recorded steps that cannot be read."""
     outcome: Outcome | None
     """None unless finished."""
     error: EpisodeError | None
@@ -81,12 +80,12 @@ class EpisodeSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something in the run that cannot be read."""
+    """An unreadable part of the run."""
 
     file: str
     """Relative to the run directory."""
     line: int | None
-    """From 1; None when it is not about a line."""
+    """From 1; None if it is not about a line."""
     reason: str
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND ste
 
 
 def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:
-    """Make a summary of one row and the steps that are in the index."""
+    """Return a summary of one row and the steps that are in the index."""
     # In the order of the index's columns: `index.py` names them.
     (_, id, task, environment, difficulty, epoch, episode, seed, max_steps, attempt, state), rest = row[:11], row[11:]
     success, score, reason, error, message, error_step, steps, seconds, privileged = rest
@@ -133,18 +132,18 @@ _E = TypeVar("_E", bound=Event)
 
 
 class _Disagreement(RunFormatError):
-    """The log does not hold what the index says."""
+    """The log does not hold the event that the index names."""
 
 
 _BESIDE = ("labels", "pairs", "proposals")
-"""Folders beside the run itself, checked by their own readers: a fault in them hides no run."""
+"""Folders beside the run, checked by their own readers: a fault in them hides no run."""
 
 
 class RunReader:
-    """A run as data. Safe to use from several threads.
+    """Reads a run. Safe to use from several threads.
 
     Args:
-        spare: where an index may be kept, outside the run, if its own is of no use; see `Index.load`.
+        spare: file outside the run for an index, if its own is of no use; see `Index.load`.
 
     Raises:
         RunFormatError: the directory is no run, cannot be read, or is of a newer major version.
@@ -164,12 +163,12 @@ class RunReader:
         self.manifest = manifest or self._read_head()
 
     def refresh(self) -> int:
-        """Take in what was written since; returns the number of new events."""
+        """Read events written since the last refresh; return their number."""
         with self._mutex:
             return self.index.update(self.directory)
 
     def close(self) -> None:
-        """Give back memory."""
+        """Close the index and free memory."""
         self.index.close()
 
     def __enter__(self) -> RunReader:
@@ -187,7 +186,7 @@ class RunReader:
 
     @property
     def status(self) -> Status:
-        """What has become of the run, now."""
+        """Current status of the run."""
         if find_owner(self.directory) is not None:
             return "running"
         last = self.query("SELECT type FROM events WHERE type LIKE 'run\\_%' ESCAPE '\\' ORDER BY rowid DESC LIMIT 1")
@@ -201,7 +200,7 @@ class RunReader:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """All that cannot be read; empty for a whole run."""
+        """All unreadable parts; empty for a whole run."""
         lines = [
             Problem(file=f"{log.FOLDER}/{segment}", line=line, reason=reason)
             for segment, line, reason in self.query("SELECT segment, line, reason FROM problems ORDER BY segment, line")
@@ -217,7 +216,7 @@ class RunReader:
     # ------------------------------------------------------------------------------------------- the episodes
 
     def list_episodes(self) -> list[EpisodeSummary]:
-        """All episodes, by epoch, task and number; of several attempts the last."""
+        """List all episodes, by epoch, task and number; only the last attempt of each."""
         present: dict[int, Sequence[int]] = {}
         for key, first, last, count in self.query("SELECT key, min(step), max(step), count(*) FROM steps GROUP BY key"):
             if count == last - first + 1:
@@ -228,23 +227,15 @@ class RunReader:
         return [summarise(row, present.get(row[0], ())) for row in rows]
 
     def read_trajectory(self, id: str) -> Trajectory:
-        """An episode with all its readable steps; an unfinished one has neither outcome nor error.
-
-        Raises:
-            UnknownName: the run has no such episode.
-        """
+        """Read an episode with its readable steps; UnknownName if missing. An unfinished one has no outcome."""
         return self._retry_whole(lambda: self._read_trajectory(id))
 
     def read_head(self, id: str) -> Trajectory:
-        """An episode without its steps: its task, and how it ended, with the last screen. Reads two lines of the log.
-
-        Raises:
-            UnknownName: the run has no such episode.
-        """
+        """Read an episode without its steps: task, end and last screen, two lines of the log. UnknownName as above."""
         return self._retry_whole(lambda: self._read_trajectory(id, steps=False))
 
     def step(self, id: str, step: int) -> Step:
-        """One step of an episode; UnknownName when there is none."""
+        """Return one step of an episode; UnknownName if there is none."""
         sql = (
             "SELECT segment, offset, length, trajectory, attempt, step FROM steps JOIN episodes USING (key)"
             " WHERE trajectory = ? AND step = ?"
@@ -261,16 +252,16 @@ class RunReader:
         return found[0].step
 
     def iterate_trajectories(self) -> Iterator[Trajectory]:
-        """All finished episodes, one at a time, in the order of `episodes`."""
+        """Yield all finished episodes, one at a time, in the order of `episodes`."""
         return (self.read_trajectory(one.id) for one in self.list_episodes() if one.state == "finished")
 
     def list_unfinished(self) -> list[Trajectory]:
-        """Episodes that were begun and not ended, with their steps up to the first that is missing."""
+        """List unfinished episodes, with their steps up to the first missing one."""
         open_ones = [self.read_trajectory(one.id) for one in self.list_episodes() if one.state == "unfinished"]
         return [_take_prefix(trajectory) for trajectory in open_ones]
 
     def list_spent(self) -> list[Usage]:
-        """What each process that worked on the run told at its end, in log order."""
+        """List the usage that each process wrote at its end, in log order."""
         sql = "SELECT segment, offset, length FROM events WHERE type = 'spent' ORDER BY segment, offset"
         found = self._retry_whole(lambda: self._read_events(SpentRecorded, sql))
         return [event.spent for event in found]
@@ -278,7 +269,7 @@ class RunReader:
     # -------------------------------------------------------------------------------------- texts and pictures
 
     def read_prefix(self, hash: str) -> str:
-        """A stored text by its SHA-256; UnknownName when the run has none."""
+        """Return a stored text by its SHA-256; UnknownName if the run has none."""
         sql = "SELECT segment, offset, length, hash FROM texts WHERE hash = ?"
         found = self._retry_whole(lambda: self._read_events(TextRecorded, sql, hash))
         if not found:
@@ -286,11 +277,11 @@ class RunReader:
         return found[0].text
 
     def read_blob(self, hash: str) -> bytes:
-        """A stored picture as WebP bytes; UnknownName when the run has none, UsageError when it is no hash."""
+        """Return a stored picture as WebP bytes; UnknownName if the run has none, UsageError for no hash."""
         return read_blob(self.directory, hash)
 
     def iterate_events(self) -> Iterator[Record]:
-        """Every readable event in log order, those of unknown type included."""
+        """Yield every readable event in log order, those of unknown type included."""
         for segment in log.list_segments(self.directory):
             for line in log.scan(self.directory, segment):
                 try:
@@ -302,7 +293,7 @@ class RunReader:
     # -------------------------------------------------------------------------------------------------- inside
 
     def _read_head(self) -> Manifest:
-        """`run.json`, or its copy in the log when the file is damaged."""
+        """Read `run.json`, or its copy in the log if the file is damaged."""
         try:
             return read_manifest(self.directory)
         except DamagedHead as error:
@@ -330,7 +321,7 @@ class RunReader:
         return _build_trajectory(found[0], played, end)
 
     def _retry_whole(self, get: Callable[[], _T]) -> _T:
-        """What `get` returns; when index and log disagree, the log is right and is indexed anew."""
+        """Call `get`; if index and log disagree, rebuild the index from the log and call again."""
         with self._mutex:
             try:
                 return get()
@@ -340,7 +331,7 @@ class RunReader:
                 return get()
 
     def _read_events(self, kind: type[_E], sql: str, *values: object) -> list[_E]:
-        """What stands where a query says: it selects segment, offset, length and then what `trust.found_by` tells."""
+        """Read events at the places of a query; it selects segment, offset, length and the lookup key."""
         return [self._read_event(Place(*row[:3]), kind, row[3:]) for row in self.query(sql, *values)]
 
     def _read_event(self, place: Place, kind: type[_E], asked: tuple[object, ...]) -> _E:
@@ -353,7 +344,7 @@ class RunReader:
         return event
 
     def _list_tails(self) -> list[Problem]:
-        """Half-written last lines; while a process writes, they are merely not finished yet."""
+        """List half-written last lines; none while a process writes, since it may still finish them."""
         if find_owner(self.directory) is not None:
             return []
         with self._mutex:

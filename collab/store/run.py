@@ -1,22 +1,22 @@
-"""Run directories: `RunStore` makes and opens one, `RunWriter` writes it, `RunRecorder` writes episodes as they happen.
+"""Run directories: `RunStore` opens one, `RunWriter` writes it, `RunRecorder` records episodes as they happen.
 
-Every event is with the operating system before the call of the writer returns:
+Every event reaches the operating system before the writer's call returns:
 
     with RunWriter(directory) as writer:
         writer.begin_episode(id, task, episode=0, epoch=0, environment="miniwob", environment_version="1")
-        writer.text(prefix_hash, prefix)
+        writer.store_text(prefix_hash, prefix)
         writer.step(id, step)
         writer.end_episode(id, outcome=outcome, final=observation, seconds=3.2)
         writer.finish()
 
-So a killed process loses no event; the end of an episode is also brought to the disk itself, so a power cut loses at
-most the episodes that were running. All methods may be called from any thread.
+So a killed process loses no event. Ends of episodes are also synced to the disk, so a power cut loses at most the
+running episodes. All methods may be called from any thread.
 
 A run directory from outside:
 
     store = RunStore.create(Path("runs/first"), Manifest(command="rollout", config=config, seed=0))
-    with store.writer() as writer: ...
-    with store.reader() as reader: ...
+    with store.open_writer() as writer: ...
+    with store.open_reader() as reader: ...
 
     store = RunStore.open(Path("runs/first"))      # later, or from another process
 """
@@ -63,11 +63,11 @@ from collab.utils.redact import list_secrets, redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunProgress:
-    """Where an episode stands."""
+    """Progress of an episode."""
 
     attempt: int
     steps: int = 0
-    """Recorded without a gap."""
+    """Recorded steps without a gap."""
     state: str = "unfinished"
     """"unfinished", "finished" or "failed"."""
     running: bool = False
@@ -75,7 +75,7 @@ class RunProgress:
 
 
 def read_progress(index: Index) -> dict[str, RunProgress]:
-    """All episodes as the log left them."""
+    """Return the progress of all episodes in the log."""
     steps: dict[int, int] = {}
     for key, step in index.connection.execute("SELECT key, step FROM steps ORDER BY key, step"):
         if step == steps.get(key, 0):
@@ -88,7 +88,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunWriter:
-    """The only writer of a run, from construction to `close`; takes a stopped or dead run up again.
+    """The only writer of a run, from construction to `close`; it may resume a stopped or dead run.
 
     Calls out of order (a step of an episode that is not running, a step left out, a finished episode begun again)
     raise ValueError and record nothing.
@@ -96,7 +96,7 @@ class RunWriter:
     Raises:
         UsageError: another process writes this run.
         RunFormatError: the directory is no run, or of a newer format.
-        StoreFailure: from every method: the disk is full or the rights are missing; nothing half-written counts.
+        StoreFailure: from every method: the disk is full or permissions are missing; nothing half-written counts.
     """
 
     def __init__(self, directory: Path, *, manifest: Manifest | None = None) -> None:
@@ -148,7 +148,7 @@ class RunWriter:
         environment_version: str,
         privileged: bool = False,
     ) -> None:
-        """Start an episode, or start it again from its beginning: the new attempt replaces what was recorded before."""
+        """Start or restart an episode: the new attempt replaces earlier records."""
         # Episodes are recorded from several coroutines and threads.
         with self._mutex:
             known = self._episodes.get(id)
@@ -171,13 +171,13 @@ class RunWriter:
             self._episodes[id] = RunProgress(attempt=attempt, running=True)
 
     def resume_episode(self, id: str, step: int | None = None) -> int:
-        """Go on with an unfinished episode of an earlier writer, whose recorded steps were replayed.
+        """Resume an unfinished episode of an earlier writer, whose recorded steps were replayed.
 
         Args:
-            step: where it goes on, dropping what was recorded from there on; None: after the last recorded step.
+            step: first new step, dropping later records; None: after the last recorded step.
 
         Returns:
-            The index of the step that comes next.
+            The index of the next step.
         """
         with self._mutex:
             known = self._episodes.get(id)
@@ -185,24 +185,24 @@ class RunWriter:
                 raise ValueError(f"episode {id} is not an unfinished episode of an earlier writer")
             next_step = known.steps if step is None else step
             if not 0 <= next_step <= known.steps:
-                raise ValueError(f"episode {id} has {known.steps} steps and cannot go on at step {next_step}")
+                raise ValueError(f"episode {id} has {known.steps} steps and cannot resume at step {next_step}")
             self._append(EpisodeResumed(trajectory=id, attempt=known.attempt, step=next_step))
             self._episodes[id] = replace(known, steps=next_step, running=True)
             return next_step
 
     def store_text(self, hash: str, text: str) -> None:
-        """Store a text under its SHA-256; once per writer, further calls with the same hash cost nothing."""
+        """Store a text under its SHA-256, once per writer."""
         with self._mutex:
             if hash not in self._texts:
                 self._append(TextRecorded(hash=hash, text=text))
                 self._texts.add(hash)
 
     def store_picture(self, picture: bytes) -> str:
-        """Store a picture (PNG, WebP or JPEG) in the background; returns at once the hash by which steps name it."""
+        """Store a picture (PNG, WebP or JPEG) in the background; return its hash at once."""
         return self._blobs.put(picture)
 
     def step(self, id: str, step: Step) -> None:
-        """Record a step: when this returns, no death of this process loses it."""
+        """Record a step, so that no death of this process loses it."""
         with self._mutex:
             known = self._get_running(id)
             if step.index != known.steps:
@@ -250,22 +250,22 @@ class RunWriter:
             self._append(SpentRecorded(spent=spent))
 
     def note(self, text: str) -> None:
-        """Record something worth knowing that changes nothing."""
+        """Record a remark that changes nothing."""
         with self._mutex:
             self._append(Note(text=text))
 
     def stop(self, reason: str) -> None:
-        """Say that the run ends before its end, resumable."""
+        """Record that the run ends before its end, resumable."""
         with self._mutex:
             self._append(RunStopped(reason=reason))
 
     def finish(self) -> None:
-        """Say that all that was planned has been done."""
+        """Record that all planned episodes are done."""
         with self._mutex:
             self._append(RunFinished())
 
     def close(self) -> None:
-        """Wait for pictures, bring everything to the disk, let others write. May be called twice."""
+        """Wait for pictures, sync everything to the disk, release the lock. May be called twice."""
         if not self._open:
             return
         try:
@@ -280,7 +280,7 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close; when something escaped the block, record first that it stopped the run."""
+        """Close; if an error left the block, record first that it stopped the run."""
         try:
             if kind is not None and not issubclass(kind, StoreFailure):
                 self.stop(f"{kind.__name__}: {error}".removesuffix(": "))
@@ -311,7 +311,7 @@ class RunWriter:
                 self._drop_index(error)
 
     def _keep(self, index: Index) -> Index | None:
-        """Put the index on the disk; a run without one is slower to read and otherwise whole."""
+        """Put the index on the disk; without one a run is slower to read but whole."""
         try:
             return index.save(self.directory)
         except (sqlite3.Error, OSError) as error:
@@ -339,30 +339,30 @@ class RunWriter:
 
 
 class Recorder(Protocol):
-    """Where an episode is written while it happens."""
+    """Records an episode while it is played."""
 
     def begin(self, trajectory: Trajectory) -> None:
-        """An episode begins, or begins again; it has no steps yet."""
+        """Begin an episode, or begin it again, without steps."""
         ...
 
     def resume(self, trajectory: str, step: int) -> None:
-        """An interrupted episode goes on at `step`; what stands before it was recorded earlier and replayed."""
+        """Resume an interrupted episode at `step`; the steps before it are recorded already and were replayed."""
         ...
 
     def store_text(self, key: str, text: str) -> None:
-        """A prompt prefix, by its SHA-256; the same one may come often."""
+        """Store a prompt prefix by its SHA-256; the same one may come often."""
         ...
 
     def store_picture(self, png: bytes) -> str:
-        """A screen; returns the SHA-256 it is stored under, at once, and encodes later."""
+        """Store a screen, encoding it later; return its SHA-256 at once."""
         ...
 
     def step(self, trajectory: str, step: Step) -> None:
-        """A finished step; when this returns, the step survives the death of the process."""
+        """Record a finished step, so that it survives the death of the process."""
         ...
 
     def end(self, trajectory: Trajectory) -> None:
-        """The episode is over, with an outcome or an error."""
+        """End the episode, with an outcome or an error."""
         ...
 
 
@@ -376,7 +376,7 @@ class RunRecorder:
         self.step = writer.step
 
     def begin(self, trajectory: Trajectory) -> None:
-        """An episode begins, or begins again."""
+        """Begin an episode, or begin it again."""
         self._writer.begin_episode(
             trajectory.id,
             trajectory.task,
@@ -388,11 +388,11 @@ class RunRecorder:
         )
 
     def resume(self, trajectory: str, step: int) -> None:
-        """An interrupted episode goes on."""
+        """Resume an interrupted episode."""
         self._writer.resume_episode(trajectory, step)
 
     def end(self, trajectory: Trajectory) -> None:
-        """The episode is over."""
+        """End the episode."""
         error = trajectory.error
         self._writer.end_episode(
             trajectory.id,
@@ -414,7 +414,7 @@ class RunStore(RunDir):
 
     @classmethod
     def create(cls, path: Path, manifest: Manifest) -> RunStore:
-        """Make a new run.
+        """Create a new run.
 
         Raises:
             UsageError: something is there already, or another process is making it.
@@ -429,17 +429,13 @@ class RunStore(RunDir):
 
     @classmethod
     def open(cls, path: Path) -> RunStore:
-        """Take a run that exists; only its head is looked at.
-
-        Raises:
-            RunFormatError: there is no run, or a newer major version wrote it.
-        """
+        """Open an existing run by its head; RunFormatError if there is no run, or a newer major version wrote it."""
         return cls(path, manifest=find_manifest(path))
 
     def open_writer(self) -> RunWriter:
-        """The run's only writer; takes a stopped or dead run up again. Raises as `RunWriter` does."""
+        """Open the run's only writer, also to resume a stopped or dead run. Raises as `RunWriter` does."""
         return RunWriter(self.path, manifest=self.manifest)
 
     def open_reader(self) -> RunReader:
-        """The run as it is now. Raises as `RunReader` does."""
+        """Open the run as it is now. Raises as `RunReader` does."""
         return RunReader(self.path, manifest=self.manifest)

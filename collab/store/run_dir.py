@@ -1,4 +1,4 @@
-"""The directory of work that can be resumed: its head, its lock, and whether new work can begin in it.
+"""The directory of resumable work: its head, its lock, and whether new work can begin in it.
 
     class TrainingDir(RunDir):
         HEAD, NOUN, FORMAT, COMMAND = "training.json", "training", 3, "collab train --resume"
@@ -6,16 +6,15 @@
     folder = TrainingDir(Path("runs/trained"))
     folder.check_free()                     # before anything is paid
     folder.begin({"config": config})        # of two processes that make the same directory, one wins
-    with folder.held():                     # one writer at a time
+    with folder.lock():                     # one writer at a time
         ...
         folder.write({**folder.read(), "summary": summary})
 
-A directory is what its head file says: the whole configuration, written before anything else. A process that died
-before it wrote the head left at most an unheld lock, empty folders and a half-written head. Such a directory
-is free.
+The head file holds the whole configuration and is written first. A process that died before it leaves at most an
+unheld lock, empty folders and a half-written head; such a directory is free.
 
-The operating system holds the lock (flock), so it ends with its owner and nothing has to guess whether it is stale. The
-file names the owner, for people.
+The operating system holds the lock (flock), so it ends with its owner and is never stale. The file names the owner, for
+people.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ GRANTED = "granted"
 _ATTEMPTS, _PAUSE_S = 5, 0.02
 """A reader that looks at the lock holds it for an instant; a writer tries again."""
 _KINDS: tuple[type[RunError], ...] = (EnvironmentFailure, ModelFailure, TrainingFailure, StoreFailure, RunError)
-"""Failures, the general one last."""
+"""Kinds of failures, the general one last."""
 _ALONE = "then collab runs resume "
-"""What the message of a run that cannot be written ends with, before its directory; see `report_write_errors`."""
+"""End of a message about a run that cannot be written, before its directory; see `report_write_errors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ class RunLock:
     """The right to write a directory; held from construction to `release`, or to the end of a `with` block.
 
     Args:
-        directory: that is written.
-        next_move: what to do where another process writes it; None to wait, then resume it as a run.
+        directory: to be written.
+        next_move: advice if another process writes it; None: wait, then resume it as a run.
 
     Raises:
         UsageError: another process (or another writer of this one) holds it.
@@ -106,7 +105,7 @@ class RunLock:
         os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "since": format_now()}).encode(), 0)
 
     def release(self) -> None:
-        """Give it back; may be called twice."""
+        """Release the lock; may be called twice."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -119,7 +118,7 @@ class RunLock:
 
 
 def find_owner(directory: Path) -> Owner | None:
-    """Return the process that writes a directory now, or None. Changes nothing."""
+    """Return the process that writes a directory now, or None."""
     try:
         descriptor = open_descriptor(directory / LOCK, os.O_RDONLY)
     except OSError:
@@ -170,8 +169,8 @@ def read_versioned(
 
     Args:
         readable: the format that the caller reads.
-        absent: what to say where there is no such file; None for the same as of one that cannot be read.
-        otherwise: what to do about a file of another format.
+        absent: message for a missing file; None for that of an unreadable one.
+        otherwise: advice for a file of another format.
 
     Raises:
         RunFormatError: it is missing, cannot be read, is not JSON, of another format, or does not fit `kind`.
@@ -198,10 +197,10 @@ def read_versioned(
 
 
 class RunLimits(Definition):
-    """What one process may use in a directory, stored in its head so that resuming uses the same."""
+    """Limits of one process in a directory, stored in its head so that resuming uses the same."""
 
     budget: Budget = Budget()
-    """For all that one process does; each that resumes has as much again."""
+    """For all work of one process; each that resumes gets as much again."""
     device: str = "auto"
     """Where policies are trained, "auto" (a GPU when there is one) or "cpu"."""
     reports: tuple[str, ...] = ()
@@ -209,44 +208,44 @@ class RunLimits(Definition):
 
     @property
     def head(self) -> dict[str, Any]:
-        """Return the limits as the field of a head."""
+        """The limits as the field of a head."""
         return {GRANTED: self.model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """A directory of work that can be resumed. Each kind of work names its head in a subclass."""
+    """A directory of resumable work. Each kind of work names its head in a subclass."""
 
     HEAD: ClassVar[str]
     """Name of the head."""
     NOUN: ClassVar[str]
-    """What the directory is with it, e.g. "training"."""
+    """Noun for the directory, e.g. "training"."""
     FORMAT: ClassVar[int]
     """Version of the head and of what lies beside it."""
     COMMAND: ClassVar[str]
-    """Resumes it, with the directory behind, e.g. "collab train --resume"."""
+    """Command that resumes it, before the directory, e.g. "collab train --resume"."""
     LISTED: ClassVar[bool] = False
     """Whether `collab runs list` shows it."""
 
     path: Path
     whole: str | None = None
-    """The command that resumes what this is a part of; None where it is resumed by itself."""
+    """Command that resumes the whole to which this belongs; None if it is resumed by itself."""
 
     @property
     def file(self) -> Path:
-        """Return the path of the head."""
+        """Path of the head."""
         return self.path / self.HEAD
 
     @property
     def resume(self) -> str:
-        """Return the command that resumes it."""
+        """Command that resumes it."""
         return self.whole or f"{self.COMMAND} {shlex.quote(str(self.path))}"
 
     # ------------------------------------------------------------------------------------------------ beginning
 
     @property
     def is_free(self) -> bool:
-        """Whether new work can begin: it is missing, empty, or was left by a kill before its head was there."""
+        """Whether new work can begin: it is missing, empty, or was left by a kill before its head was written."""
         # A dangling link exists for the file system but not for `exists`; new work must not go through it.
         if not self.path.exists() and not self.path.is_symlink():
             return True
@@ -254,7 +253,7 @@ class RunDir:
 
     def check_free(self) -> None:
         # The head first: a directory with a head gets the command that resumes it.
-        """Check that new work can begin; UsageError says what is there already and the next move."""
+        """Check that new work can begin; the UsageError names the content and the next move."""
         if self.file.exists():
             raise UsageError(
                 f"{self.path}: a {self.NOUN} is there already; give another --out, or resume it: {self.resume}"
@@ -264,11 +263,11 @@ class RunDir:
 
     @contextlib.contextmanager
     def claim(self) -> Iterator[None]:
-        """Make the directory; the block writes its head. Of two processes that make it, one enters the block.
+        """Create the directory; the block writes its head. Of two processes that create it, one enters the block.
 
         Raises:
             UsageError: something is there already, or another process is making it.
-            StoreFailure: the file system refuses; a directory that this call made is gone again.
+            StoreFailure: the file system refuses; a directory that this call made is removed again.
         """
         self.check_free()
         again = f"start the {self.NOUN} again"
@@ -292,7 +291,7 @@ class RunDir:
                     raise
 
     def begin(self, head: object, *, folders: Sequence[str] = ()) -> None:
-        """Make the directory with its head (a mapping or a dataclass) and empty folders; raises as `new`."""
+        """Create the directory with its head (a mapping or a dataclass) and empty folders; raises as `claim`."""
         with self.claim():
             for name in folders:
                 (self.path / name).mkdir(exist_ok=True)
@@ -300,7 +299,7 @@ class RunDir:
             self._write(head)
 
     def _is_left_over(self, path: Path) -> bool:
-        """Whether a process that died before it wrote the head may have left this."""
+        """Return whether a process that died before it wrote the head may have left this."""
         # A link could lead outside the directory; no process of ours leaves one.
         if path.is_symlink():
             return False
@@ -324,19 +323,19 @@ class RunDir:
         # Files deeper down are work that was paid for: without its head nothing here may decide to delete it.
         if any(part.is_file() for part in self.path.rglob("*") if part.parent != self.path):
             raise RunFormatError(
-                f"{self.path}: {self.HEAD}, which says what lies in it, is gone; put it back, or remove the directory "
-                "to have all of it made again"
+                f"{self.path}: {self.HEAD}, which describes its content, is missing; put it back, or remove the "
+                "directory to have all of it made again"
             )
         shutil.rmtree(self.path)
 
     # ----------------------------------------------------------------------------------------------------- head
 
     def read(self) -> dict[str, Any]:
-        """Return what the head holds; RunFormatError where there is none, or another version wrote it."""
+        """Return the content of the head; RunFormatError if there is none, or another version wrote it."""
         return self.read_as(_OBJECT)
 
     def read_as(self, kind: TypeAdapter[ContentT]) -> ContentT:
-        """Return the head as what it is; RunFormatError also where it does not fit."""
+        """Return the head as `kind`; RunFormatError also if it does not fit."""
         missing = f"no {self.HEAD} in it, so it is no {self.NOUN}" if self.path.exists() else "no such directory"
         found_by = "; see them with: collab runs list" if self.LISTED else ", as it was given to --out"
         return read_versioned(
@@ -348,7 +347,7 @@ class RunDir:
         )
 
     def write(self, head: object) -> None:
-        """Replace the head by a mapping or a dataclass; StoreFailure when it cannot be written."""
+        """Replace the head by a mapping or a dataclass; StoreFailure if it cannot be written."""
         with report_write_errors(self.file, self.resume):
             self._write(head)
 
@@ -358,16 +357,16 @@ class RunDir:
     def read_limits(
         self, *, budget: Budget | None = None, device: str | None = None, report_to: Sequence[str] | None = None
     ) -> RunLimits:
-        """Return what a process that resumes may use; each None stands for what the head says.
+        """Return the limits of a resuming process; each None stands for the head's value.
 
         Raises:
-            RunFormatError: the head cannot be read, or does not say.
-            ConfigError: what it says does not fit.
+            RunFormatError: the head cannot be read, or has no limits.
+            ConfigError: they do not fit.
         """
         # From the head, not from defaults: a resume without options must train where and as it was begun.
         head = self.read()
         if GRANTED not in head:
-            raise RunFormatError(f"{self.file}: does not say what may be spent and where to train; begin anew")
+            raise RunFormatError(f"{self.file}: names no budget and no device; begin again")
         stored = validate(RunLimits, head[GRANTED], str(self.file))
         reports = stored.reports if report_to is None else tuple(report_to)
         return RunLimits(budget=budget or stored.budget, device=device or stored.device, reports=reports)
@@ -375,10 +374,10 @@ class RunDir:
     # --------------------------------------------------------------------------------------------------- writing
 
     def lock(self, next_move: str | None = None) -> RunLock:
-        """Take the right to write the directory.
+        """Lock the directory for writing.
 
         Args:
-            next_move: what to do where it cannot be written; None to resume.
+            next_move: advice if it cannot be written; None to resume.
 
         Raises:
             UsageError: another process has it.
@@ -390,12 +389,12 @@ class RunDir:
 
     @contextlib.contextmanager
     def lock_parts(self) -> Iterator[None]:
-        """Lock work of many parts; what fails in a part says how to resume all of it.
+        """Lock work of many parts; an error in a part names the command that resumes the whole.
 
         Raises:
             UsageError, StoreFailure: as `lock`.
             RunFormatError: something in it is no plain file or folder.
-            RunError: as the block raises it, with that command, unless it says how to resume itself.
+            RunError: as the block raises it, with that command, unless it names its own.
         """
         check_plain(self.path, self.NOUN)
         with self.lock():

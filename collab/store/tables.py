@@ -1,11 +1,11 @@
 """The tables of the index, and the rows each event becomes.
 
-Columns are for finding and counting, not for reading back: what is long or exact is read from the log at
-(segment, offset, length). Texts are cleaned of what SQLite cannot hold and cut, but for the few that say what broke.
+Columns are for finding and counting, not for reading back: long or exact values are read from the log at (segment,
+offset, length). Texts are cleaned for SQLite and cut, except for the few that say what broke.
 
-At which depth of its graph a cell was asked: what decides on how many calls it had to wait for.
+Layers give the depth of a cell in its graph, and so the calls that it had to wait for:
 
-layers(("ada", "ben", "cyd"), (("ada", "cyd"), ("ben", "cyd")))  # {"ada": 0, "ben": 0, "cyd": 1}
+    compute_layers(("ada", "ben", "cyd"), (("ada", "cyd"), ("ben", "cyd")))  # {"ada": 0, "ben": 0, "cyd": 1}
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from collab.types import Action, Point, Target
 
 @lru_cache(maxsize=1024)
 def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) -> Mapping[str, int]:
-    """The layer of every agent, from 0: those whose speakers all stand in layers before.
+    """Return the layer of every agent, from 0: all its speakers stand in earlier layers.
 
-    What was recorded is taken as it is: agents on a cycle, and those behind one, have no layer.
+    Agents on or behind a cycle, which a record may contain, have no layer.
     """
     waiting = {agent: {speaker for speaker, hearer in edges if hearer == agent} for agent in agents}
     found: dict[str, int] = {}
@@ -47,7 +47,7 @@ def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) 
 
 
 VERSION = 7
-"""Changes with the tables below; an index of another version is built anew."""
+"""Changes with the tables below; an index of another version is rebuilt."""
 
 SCHEMA = """
 CREATE TABLE segments (name TEXT PRIMARY KEY, consumed INTEGER, lines INTEGER);
@@ -81,19 +81,19 @@ UPDATE episodes SET state = 'unfinished', error = NULL, error_message = NULL, er
     seconds = NULL, end_segment = NULL, end_offset = NULL, end_length = NULL, updated = ?
 WHERE key = ? AND state = 'failed'
 """
-"""A broken episode that goes on after its recorded steps is an open one again."""
+"""Reopens a broken episode that resumes after its recorded steps."""
 
 _LONGEST = 300
 """Characters of a text that the index keeps."""
 _DIGITS = 16
-"""Of a SHA-256, by which screens (`seen`) and executed actions (`done`) are told apart."""
+"""Digits of a SHA-256 that distinguish screens (`seen`) and executed actions (`done`)."""
 
 
 def insert(connection: sqlite3.Connection, record: Record, place: Place) -> str | None:
     """Add the rows of one event. An attempt of an episode replaces the rows of lower attempts.
 
     Returns:
-        Why the event cannot count (its episode's start is lost); None when all is well.
+        Why the event cannot count (its episode's start is lost); None if it counts.
     """
     match record.event:
         case StepRecorded() | EpisodeResumed() | EpisodeFinished():
@@ -251,7 +251,7 @@ def _list_place(place: Place) -> tuple[str, int, int]:
 
 
 def _describe(action: Action | None) -> str | None:
-    """An action in one line, for filters and lists: "click [3]", "input_text [5] text='hello'"."""
+    """Format an action in one line, for filters and lists: "click [3]", "input_text [5] text='hello'"."""
     if action is None:
         return None
     words = [action.type, *_format_target(action.target), *(f"{name}={value!r}" for name, value in action.arguments)]
@@ -259,7 +259,7 @@ def _describe(action: Action | None) -> str | None:
 
 
 def _hash_action(action: Action | None) -> str | None:
-    """Equal for equal actions, however long what they type."""
+    """Hash an action, whatever the length of its text."""
     if action is None:
         return None
     content = json.dumps(asdict(action), sort_keys=True, ensure_ascii=True).encode("ascii")
@@ -273,7 +273,7 @@ def _format_target(target: Target | None) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """What SQLite can hold, as the tables keep it; equal for names of our own."""
+    """Replace lone surrogates, which SQLite cannot hold; our own names stay equal."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,10 +1,10 @@
-"""What the recorded calls of a run cost, asked of its index: in all, per round, layer, agent and model.
+"""Cost of a run's recorded calls, from its index: in total, per round, layer, agent and model.
 
-    costs = costs_of(reader)
-    costs.whole.hit_rate          # None where no call tells
+    costs = sum_costs(reader)
+    costs.whole.hit_rate          # None if no call reports it
     costs.by_round[0].calls
 
-Models and servers differ in what they tell, so every sum says over how many calls it goes.
+Models and servers report different numbers, so every sum names how many calls it covers.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from collab.types import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedSum:
-    """A sum over the calls that tell it."""
+    """A sum over the calls that report a number."""
 
     calls: int = 0
     total: float = 0.0
 
     @property
     def known(self) -> float | None:
-        """The sum; None when no call tells."""
+        """The sum; None if no call reports it."""
         return self.total if self.calls else None
 
     @property
     def mean(self) -> float | None:
-        """Per call that tells; None when none does."""
+        """Mean per reporting call; None if there is none."""
         return self.total / self.calls if self.calls else None
 
     def __add__(self, other: CountedSum) -> CountedSum:
@@ -40,22 +40,22 @@ class CountedSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What some calls cost."""
+    """Cost of some calls."""
 
     prompt_tokens: CountedSum = field(default_factory=CountedSum)
     completion_tokens: CountedSum = field(default_factory=CountedSum)
     computed_tokens: CountedSum = field(default_factory=CountedSum)
     """Prompt tokens that were computed; the others came from a prefix cache."""
     cacheable_tokens: CountedSum = field(default_factory=CountedSum)
-    """Prompt tokens of the calls that tell how many of them were computed."""
+    """Prompt tokens of the calls that report how many were computed."""
     usd: CountedSum = field(default_factory=CountedSum)
     width: CountedSum = field(default_factory=CountedSum)
     """Sequences computed together with each call."""
     queue_s: CountedSum = field(default_factory=CountedSum)
     work_s: CountedSum = field(default_factory=CountedSum)
-    """From the end of the queue to the answer, prompt and reply: of the calls that tell how long they queued."""
+    """From the end of the queue to the answer, prompt and reply; only of calls that report their queue."""
     latency_s: CountedSum = field(default_factory=CountedSum)
-    """From asking to being answered; every call tells it."""
+    """From asking to being answered; every call reports it."""
 
     @property
     def calls(self) -> int:
@@ -64,7 +64,7 @@ class Cost:
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that came from a prefix cache, at least 0; None where no call tells."""
+        """Share of prompt tokens that came from a prefix cache, at least 0; None if no call reports it."""
         cacheable = self.cacheable_tokens.total
         return max(0.0, 1 - self.computed_tokens.total / cacheable) if cacheable else None
 
@@ -74,11 +74,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposals:
-    """What became of the actions that an agent proposed."""
+    """Results of the actions that an agent proposed."""
 
     agent: str
     model: str
-    """Weights that spoke for it, see `format_model`."""
+    """Its weights, see `format_model`."""
     cells: int
     """Replies, one for each proposal."""
     without_action: int
@@ -91,7 +91,7 @@ class Proposals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What a run cost."""
+    """Cost of a run."""
 
     whole: Cost
     """Of all cells of the recorded steps that count."""
@@ -103,16 +103,16 @@ class Costs:
     by_agent: Mapping[str, Cost]
     """In the order of the graph."""
     by_model: Mapping[str, Cost]
-    """By the weights that spoke, see `format_model`."""
+    """By weights, see `format_model`."""
     proposals: tuple[Proposals, ...]
     """One per agent, in the order of `by_agent`."""
     spent: Usage | None
-    """By all processes that told, in all: steps that were never finished, summaries and replaced attempts included.
-    None when none told."""
+    """Total of all processes that wrote their usage: unfinished steps, summaries and replaced attempts included. None
+    if none did."""
     processes: int
-    """How many have worked on the run."""
+    """Processes that have worked on the run."""
     told: int
-    """How many of them told what they spent; one that died did not, one at work has not yet."""
+    """Processes that wrote their usage; one that died did not, and a running one has not yet."""
 
 
 _MEASURES = {
@@ -126,7 +126,7 @@ _MEASURES = {
     "work_s": "latency_s - queue_s",
     "latency_s": "coalesce(latency_s, 0)",
 }
-"""Field of `Cost` and what it adds up, over rows of the table `cells`; NULL where a call does not tell."""
+"""Field of `Cost` → its summand in rows of the table `cells`; NULL if a call does not report it."""
 
 
 _PROPOSED = (
@@ -140,19 +140,18 @@ JOIN (SELECT key, step, min(position) AS position FROM cells WHERE ballot = 0 GR
 GROUP BY agent
 """
 CALLS = "SELECT count(*), sum(prompt_tokens), sum(completion_tokens), sum(cost_usd) FROM cells"
-"""Of a run's index: what its recorded calls took; NULL where none tells."""
+"""Query of a run's index: usage of its recorded calls; NULL if none reports it."""
 _UNTOLD = f"""
 {CALLS} JOIN steps USING (key, step)
 WHERE segment NOT IN (SELECT segment FROM events WHERE type = 'spent')
 """
-"""The same, of processes that told nothing at their end."""
+"""The same, of processes that wrote no usage at their end."""
 
 
 def read_usage(reader: RunReader) -> Usage:
-    """What a run took, with steps that never ended and episodes that broke or were not needed in the end.
+    """Return the usage of a run, with unfinished steps and with broken or unneeded episodes.
 
-    That is what its processes told at their end; of one that told nothing, because it was killed or is at work, what
-    was recorded.
+    It sums what processes wrote at their end; for a killed or running one, the recorded calls.
     """
     calls, prompt, completion, usd = reader.query(_UNTOLD)[0]
     untold = Usage(calls=calls, prompt_tokens=prompt or 0, completion_tokens=completion or 0, cost_usd=usd or 0.0)
@@ -160,7 +159,7 @@ def read_usage(reader: RunReader) -> Usage:
 
 
 def sum_costs(reader: RunReader) -> Costs:
-    """Add up what a run has recorded so far.
+    """Sum the cost of a run's recorded calls.
 
     Raises:
         RunFormatError: the log was changed while it was read.
@@ -204,7 +203,7 @@ def sum_costs(reader: RunReader) -> Costs:
 
 
 def format_model(manifest: Manifest, agent: str) -> str:
-    """The weights that speak for an agent of a run: "BASE", "BASE with ADAPTER", and "version N" of trained ones."""
+    """Format the weights of an agent of a run: "BASE", "BASE with ADAPTER", and "version N" of trained ones."""
     model = manifest.models.get(agent)
     policy = model.get("policy") if isinstance(model, Mapping) else None
     if not isinstance(policy, Mapping) or not policy.get("base"):
@@ -215,7 +214,7 @@ def format_model(manifest: Manifest, agent: str) -> str:
 
 
 def _sort_agents(manifest: Manifest, agents: Iterable[str]) -> list[str]:
-    """Agents as the run's head names them, then all others."""
+    """Sort agents as the run's head names them, then all others."""
     places = {slot: place for place, slot in enumerate(manifest.models)}
     return sorted(agents, key=lambda agent: (places.get(agent, len(places)), agent))
 

@@ -1,21 +1,17 @@
-"""The data card: what is in a set of rows, where it comes from, what was left out, and how to make it again.
+"""Select rows, check them against evaluation splits, count them, and write the data card.
 
-What a synthesis made, in numbers: from the journal's records and the rows that were kept.
-
-Which rows are kept: each once, none of a kind in excess, nothing that is kept for evaluation.
+`select` keeps each row once and limits each kind:
 
     chosen = select(rows, seed=0, cap=500)
     refuse_leaks(chosen.rows, splits.values())
 
-What is dropped is counted by cause. Which rows of an over-full group stay depends on the seed and the rows' ids alone,
-not on the order in which they were made, so that a resumed synthesis ends with the same set.
+Dropped rows are counted by cause. Which rows of an over-full group stay depends on the seed and the rows' ids alone, so
+a resumed synthesis ends with the same set.
 
-The check before any training on rows: nothing of them may be kept for evaluation where they come from.
+`check_rows` compares rows from anywhere with today's evaluation splits, before any training:
 
     await check_rows(rows, Library())       # raises OverlapError, with counts and the first offenders
-    undefined(rows, Library())              # environments that no definition names: their rows are not compared
-
-`collab synth` compares rows when it makes them; this is for rows from anywhere, and for splits that have changed since.
+    list_undefined(rows, Library())         # environments without a definition: their rows are not compared
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ Group: TypeAlias = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What is kept of the rows that were made."""
+    """The rows that are kept."""
 
     rows: tuple[Example, ...]
     """In the order in which they were made."""
@@ -54,7 +50,7 @@ class Selection:
 
 
 def group_of(row: Example) -> Group:
-    """What a row is balanced within. Of several apps the last counts: that of its screen."""
+    """Return the group for balancing a row; the last of several apps counts, as it is the screen's."""
     app = row.provenance.apps[-1].casefold() if row.provenance.apps else ""
     return row.level, row.kind, app, row.action_type or ""
 
@@ -78,17 +74,17 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
         first.setdefault(row.id, row)
     if not first:
         raise UsageError("no row was made; ask for more screens, more tasks or other levels")
-    # Drawn within each group, so that a cap changes no other group.
+    # Draw within each group, so that a cap changes no other group.
     kept = set(first) if cap is None else _cap_rows(first, seed, cap)
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
-    # In the order of making, whatever was drawn: a set must be the same file each time.
+    # Keep the plan's order: the same set must be the same file each time.
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
 
 def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
-    """Ids of the rows that stay: of each group those that the seed ranks first."""
+    """Return the ids of the rows to keep: in each group those that the seed ranks first."""
     groups: defaultdict[Group, list[str]] = defaultdict(list)
     for name, row in rows.items():
         groups[group_of(row)].append(name)
@@ -97,7 +93,7 @@ def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
 
 
 def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_overlap: bool = False) -> Overlap:
-    """Make sure that no row holds what is kept for evaluation.
+    """Check that no row holds an evaluation instance.
 
     Raises:
         OverlapError: one does; the message has counts and the first offenders.
@@ -111,7 +107,7 @@ def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_over
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisReport:
-    """Numbers of a finished synthesis; of one that stopped, of what it has so far."""
+    """Numbers of a synthesis so far."""
 
     rows: int
     """Kept."""
@@ -131,11 +127,11 @@ class SynthesisReport:
     units: int
     """That are over."""
     broken: Mapping[str, str]
-    """Unit → why it broke; none of its rows is here, and a resume makes it again."""
+    """Unit → why it broke; its rows are missing, and a resume makes it again."""
     screens: int
     """That were taught."""
     spent: Usage
-    """By all processes; `lost` are calls that were never answered whole. Those in flight at a kill are not told."""
+    """By all processes; `lost` are calls without a complete answer. Calls in flight at a kill are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +146,12 @@ class Made:
     spent: Usage
 
     def iterate_rows(self, order: Sequence[Unit]) -> Iterable[Example]:
-        """All rows, in the order of the plan: whoever made them, and whenever."""
+        """Return all rows in the order of the plan."""
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
 
 
 def gather(records: Iterable[Record]) -> Made:
-    """Sort out what was made; a unit that broke and was made later is whole."""
+    """Sort records by unit; a later complete record replaces a broken one."""
     units: dict[str, Done] = {}
     # In log order: a unit that broke and was made later is whole.
     broken: dict[str, str] = {}
@@ -177,7 +173,7 @@ def gather(records: Iterable[Record]) -> Made:
 
 
 def report(made: Made, selection: Selection) -> SynthesisReport:
-    """Count what was made and what was kept of it."""
+    """Count the made and kept rows."""
     # Counted on what was kept; `made` and `refused` say what was left out, and why.
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
@@ -205,7 +201,7 @@ def report(made: Made, selection: Selection) -> SynthesisReport:
 
 
 def format_most_refused(records: Iterable[Done], shown: int = 3) -> str:
-    """The most frequent causes of refusals in words; empty when nothing was refused."""
+    """Format the most frequent causes of refusals; empty without any."""
     causes = Counter[str]()
     for record in records:
         for counts in record.refused.values():
@@ -214,7 +210,7 @@ def format_most_refused(records: Iterable[Done], shown: int = 3) -> str:
 
 
 def _sort_counts(counts: Counter[str]) -> dict[str, int]:
-    """Most first, equal ones by name."""
+    """Sort by count, most first, then by name."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -222,11 +218,7 @@ _NO_APP, _WORDS = "(none named)", "(answer in words)"
 
 
 def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]) -> str:
-    """The card as Markdown, of a set of which no unit is broken.
-
-    Args:
-        checked: names of the evaluation splits that the rows were compared with.
-    """
+    """Write the card of a complete set as Markdown; `checked` names the evaluation splits compared with."""
     counts = ", ".join(f"{count} {level}" for level, count in report.by_level.items())
     # In the order in which a reader judges a data set: origin, content, losses, limits.
     parts = [
@@ -250,7 +242,7 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
 
 
 def build_command(config: SynthConfig) -> str:
-    """The command that makes the same set anew."""
+    """Build the command that makes the same set."""
     words = ["collab", "synth", "--env", config.environment_name, "--backend", config.environment.backend]
     words += ["--levels", ",".join(config.levels), "--teacher", config.teacher_name, "--prompt", config.prompt_name]
     words += ["--episodes", str(config.episodes), "--screens", str(config.screens), "--seed", str(config.seed)]
@@ -358,18 +350,18 @@ def _format_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> 
 
 
 async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap: bool = False) -> list[Overlap]:
-    """Compare rows with what is kept for evaluation in the environments that they come from.
+    """Compare rows with the evaluation splits of their environments.
 
     Args:
-        library: where environments are looked up by the names that rows tell; see `list_undefined` for those it lacks.
-        allow_overlap: say what was found and go on, instead of refusing.
+        library: defines the rows' environments by name; see `list_undefined` for missing ones.
+        allow_overlap: return overlaps instead of raising.
 
     Returns:
-        One per environment some of whose rows are kept; empty unless that was allowed.
+        One overlap per environment with evaluation instances among the rows.
 
     Raises:
-        OverlapError: a row is kept for evaluation and this was not allowed.
-        UsageError: an environment of that name is defined here and cannot be built.
+        OverlapError: a row is an evaluation instance, and `allow_overlap` is False.
+        UsageError: a defined environment cannot be built.
     """
     overlaps = []
     for name in sorted(_list_environments(rows) & set(library.list_names("envs"))):
@@ -381,7 +373,7 @@ async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap
 
 
 def list_undefined(rows: Sequence[Example], library: Library) -> list[str]:
-    """Environments of rows that are not defined here, and so have no splits to compare with."""
+    """Return the rows' environments that are not defined here and so have no splits to compare with."""
     return sorted(_list_environments(rows) - set(library.list_names("envs")))
 
 
@@ -390,5 +382,5 @@ def _list_environments(rows: Sequence[Example]) -> set[str]:
 
 
 def _get_environment(row: Example) -> str:
-    """The name in a label such as "androidworld[simphone]"."""
+    """Return the name in a label such as "androidworld[simphone]"."""
     return row.provenance.environment.partition("[")[0]

@@ -1,10 +1,7 @@
-"""From names to the configuration of a synthesis; every mistake is found here or never.
+"""Resolve names to the configuration of a synthesis, check it, and list its units of work.
 
-What a synthesis makes: its resolved configuration, and the units of work that follow from it.
-
-A unit is one walk (exploring from a task's initial state, some of whose screens are taught) or one episode (the way
-through a task). Everything drawn in a unit follows from the run seed and the unit's place, so that a unit gives the
-same rows whenever and wherever it is done.
+A unit is one walk (exploring from a task's initial state; some of its screens are taught) or one episode (the way
+through a task). The run seed and the unit's place decide all draws, so a unit always gives the same rows.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class SynthConfig(Definition):
-    """Everything that decides what a synthesis makes."""
+    """All settings that decide the rows of a synthesis."""
 
     environment_name: str
     """File that it came from."""
@@ -141,12 +138,12 @@ class Unit:
 
 
 def list_units(config: SynthConfig) -> list[Unit]:
-    """All units in the order in which their rows are kept: walks first, then episodes."""
+    """Return all units in the order of their rows: walks first, then episodes."""
     return [*_plan_walks(config), *_plan_episodes(config)]
 
 
 def list_training_instances(units: list[Unit]) -> list[TrainingInstance]:
-    """What the check against the evaluation splits looks at before anything is made."""
+    """Return the units' instances for the check against the evaluation splits."""
     return [TrainingInstance(task=unit.task, seed=unit.instance, source=unit.id) for unit in units]
 
 
@@ -205,7 +202,7 @@ _OF_MODELS = frozenset({"instructions", "sampling"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisRequest:
-    """What is asked for, in names."""
+    """A synthesis as the user names it."""
 
     env: str
     teacher: str = ORACLE
@@ -225,7 +222,7 @@ class SynthesisRequest:
 
 
 async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
-    """Put a synthesis together from names; nothing is asked, opened or written.
+    """Build a configuration from names; calls no model, opens and writes nothing.
 
     Raises:
         UsageError: a name, a number or a combination does not fit, or none of the tasks is trained on.
@@ -269,7 +266,7 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
 
 
 def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
-    """Refuse a setting that would be overwritten, tell something untrue of the rows, or let in what is kept."""
+    """Check that no setting would be overwritten, misdescribe the rows, or admit evaluation instances."""
     # What is kept for evaluation decides which rows are allowed, so no setting may change it.
     if asked.environment.unseen != config.environment.unseen or config.split is not None:
         raise UsageError(
@@ -297,7 +294,7 @@ def _select_levels(asked: Sequence[str]) -> list[str]:
 
 
 async def _resolve_tasks(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:
-    """With tasks written out, within the training split, and able to be taught by this teacher."""
+    """Return the configuration with explicit tasks: in the training split and teachable by this teacher."""
     # Place and amounts are checked apart, as the tasks stand between them.
     _check_place(config)
     suite = build_synthesis_suite(config)
@@ -335,10 +332,10 @@ def _check_amounts(config: SynthConfig) -> None:
 
 
 def _select_teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
-    """With the tasks that the teacher can teach: of the environment's own choice the others are left out.
+    """Return the configuration with only teachable tasks.
 
     Raises:
-        UsageError: it can teach none, or not one that was asked for.
+        UsageError: the teacher can teach none, or not one that the user named.
     """
     where, tasks = config.environment_name, config.tasks
     # A model can teach every task; the oracle only those it can solve.
@@ -361,7 +358,7 @@ def _select_teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
 
 
 def build_synthesis_suite(config: SynthConfig) -> Suite:
-    """The environments of a synthesis; see `collab.rollout.build.build` for the errors."""
+    """Build the environment of a synthesis; raises as `build_environment`."""
     return build_environment(config.environment_name, config.environment)
 
 

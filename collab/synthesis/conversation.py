@@ -1,16 +1,12 @@
-"""The policy that rows are made for: how it reads a step, a message and a question.
+"""Build the prompts that the trained policy will read, with a team conversation around each decision.
 
-    prompt = reader.decision(context, seat=reader.seat(rng), heard=messages)
-    prompt = reader.question(observation, "What does tapping [7] do?")
+    prompt = reader.build_decision(context, reader.draw_seat(rng), heard=messages)
+    prompt = reader.build_question(observation, "What does tapping [7] do?")
 
-A decision prompt is letter for letter what `collab.agents.agent.Agent` asks in the same place of the same
-conversation, so that a checkpoint trains on the prompts that it will read.
+A decision prompt equals, letter for letter, that of `collab.agents.agent.Agent` at the same place of the conversation.
 
-The conversation around a decision: a seat in a team, and what its peers say, right and wrong.
-
-A policy that only ever heard right answers would learn to repeat them. Here every peer is right or wrong by chance,
-now and then unreadable, and the reply to learn is always the right one: what others say helps only as far as it fits
-the screen.
+A policy that only heard right answers would learn to repeat them. So each peer is right or wrong by chance, sometimes
+unreadable, while the reply to learn is always right.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ SINGLE = Dag(slots=("ada",))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a peer said, as a prompt carries it."""
+    """A peer's message in a prompt."""
 
     agent: str
     round: int
@@ -61,13 +57,13 @@ class Seat:
 
     @property
     def hears(self) -> tuple[CellRef, ...]:
-        """Whom it hears, in conversation order."""
+        """The cells that it hears, in conversation order."""
         return self.dag.list_dependencies(self.cell)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """What the policy reads of a step; the fields mean what they mean in `agents/*.yaml` and `graphs/*.yaml`."""
+    """Builds the policy's prompts; fields as in `agents/*.yaml` and `graphs/*.yaml`."""
 
     template: Template
     slots: tuple[str, ...] = ("ada", "ben", "cyd", "dee")
@@ -81,19 +77,19 @@ class Reader:
     count_tokens: Callable[[str], int] = estimate_tokens
 
     def seat_alone(self) -> Seat:
-        """The seat of a single agent, who hears nobody."""
+        """Return the seat of a single agent without peers."""
         return Seat(dag=SINGLE, rounds=1, cell=CellRef(SINGLE.slots[0], 0))
 
     def draw_seat(self, rng: random.Random) -> Seat:
-        """A random cell of a team over a random graph."""
+        """Draw a random cell of a team over a random graph."""
         dag = sample(self.edges, self.slots, rng.getrandbits(32))
         return Seat(dag=dag, rounds=self.rounds, cell=CellRef(rng.choice(self.slots), rng.randrange(self.rounds)))
 
     def build_decision(self, context: PromptContext, seat: Seat, heard: Mapping[CellRef, PromptMessage]) -> Prompt:
-        """The prompt of one cell: what should be done next?
+        """Build the decision prompt of one cell.
 
         Args:
-            heard: what each of `seat.hears` said.
+            heard: the message of each cell in `seat.hears`.
 
         Raises:
             ModelFailure: not even the task alone fits into the context.
@@ -104,44 +100,36 @@ class Reader:
         return Prompt(system=shared.system, shared=shared.text, segments=segments, layout=LAYOUT)
 
     def build_shared(self, context: PromptContext, seat: Seat) -> SharedPrompt:
-        """What all cells of the seat's conversation read before any message.
-
-        Raises:
-            ModelFailure: not even the task alone fits into the context.
-        """
+        """Build the prompt part shared by all cells; ModelFailure if not even the task fits into the context."""
         most = 1 + max(len(seat.dag.list_predecessors(slot)) for slot in seat.dag.slots)
         limit = compute_prefix_limit(self.context_tokens, messages=most, max_tokens=self.max_tokens)
         return fit_shared(self.template, context, history=self.history, limit=limit, count=self.count_tokens)
 
     def build_question(self, observation: Observation, question: str) -> Prompt:
-        """A question about a screen: no goal, no rules of acting, no messages."""
+        """Build a question about a screen, without goal, rules of acting and messages."""
         return self.template.build_question(observation, question)
 
 
 QUALITIES = (0.1, 0.35, 0.6, 0.85)
 """Chance that a peer is right, drawn once per conversation."""
 BROKEN = 0.04
-"""Chance that what a peer says holds no action."""
+"""Chance that a peer's reply has no action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """How decisions are asked for.
+    """Draws conversations around decisions.
 
     Args:
-        share: of decisions with at least one message, in [0, 1]. The others are a single agent's and, as often, the
-            first word in a team.
+        share: of decisions with at least one message, in [0, 1]. The others are equally often a single agent's and the
+            first of a team.
     """
 
     reader: Reader
     share: float = 0.5
 
     def build_decision(self, scene: Scene, right: Action, rng: random.Random) -> Prompt:
-        """The prompt of a decision on a scene, from a seat drawn at random.
-
-        Raises:
-            ModelFailure: not even the task alone fits into the reader's context.
-        """
+        """Build a decision prompt on a scene for a random seat; ModelFailure as in `build_shared`."""
         seat, context = self._draw_seat(rng), _build_context(scene, scene.task.goal, scene.history)
         told = self.reader.build_shared(context, seat).text if seat.hears else ""
         return self.reader.build_decision(context, seat, _write_messages(seat, right, scene, told, rng))
@@ -149,11 +137,7 @@ class Talk:
     def build_first_decision(
         self, scene: Scene, goal: str, history: tuple[HistoryEntry, ...], rng: random.Random
     ) -> Prompt:
-        """The prompt of a decision with another goal and history, from a seat that has heard nothing yet.
-
-        Raises:
-            ModelFailure: not even the task alone fits into the reader's context.
-        """
+        """Build a decision prompt with another goal and history, and no messages; errors as `build_shared`."""
         return self.reader.build_decision(_build_context(scene, goal, history), self._draw_quiet_seat(rng), {})
 
     def _draw_seat(self, rng: random.Random) -> Seat:
@@ -177,7 +161,7 @@ def _build_context(scene: Scene, goal: str, history: tuple[HistoryEntry, ...]) -
 
 
 def _write_messages(seat: Seat, right: Action, scene: Scene, told: str, rng: random.Random) -> dict[CellRef, Message]:
-    """What each cell that the seat hears has said; `told` is what all of them read."""
+    """Write the message of each cell that the seat hears; `told` is their shared prompt."""
     quality, spot = rng.choice(QUALITIES), build_decision_point(scene)
     return {
         cell: Message(agent=cell.agent, round=cell.round, text=_write_message(right, spot, told, quality, rng))
@@ -186,7 +170,7 @@ def _write_messages(seat: Seat, right: Action, scene: Scene, told: str, rng: ran
 
 
 def _write_message(right: Action, spot: DecisionPoint, told: str, quality: float, rng: random.Random) -> str:
-    """One peer's reply, spelled as the right one is: by all that is told, so that capitals tell nobody who is right."""
+    """Write one peer's reply, spelled as the prompt does, so that capitals do not reveal the right one."""
     if rng.random() < BROKEN:
         return _write_broken(as_told(right, told), spot, rng)
     drawn = None if rng.random() < quality else next(draw_mistakes(right, spot, rng), None)
@@ -195,7 +179,7 @@ def _write_message(right: Action, spot: DecisionPoint, told: str, quality: float
 
 
 def _write_broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:
-    """A reply without an action: cut off, left out, or nothing that exists."""
+    """Write a reply without an action: cut off, missing, or of an unknown type."""
     why = format_reason(right, spot.observation, spot.space)
     whole = write_reply(why, right, spot.space)
     cut = whole[: len(whole) - rng.randrange(2, 12)]

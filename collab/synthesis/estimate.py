@@ -1,8 +1,8 @@
-"""What a synthesis will come to, told before anything is written and without asking any model.
+"""Estimate a synthesis before anything is written and without calling any model.
 
-The oracle costs nothing, so a few units are really made and extrapolated. For a model, calls and rows are counted
-from what is asked per screen, as if every reply were whole, every proposal rewarded and no step taken in vain: a good
-teacher gives fewer rows, one who loses its way asks more, up to the tasks' step budgets.
+The oracle costs nothing, so a few units are really made and extrapolated. For a model, calls and rows are counted per
+screen as if every reply were complete, every proposal rewarded and every step useful. A real teacher gives fewer rows,
+or needs more calls, up to the tasks' step budgets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SAMPLED = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisEstimate:
-    """What is to be expected."""
+    """Expected numbers of a synthesis."""
 
     walks: int
     screens: int
@@ -45,7 +45,7 @@ class SynthesisEstimate:
 
 
 async def estimate(config: SynthConfig) -> SynthesisEstimate:
-    """Look ahead.
+    """Estimate a synthesis.
 
     Raises:
         UsageError: a part cannot be built.
@@ -88,7 +88,7 @@ async def _try_units(
 
 
 async def _estimate_steps(suite: Suite, environment: Environment, episodes: Sequence[Unit]) -> tuple[float, str]:
-    """Steps per episode: of known solutions, or half of the budget where none is known."""
+    """Return steps per episode, from known solutions or else half of the budget, and a text on their basis."""
     lengths: list[float] = []
     solved = 0
     for unit in episodes:
@@ -105,7 +105,7 @@ async def _estimate_steps(suite: Suite, environment: Environment, episodes: Sequ
 
 
 def _count_calls(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
-    """Calls and rows of a model, from what is asked per screen."""
+    """Count a model's calls and rows per screen."""
     # Upper bounds: every screen taught, every step rewarded, nothing in vain.
     taken = round(config.episodes * steps)
     met = config.screens + taken
@@ -141,5 +141,5 @@ def _estimate(
 
 
 def _sample_units(units: Sequence[Unit], rng: random.Random) -> list[Unit]:
-    """A few of them, drawn: at regular distances they might all be of one task."""
+    """Draw a few units at random; at regular distances they might all be of one task."""
     return rng.sample(units, min(SAMPLED, len(units)))

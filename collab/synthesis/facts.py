@@ -1,6 +1,6 @@
-"""What can be said of a screen and its elements by reading them: pure functions of an observation.
+"""Describe a screen and its elements, as pure functions of an observation.
 
-What a hand can do, in whichever action space: tap, type, go back, say that it is done.
+`Hands` builds actions by verb in any action space:
 
     hands = Hands(space)
     hands.tap(7)                 # click(index=7) on a phone, click(id=7) on a page
@@ -58,7 +58,7 @@ class Hands:
         return self._make_first(("open_app", {"app_name": app}))
 
     def go_back(self) -> Action | None:
-        """Return to where one came from."""
+        """Go to the previous screen."""
         return self._make_first(("navigate_back", {}), ("go", {"direction": "backward"}))
 
     def go_home(self) -> Action | None:
@@ -129,22 +129,22 @@ _NAMED = 6
 
 
 def is_typed_into(element: Element) -> bool:
-    """Whether text can be typed into it."""
+    """Return whether text can be typed into the element."""
     return element.role in FIELDS or "editable" in element.flags
 
 
 def is_on(element: Element) -> bool:
-    """Whether a toggle is on."""
+    """Return whether a toggle is on."""
     return "checked" in element.flags
 
 
 def label(element: Element) -> str:
-    """Its label on one line, in quotes; "it" where it has none."""
+    """Return the label on one line, in quotes; "it" without one."""
     return f'"{flatten(element.label)}"' if element.label else "it"
 
 
 def join_names(names: Sequence[str], most: int = _NAMED) -> str:
-    """Names in a row: "A", "A and B", "A, B and 3 more"."""
+    """Join names: "A", "A and B", "A, B and 3 more"."""
     shown = list(dict.fromkeys(names))
     if len(shown) > most:
         shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]
@@ -152,7 +152,7 @@ def join_names(names: Sequence[str], most: int = _NAMED) -> str:
 
 
 def list_offers(observation: Observation) -> list[str]:
-    """What can be done on the screen: "fill in First name and Last name", "tap Save"."""
+    """List what can be done on the screen: "fill in First name and Last name", "tap Save"."""
     found = []
     for roles, verb in _OFFERS:
         names = [flatten(one.label) for one in observation.elements if one.role in roles and one.label]
@@ -162,7 +162,7 @@ def list_offers(observation: Observation) -> list[str]:
 
 
 def describe_purpose(observation: Observation) -> str:
-    """What the screen is for."""
+    """Describe the screen's purpose."""
     app, _, part = (piece.strip() for piece in observation.title.partition(":"))
     what = f'It is the screen "{part}" of {app}' if part else f"It is the first screen of {app}"
     can = list_offers(observation)
@@ -170,13 +170,13 @@ def describe_purpose(observation: Observation) -> str:
 
 
 def describe_aim(observation: Observation) -> str:
-    """What the user is meant to do."""
+    """Describe what the user can do."""
     can = "; ".join(list_offers(observation))
     return _write_sentence(can) if can else "Nothing can be done here but to read."
 
 
 def summarize_screen(observation: Observation) -> str:
-    """What the screen shows, kind by kind."""
+    """Summarise the screen's elements by role."""
     count = len(observation.elements)
     parts = [f'"{flatten(observation.title)}" shows {count} element{"" if count == 1 else "s"}.']
     if observation.notice:
@@ -190,7 +190,7 @@ def summarize_screen(observation: Observation) -> str:
 
 
 def _format_count(count: int, role: str) -> str:
-    """As in 1 icon, 2 icons, 3 switches."""
+    """Format a count as "1 icon" or "3 switches"."""
     ending = "" if count == 1 else "es" if role.endswith(("ch", "x")) else "s"
     return f"{count} {role}{ending}"
 
@@ -205,7 +205,7 @@ def _describe_briefly(element: Element) -> str:
 
 
 def describe_information(element: Element) -> str:
-    """What an element tells: its text, its content, its state."""
+    """Describe an element's text, content and state."""
     said = [_describe_content(element)]
     said += [f"It is {flag}." for flag in ("selected", "focused", "disabled") if flag in element.flags]
     return " ".join(said)
@@ -222,17 +222,14 @@ def _describe_content(element: Element) -> str:
 
 
 def describe_function(element: Element) -> str:
-    """What an element is there for, as its role tells."""
+    """Describe an element's function by its role."""
     if is_typed_into(element):
         return f"It is the field {label(element)}, to type into." if element.label else "It is a field to type into."
     return _ROLES.get(element.role, "It is a {role}: {label}.").format(role=element.role, label=label(element))
 
 
 def find_own_action(element: Element, hands: Hands) -> Action | None:
-    """The action that goes with an element, by its role; None where it is there to be read.
-
-    "…" stands for whatever text belongs into a field, or which option is chosen.
-    """
+    """Return the action that an element's role suggests, with "…" for a text or option; None for a text to read."""
     if is_typed_into(element):
         return hands.type(element.index, "…")
     if element.role == "drop-down":
@@ -243,10 +240,7 @@ def find_own_action(element: Element, hands: Hands) -> Action | None:
 
 
 def describe_change(before: Observation, after: Observation, effect: str) -> str:
-    """What an action did, in words: its effect, and the new screen or what the old one shows differently.
-
-    An element that only moved to another place is not different.
-    """
+    """Describe an action's effect and the new screen, or new elements of the old one; moved elements do not count."""
     told = _write_sentence(effect)
     if after.title != before.title:
         return told if after.title in effect else f'{told} The screen is "{flatten(after.title)}".'
@@ -266,12 +260,12 @@ def _build_key(element: Element) -> tuple[str, ...]:
 
 
 def _is_known(element: Element, old: Counter[tuple[str, ...]]) -> bool:
-    """Whether such an element was there before; each of several equal ones counts once."""
+    """Return whether an equal element was there before, and consume it."""
     there = old[_build_key(element)] > 0
     old[_build_key(element)] -= there
     return there
 
 
 def _write_sentence(text: str) -> str:
-    """With a capital and an end."""
+    """Return the text with a capital and a full stop."""
     return f"{text[:1].upper()}{text[1:]}{'' if text[-1:] in '.?!' else '.'}"

@@ -4,16 +4,14 @@
     complete  what is already so, or was just done: nothing is left but to say so
     answer    a question that the screen answers
 
-An element is named by its label, with its role where several share the label; one that cannot be told from another is
-left out. `propose_instructions` lists what could be asked, worded by `wording`; a trial shows whether it makes a
-difference.
+An element is named by its label, with its role if several share the label; ambiguous ones are left out.
+`propose_instructions` lists possible instructions, worded by `wording`; a trial shows whether one has an effect.
 
-Two instructions in one sentence, asked at the start, halfway and at the end.
+A policy trained only on single steps repeats the first one again and again. `build_two_steps` therefore joins two
+instructions in one sentence, asked at the start, halfway and at the end. Both steps are executed on forks of the
+environment, so each prompt shows its true screen and history.
 
-A policy that was only ever asked for one step takes the first one again and again. Both steps are really taken, on
-forks of the scene's environment, so that each prompt shows the screen and the history that belong to it.
-
-    for moment in await two_steps(scene, first, rng):
+    for moment in await build_two_steps(scene, first, rng):
         book.decide(…, moment.instruction.action)
 """
 
@@ -49,13 +47,13 @@ class Instruction:
     goal: str
     action: Action
     because: str | None = None
-    """What the reply names first where it is not the action's own target."""
+    """Element line that the reply names first, if not the action's target."""
     history: tuple[HistoryEntry, ...] = ()
     """What was done before."""
 
 
 def propose_instructions(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
-    """All that could be asked on a scene, in random order: what is rare on screens tends to come first."""
+    """Return all possible instructions on a scene in random order; rare kinds tend to come first."""
     maker = _Maker(scene, rng)
     found: dict[Sort, list[Instruction]] = {"do": [], "complete": [], "answer": []}
     for instruction in (
@@ -68,10 +66,7 @@ def propose_instructions(scene: Scene, rng: random.Random) -> dict[Sort, list[In
 
 
 def _shuffle_weighted(instructions: list[Instruction], rng: random.Random) -> list[Instruction]:
-    """A weighted order without replacement (Efraimidis and Spirakis, 2006): each next one in proportion to its weight.
-
-    Every screen can be left, scrolled and exchanged for an app in the same few ways, while few have a field.
-    """
+    """Shuffle by weight without replacement (Efraimidis and Spirakis, 2006), so that rare kinds come first."""
     keyed = [(rng.random() ** (1 / _weigh_action(one.action)), place) for place, one in enumerate(instructions)]
     return [instructions[place] for _, place in sorted(keyed, reverse=True)]
 
@@ -93,14 +88,14 @@ class _Maker:
         self._pairs = Counter((element.role, flatten(element.label).casefold()) for element in elements)
 
     def yield_element_instructions(self) -> Iterator[Instruction]:
-        """With every element that has a name of its own."""
+        """Yield instructions for every uniquely named element."""
         for element in self._scene.observation.elements:
             it = self._name_element(element)
             if it is not None and "disabled" not in element.flags:
                 yield from self._ask_about(element, it)
 
     def yield_screen_instructions(self) -> Iterator[Instruction]:
-        """With all of it: back, home, scroll, open an app."""
+        """Yield instructions for the whole screen: back, home, scroll, open an app."""
         hands = self._hands
         # What holds on every screen, whatever it shows.
         for wanted, action in (
@@ -118,14 +113,14 @@ class _Maker:
             yield from self._ask_completed("is open", hands.declare_done(), it=shown)
 
     def yield_completed(self) -> Iterator[Instruction]:
-        """What the last action did: it need not be done again."""
+        """Yield the last action as an instruction that is already fulfilled."""
         done = self._hands.declare_done()
         if done is not None and self._last and self._last[0].effect not in _NOTHING:
             goal = _write_goal(self._last[0].action)
             yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
 
     def _draw_other_apps(self) -> list[str]:
-        """Two apps to start: not this one, and none that could be mistaken for an element of the screen."""
+        """Draw two other apps whose names match no element of the screen."""
         elements = self._scene.observation.elements
         taken = {flatten(element.label).casefold() for element in elements if element.role != "app"}
         taken.add(self._scene.app.casefold())
@@ -133,7 +128,7 @@ class _Maker:
         return self._rng.sample(apps, min(2, len(apps)))
 
     def _name_screen(self) -> str | None:
-        """How somebody calls the screen; None where one of its elements is called so, too."""
+        """Return a name for the screen; None if an element has the same name."""
         title = flatten(self._scene.observation.title)
         app, _, part = (piece.strip() for piece in title.partition(":"))
         name = part or app
@@ -191,7 +186,7 @@ class _Maker:
         yield from self._answer("is on", element, it, "on" if on else "off")
 
     def _ask_setting(self, element: Element, it: str) -> Iterator[Instruction]:
-        """The options of a list, which stand below it."""
+        """Yield instructions for the options below a list."""
         below = self._scene.observation.elements[element.index + 1 :]
         for option in takewhile(lambda one: one.role == "option", below):
             name = flatten(option.label)
@@ -203,9 +198,9 @@ class _Maker:
             yield from self._ask_completed("set", self._hands.declare_done(), it=it, text=text, because=because)
 
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
-        """Something to do, with or without what was done before: neither words nor history give the answer away.
+        """Yield an instruction with or without history, so that neither wording nor history reveals the answer.
 
-        The history's words for typing do not say whether what is there stays, so replacing is never asked in them.
+        The history's wording of typing does not say whether old text stays, so replacing never uses it.
         """
         if action is None:
             return
@@ -229,11 +224,11 @@ class _Maker:
             yield Instruction(sort="answer", goal=goal, action=action, because=format_element(element), history=history)
 
     def _draw_history(self) -> tuple[HistoryEntry, ...]:
-        """What the prompt tells of what was done: half of the time the last action, else nothing."""
+        """Draw the prompt's history: the last action half of the time, else nothing."""
         return self._last if self._rng.random() < 0.5 else ()
 
     def _name_element(self, element: Element) -> str | None:
-        """How an instruction names an element; None when it could be another one."""
+        """Return an instruction's name for an element; None if ambiguous."""
         name = flatten(element.label)
         if not name or self._pairs[element.role, name.casefold()] > 1:
             return None
@@ -241,7 +236,7 @@ class _Maker:
 
 
 def _write_goal(words: str) -> str:
-    """An action in words as an instruction."""
+    """Return an action in words as an instruction."""
     return f"{words[:1].upper()}{words[1:]}."
 
 
@@ -264,7 +259,7 @@ class Moment:
 
 
 async def build_two_steps(scene: Scene, first: Instruction, rng: random.Random) -> tuple[Moment, ...]:
-    """Return the three moments of an instruction and one that can follow it.
+    """Build the three moments of an instruction and a following one.
 
     Args:
         first: of sort "do"; its action is canonical on the scene.
@@ -310,7 +305,7 @@ async def build_two_steps(scene: Scene, first: Instruction, rng: random.Random) 
 
 
 def join_wordings(first: str, second: str, rng: random.Random) -> str:
-    """Two wordings as one: "Tap OK and go back."."""
+    """Join two wordings: "Tap OK and go back."."""
     verb = second.split()[0]
     if verb not in _VERBS or _NAME_FIRST.match(second) or rng.random() < 0.25:
         return f"{first} {second}"
@@ -319,7 +314,7 @@ def join_wordings(first: str, second: str, rng: random.Random) -> str:
 
 
 async def _find_following(scene: Scene, rng: random.Random) -> tuple[Instruction, StepResult] | None:
-    """An instruction for the screen that makes a difference there, and does not end the episode."""
+    """Return an instruction with an effect on this screen that does not end the episode; None without one."""
     for second in propose_instructions(scene, rng)["do"][:_TRIES]:
         second = replace(second, action=scene.suite.space.canonical(second.action, scene.observation))
         result = await try_action(scene, second.action)
@@ -329,7 +324,7 @@ async def _find_following(scene: Scene, rng: random.Random) -> tuple[Instruction
 
 
 def _advance_scene(scene: Scene, action: Action, result: StepResult) -> Scene:
-    """The screen that an action led to; its environment is still that of the scene."""
+    """Return the scene after an action; its environment is still the old scene's."""
     space, before = scene.suite.space, scene.observation
     entry: HistoryEntry = build_history_entry(space, before, action, format_reason(action, before, space), result)
     return replace(

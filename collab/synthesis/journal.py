@@ -1,12 +1,11 @@
-"""The directory of a synthesis: what is made, and every unit of work that is done, before the next begins.
+"""The directory of a synthesis: its configuration and a log of every reply and finished unit.
 
     DIR/synth.json      what is made: configuration, versions, models; in the end also the files with their hashes
     DIR/events/*.jsonl  one line per reply of a teacher's model, and one per unit with its rows; they only ever grow
     DIR/lock            held by the one process that writes
 
-A killed process loses the calls that were in flight and nothing else: units that were not finished are made again
-from the replies that are here. Lines are written with the store's own log, so half a line at the end does not count,
-and secrets are hidden in all of them.
+A killed process loses only the calls in flight: unfinished units are made again from the logged replies. The store's
+log ignores half a line at the end and hides secrets.
 """
 
 from __future__ import annotations
@@ -80,10 +79,10 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnansweredQuestion:
-    """What one process asked a teacher's model in vain."""
+    """Calls of one process without a complete answer."""
 
     lost: int
-    """Calls that were sent and never answered whole: what they cost is not known."""
+    """Number of these calls; their cost is unknown."""
 
 
 Record: TypeAlias = Done | Said | UnansweredQuestion
@@ -103,11 +102,7 @@ class SynthesisDir(RunDir):
 
 
 def read_records(directory: Path) -> Iterator[Record]:
-    """All records, oldest first. A text that many prompts share is kept once.
-
-    Raises:
-        RunFormatError: a whole line is not what was written.
-    """
+    """Yield all records, oldest first; shared prompt texts are kept once. RunFormatError for a damaged line."""
     known: dict[str, str] = {}
     for segment in log.list_segments(directory):
         for line in log.scan(directory, segment):
@@ -122,7 +117,7 @@ def read_records(directory: Path) -> Iterator[Record]:
 
 
 def _record(content: Any, known: dict[str, str]) -> Record:
-    """A line as what it is; texts with which prompts begin are replaced by equal ones that are in memory already."""
+    """Parse a line; equal beginnings of prompts share one string in memory."""
     if "said" in content:
         said: Said = _RECORDS[Said].validate_python(content)
         return said

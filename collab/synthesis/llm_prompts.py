@@ -1,6 +1,6 @@
 """The teacher's prompts: Jinja templates in a folder of `prompts/`, one per role and question.
 
-    system         who is asked, the action list, the manner of replies      the same for every call
+    system         the role, the action list, the form of replies            the same for every call
     screen         questions about a screen and its elements                 UI agent, basic
     instructions   one-step instructions with their steps                    UI agent, instruction
     act            the next step of a task                                   UI agent, demonstration and preference
@@ -9,11 +9,10 @@
 
 The built-in folder is `prompts/teacher`; a folder of that name in the user's own library comes before it.
 
-What a teacher may say: every action is read against the space and the screen, every text against what was asked.
+The checks of a teacher's replies read every action against the space and the screen, and every text against the
+question. Each returns the cause of a refusal, in short words without data of the case, or None.
 
-Each check gives the cause of a refusal, in short words without data of the case, or nothing.
-
-Whether a reply is in another language than it was asked in: two plain tests, and what they cannot see.
+`is_foreign` tests for a reply in another language than the question:
 
     scripts          more than three letters in ten belong to scripts (Latin, Cyrillic, Han …) that stand neither in
                      what was asked nor on the screen
@@ -56,7 +55,7 @@ _WORLDS = {"mobile": "a phone", "web": "web pages"}
 
 
 def read_teacher_prompts(folder: Path) -> dict[str, str]:
-    """The texts of a folder by template name; ConfigError when one is missing or unreadable."""
+    """Return the texts of a folder by template name; ConfigError if one is missing or unreadable."""
     return read_texts(folder, FILES, "a teacher's prompts need", FOLDER)
 
 
@@ -68,7 +67,7 @@ class TeacherPrompts:
         space: the actions that are taught.
 
     Raises:
-        ConfigError: a text is missing or no template, or asks for something that no teacher tells it.
+        ConfigError: a text is missing, no template, or uses an unknown variable.
     """
 
     def __init__(self, texts: Mapping[str, str], space: ActionSpace) -> None:
@@ -79,25 +78,25 @@ class TeacherPrompts:
         )
 
     def build_screen(self, screen: str, questions: Sequence[str]) -> Prompt:
-        """Questions about one screen, numbered from 1."""
+        """Build the questions about one screen, numbered from 1."""
         numbered = [{"number": number, "text": text} for number, text in enumerate(questions, start=1)]
         return self._render_prompt("screen", screen=screen, questions=numbered)
 
     def build_instructions(self, screen: str, count: int) -> Prompt:
-        """A request for so many one-step instructions."""
+        """Build a request for so many one-step instructions."""
         complete, answer = format_endings(self._space)
         return self._render_prompt("instructions", screen=screen, count=count, complete=complete, answer=answer)
 
     def act(self, state: str) -> Prompt:
-        """The next step; `state` is the task, what was done and the screen."""
+        """Build a request for the next step; `state` is the task, the history and the screen."""
         return self._render_prompt("act", state=state)
 
     def build_clumsy(self, state: str, right: str) -> Prompt:
-        """A step that somebody clumsy would take instead of the right one, which is told in words."""
+        """Build a request for a clumsy step in place of the right one, which is given in words."""
         return self._render_prompt("clumsy", state=state, right=right)
 
     def build_critic(self, state: str, proposals: Sequence[tuple[str, str]]) -> Prompt:
-        """Scores of proposed steps, (action in words, reason) each, numbered from 1."""
+        """Build a request to score steps, each (action in words, reason), numbered from 1."""
         listed = [{"id": place, "action": action, "reason": why} for place, (action, why) in enumerate(proposals, 1)]
         return self._render_prompt("critic", state=state, proposals=listed)
 
@@ -107,12 +106,12 @@ class TeacherPrompts:
 
 
 def format_action_form(space: ActionSpace) -> str:
-    """What stands for an action in the form of a reply: an object, or a call as a JSON text."""
+    """Return the placeholder of an action in a reply's form: an object, or a call as a JSON text."""
     return '{"action_type": "…"}' if space.syntax == "json" else f'"{space.types[0]}(…)"'
 
 
 def format_endings(space: ActionSpace) -> tuple[str, str]:
-    """How a space says that a task is done, and how it answers a question; empty where it has no such action."""
+    """Return the space's actions for a finished task and for an answer; empty without such an action."""
     hands = Hands(space)
     done, answer = (
         None if action is None else space.format(action) for action in (hands.declare_done(), hands.answer("…"))
@@ -140,11 +139,11 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def is_foreign(reply: str, goal: str, screen: str = "") -> bool:
-    """Whether a reply is in another language than it was asked in (see the head of this file).
+    """Return whether a reply is in another language than its question (see the module's docstring).
 
     Args:
-        goal: of the task; empty where a question of our own was asked.
-        screen: its scripts are allowed, its language is not asked for.
+        goal: of the task; empty for a question of our own.
+        screen: its scripts are allowed too.
     """
     plain = _QUOTED.sub(" ", reply)
     letters = [letter for letter in plain if letter.isalpha()]
@@ -157,12 +156,12 @@ def is_foreign(reply: str, goal: str, screen: str = "") -> bool:
 
 
 def find_scripts(text: str) -> set[str]:
-    """Scripts of its letters, as the first word of a Unicode name: "LATIN", "CJK" and the like."""
+    """Return the scripts of its letters, as first words of Unicode names: "LATIN", "CJK" and the like."""
     return {_find_script(letter) for letter in set(text) if letter.isalpha()}
 
 
 def detect_language(text: str) -> str | None:
-    """The language whose function words it is full of; None when no language of the list stands out."""
+    """Return the language with most function words in the text; None if none stands out."""
     words = Counter(word.casefold() for word in _WORD.findall(text))
     hits = {language: sum(words[word] for word in known) for language, known in _LISTS.items()}
     best, second = sorted(hits, key=lambda language: hits[language], reverse=True)[:2]
@@ -190,12 +189,12 @@ class Decided:
 
 
 def read_action(said: ProposalItem, space: ActionSpace, observation: Observation, goal: str) -> Decided | str:
-    """A proposal as a step that can be taken on this screen, or why it is none.
+    """Return a proposal as a valid step on this screen, or the cause of its refusal.
 
-    It is read the way a policy's reply is (`read_reply`), so that what is taught can be said.
+    It is parsed like a policy's reply (`read_reply`).
 
     Args:
-        goal: in whose language the reason should be.
+        goal: the reason must have its language.
     """
     if is_foreign(said.reason, goal, observation.text):
         return FOREIGN
@@ -210,15 +209,15 @@ def read_action(said: ProposalItem, space: ActionSpace, observation: Observation
 
 
 def is_shown(action: Action, observation: Observation, prompt: Prompt) -> bool:
-    """Whether what an action aims at can be read in the prompt: of a long screen, a part may have been left out."""
+    """Return whether the prompt shows the action's target, as a long screen may be cut."""
     target = action.target
     return not isinstance(target, ElementTarget) or format_element(observation.elements[target.index]) in prompt.shared
 
 
 def explain_unfounded(instruction: str, action: Action, space: ActionSpace, observation: Observation) -> str | None:
-    """Why an instruction and its step do not belong together; None when nothing speaks against them.
+    """Return why an instruction and its step do not match; None if they may.
 
-    What is typed, opened or answered must stand in the instruction or on the screen; an instruction names no numbers.
+    Typed, opened or answered text must be in the instruction or on the screen; an instruction names no indices.
     """
     if _NUMBERED.search(instruction):
         return "the instruction names an element by number"
@@ -227,16 +226,16 @@ def explain_unfounded(instruction: str, action: Action, space: ActionSpace, obse
         value = action.get(field.name)
         free = field.kind == "text" and not field.choices
         if free and isinstance(value, str) and " ".join(value.split()).casefold() not in given:
-            return "the step holds a text that nobody gave"
+            return "the step holds a text that is neither in the instruction nor on the screen"
     return None
 
 
 def is_completion(action: Action, space: ActionSpace) -> bool:
-    """Whether the action says that all is done, without an answer."""
+    """Return whether the action declares the task done, without an answer."""
     words = [value for _, value in action.arguments if isinstance(value, str)]
     return action.type in ENDINGS and (not space.spec(action.type).fields or words in ([], ["complete"]))
 
 
 def is_answer(action: Action) -> bool:
-    """Whether the action answers a question: `answer` on a phone, `finish` with an answer on the web."""
+    """Return whether the action answers a question: `answer` on a phone, `finish` with an answer on the web."""
     return action.type == "answer" or (action.type == "finish" and action.get("answer") is not None)

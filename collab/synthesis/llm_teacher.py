@@ -1,40 +1,24 @@
-"""An episode that a teacher's model plays by itself, and the way through it a second time to look at every step.
-
-The first pass asks for a step, takes it, and so on until the episode is over. The second repeats the executed actions
-without asking anybody and yields the scenes: by then it is known whether the episode succeeded, which is what makes
-its steps a demonstration. It needs a world that can be rebuilt ("deterministic"); in any other no scene is yielded.
-
-The three roles on one step of a task: who proposes it, who judges it, who gets it wrong.
-
-A proposal is worth learning when the critic's score is above one half (CollabUIAgents, eq. 6: ⌈score − 0.5⌉, so that
-exactly 0.5 earns nothing); a score that is missing is no reward and no pair. Only a rewarded proposal is set against
-the adversary's bad reply under the same input (eq. 7). A negative is dropped and counted if it cannot be read, means
-the same as the proposal on this screen, or leads to the same state where the environment can fork.
-
-A language model as a teacher (CollabUIAgents, Appendix B): `LanguageTeacher`.
+"""A language model as a teacher (CollabUIAgents, Appendix B): `LanguageTeacher`.
 
     basic          one call per screen: questions about it and about some of its elements
     instruction    one call per screen: one-step instructions with reason and action
     demonstration  the steps of an episode that the model played by itself and solved
     preference     its steps that the critic rewards, against a clumsy agent's
 
-Whatever it says is checked, and what does not hold is counted by its cause (`collab.synthesis.llm_prompts`). Deviations
-from the paper: prompts of our own; replies are JSON; demonstrations, which the paper does not have, come from solved
-episodes only.
+All replies are checked, and refusals are counted by cause (`collab.synthesis.llm_prompts`). Deviations from the paper:
+prompts of our own; replies are JSON; demonstrations, which the paper lacks, come only from solved episodes.
 
-Instruction knowledge from a model: things to ask for on a screen that take one step, with reason and action.
+An episode has two passes. `play` requests and executes steps until the episode is over. `replay` repeats the actions
+without the model and yields the scenes, once it is known whether the episode succeeded. It needs a deterministic
+environment; otherwise no scene is yielded.
 
-Of the instructions of one screen, at most two have a step that says that all is done and at most one a step that
-answers (CollabUIAgents, Appendix C.4.3); more are counted and left out.
+For preferences, a proposal is rewarded if the critic's score is above one half (CollabUIAgents, eq. 6: ⌈score − 0.5⌉;
+exactly 0.5 earns nothing). A missing score gives no pair. A rewarded proposal is paired with the adversary's bad reply
+under the same input (eq. 7). A negative is dropped and counted if it cannot be read, equals the proposal on this
+screen, or leads to the same state where the environment can fork.
 
-Basic knowledge from a model: what a screen is for, and what some of its elements are, say and do.
-
-One call asks everything about a screen: the questions on the whole, and four on each element that was drawn
-(CollabUIAgents, table 9).
-
-Asking a teacher's model: one limit per call, one seed per question, and no question twice.
-
-What a teaching model works with: whom it asks, with which prompts, and for which policy.
+Of one screen's instructions, at most two may end with "done" and at most one with an answer (Appendix C.4.3). One call
+asks all basic questions on a screen, and four on each drawn element (table 9).
 """
 
 from __future__ import annotations
@@ -98,7 +82,7 @@ class Taken:
     screen: str
     """Digest of the screen before."""
     changed: bool
-    """Whether anything was to be seen of it; ending an episode counts."""
+    """Whether it had a visible effect; ending an episode counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +95,7 @@ class Played:
 
 
 async def play(suite: Suite, environment: Environment, task: Task, *, seed: int, propose: Propose) -> Played:
-    """Play one episode; EnvironmentFailure and ModelFailure as they come."""
+    """Play one episode; may raise EnvironmentFailure and ModelFailure."""
     scene = await _begin(suite, environment, task, seed)
     steps: list[Taken] = []
     refused: Counter[str] = Counter()
@@ -143,10 +127,10 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
 async def replay(
     suite: Suite, environment: Environment, task: Task, played: Played, *, seed: int
 ) -> AsyncIterator[Scene]:
-    """The scenes of an episode in which a step was taken, on an environment that is in their state.
+    """Yield the scenes of an episode's executed steps, with the environment in their state.
 
     Raises:
-        EnvironmentFailure: the world is not what it was the first time.
+        EnvironmentFailure: the environment differs from the first pass.
     """
     scene = await _begin(suite, environment, task, seed)
     for number, step in enumerate(played.steps):
@@ -188,7 +172,7 @@ class ReplyMemory(Protocol):
     """Remembers replies, so that work that is done again does not pay for them again."""
 
     def recall(self, call: str) -> str | None:
-        """What was replied to this call before; None when it was never answered."""
+        """Return the earlier reply to this call; None without one."""
 
     def keep(self, call: str, reply: Reply) -> None:
         """Remember a reply the moment it comes."""
@@ -196,20 +180,20 @@ class ReplyMemory(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A model that is asked."""
+    """Calls a teacher's model: one limit per call, one seed per question, no question twice."""
 
     model: Model
     sampling: Sampling
     call_s: float = 120.0
-    """Limit of one call, retries included and waiting in line not."""
+    """Limit of one call in seconds, with retries but without queueing."""
     memory: ReplyMemory | None = None
-    """None asks anew every time."""
+    """None repeats every call."""
 
     async def ask(self, prompt: Prompt, seed: int, role: str) -> str:
-        """The reply's text.
+        """Return the reply's text.
 
         Args:
-            role: what is asked; with `seed` it decides the seed of the call.
+            role: kind of question; with `seed` it decides the seed of the call.
 
         Raises:
             ModelFailure: the call failed after its retries or took longer than its limit.
@@ -230,7 +214,7 @@ TOO_LONG = "the task does not fit into the context"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
-    """Shared by all roles."""
+    """Model, prompts and policy shared by all roles."""
 
     name: str
     """Of the agents file that teaches."""
@@ -240,13 +224,10 @@ class Desk:
     """The policy that rows are made for."""
 
     def build_decision(self, scene: Scene, goal: str | None = None) -> Prompt | None:
-        """What the policy would read on a scene, hearing nobody.
+        """Build the policy's prompt on a scene without peers; None if the task does not fit into the context.
 
         Args:
-            goal: asked for on this screen instead of the scene's task and without its history; None for the task.
-
-        Returns:
-            None when not even the task alone fits into the policy's context.
+            goal: replaces the scene's task and history; None for the task.
         """
         context = PromptContext(
             goal=scene.task.goal if goal is None else goal,
@@ -263,7 +244,7 @@ _CELL = CellRef("teacher", 0)
 
 
 async def propose(desk: Desk, scene: Scene) -> Decided | Counter[str]:
-    """The next step of a task, or why there is none; ModelFailure when the model cannot be reached."""
+    """Return the next step of a task, or the causes of its refusal; ModelFailure if the model cannot be reached."""
     state = desk.build_decision(scene)
     if state is None:
         return Counter({TOO_LONG: 1})
@@ -271,7 +252,7 @@ async def propose(desk: Desk, scene: Scene) -> Decided | Counter[str]:
 
 
 async def prefer(desk: Desk, scene: Scene, proposed: Decided) -> Lesson:
-    """A preference between a rewarded proposal and a bad reply; no row when one of the three roles gives nothing."""
+    """Pair a rewarded proposal with a bad reply; no row if a role gives nothing."""
     judged = await score(desk, scene, proposed)
     if judged.score is None:
         return Lesson(refused=Counter({f"critic: {judged.missing}": 1}))
@@ -284,7 +265,7 @@ async def prefer(desk: Desk, scene: Scene, proposed: Decided) -> Lesson:
 
 
 async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
-    """The critic's word on a proposal; a score that is absent, out of range or unreadable stays missing."""
+    """Return the critic's score of a proposal; an absent, unreadable or out-of-range score is missing."""
     state = desk.build_decision(scene)
     if state is None:
         return _build_missing(TOO_LONG)
@@ -298,16 +279,16 @@ async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
 
 
 async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter[str]:
-    """A bad reply under the same input, or why there is none."""
+    """Return a bad reply under the same input, or the causes of its refusal."""
     state = desk.build_decision(scene)
-    # A prompt that does not fit a policy teaches what it can never read.
+    # The policy could never read a prompt that does not fit.
     if state is None:
         return Counter({TOO_LONG: 1})
     words = scene.suite.space.describe(right.action, scene.observation)
     wrong = await _decide(desk, scene, desk.prompts.build_clumsy(state.shared.strip(), words), "clumsy")
     if not isinstance(wrong, Decided):
         return wrong
-    # "Bad" must differ from "good" by its action, and by what it leads to.
+    # "Bad" must differ from "good" in its action and in its result.
     if wrong.action == right.action:
         return Counter({"the same action as the good one": 1})
     if await _is_same_state(scene, wrong.action, right.action):
@@ -316,7 +297,7 @@ async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter
 
 
 def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided | None = None) -> Lesson:
-    """The row of one step as a policy would be asked for it; of a preference with both sides."""
+    """Build the row of one step with the policy's prompt; a preference has both sides."""
     prompt = desk.build_decision(scene)
     if prompt is None:
         return Lesson(refused=Counter({TOO_LONG: 1}))
@@ -352,7 +333,7 @@ def _build_missing(why: str) -> CellReward:
 
 
 async def _is_same_state(scene: Scene, one: Action, other: Action) -> bool:
-    """Whether two actions cannot be told apart by what they lead to; False where the environment cannot fork."""
+    """Return whether two actions lead to the same state; False if the environment cannot fork."""
     world = scene.environment
     return isinstance(world, Forkable) and await reach(world, one) == await reach(world, other)
 
@@ -361,11 +342,7 @@ MOST_COMPLETIONS, MOST_ANSWERS = 2, 1
 
 
 async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
-    """One row per instruction that holds.
-
-    Args:
-        count: instructions that are asked for.
-    """
+    """Request `count` instructions and build one row per valid one."""
     prompt = desk.prompts.build_instructions(scene.observation.text, count)
     found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
@@ -394,7 +371,7 @@ class _Taken:
     answers: int = 0
 
     def explain_refusal(self, instruction: str, action: Action, space: ActionSpace) -> str | None:
-        """Why another one is too much; None when it is taken in."""
+        """Return why another instruction is too much; None if it is accepted."""
         folded = instruction.casefold()
         completes, answers = is_completion(action, space), is_answer(action)
         # Bounded per screen: easy kinds would crowd out the others.
@@ -447,11 +424,7 @@ class Question:
 
 
 def draw_questions(scene: Scene, elements: int) -> list[Question]:
-    """What is asked about a scene: decided by its seed.
-
-    Args:
-        elements: at most so many are asked about.
-    """
+    """Draw the questions about a scene and at most `elements` of its elements, by the scene's seed."""
     rng = generator(derive(scene.seed, "questions"))
     questions = [Question(kind, ask_about_screen(kind, rng)) for kind in get_args(ScreenKind)]
     shown = scene.observation.elements
@@ -461,7 +434,7 @@ def draw_questions(scene: Scene, elements: int) -> list[Question]:
 
 
 async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
-    """One row per question that was answered once, in the language of the question."""
+    """Build one row per question that was answered once, in the question's language."""
     questions = draw_questions(scene, elements)
     prompt = desk.prompts.build_screen(scene.observation.text, [question.text for question in questions])
     found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
@@ -503,7 +476,7 @@ def _build_basic_row(desk: Desk, scene: Scene, question: Question, answer: Answe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LanguageTeacher:
-    """Teaches by asking a model; what it draws depends on the scene's seed alone."""
+    """Teaches by a model; its draws depend on the scene's seed alone."""
 
     desk: Desk
     elements: int = 4
@@ -520,7 +493,7 @@ class LanguageTeacher:
         return self.desk.name
 
     async def teach(self, scene: Scene, level: Level) -> Lesson:
-        """Rows of one level; see `collab.synthesis.teacher.Teacher`."""
+        """Make rows of one level; see `Teacher.teach`."""
         if level == "basic":
             return await teach_basics(self.desk, scene, self.elements)
         if level == "instruction":
@@ -536,21 +509,17 @@ class LanguageTeacher:
     async def follow(
         self, suite: Suite, environment: Environment, task: Task, *, seed: int
     ) -> AsyncIterator[Scene | Lesson]:
-        """Play an episode by the model's own proposals, then meet its screens again one by one.
+        """Play an episode by the model's proposals; yield the refusals, then a scene per executed step.
 
-        Yields:
-            First what was refused on the way, then a scene for every step that was taken.
-
-        Raises:
-            EnvironmentFailure, ModelFailure: as they come.
+        May raise EnvironmentFailure and ModelFailure.
         """
-        # Screens are met a second time, which needs a world that repeats itself.
+        # The second pass needs a deterministic environment.
         if "deterministic" not in suite.capabilities:
             yield Lesson(refused=Counter({"the world cannot be played a second time": 1}))
             return
         played = await play(suite, environment, task, seed=seed, propose=lambda scene: propose(self.desk, scene))
         yield Lesson(refused=played.refused)
-        # Kept while its screens are taught, for the steps that were taken there.
+        # `teach` looks up the executed steps here.
         key = (task.name, task.seed)
         self._played[key] = played
         try:
@@ -566,7 +535,7 @@ class LanguageTeacher:
     def _demonstrate(self, scene: Scene) -> Lesson:
         played, taken = self._played.get((scene.task.name, scene.task.seed)), self._get_taken(scene)
         if played is None or taken is None or taken.decided is None:
-            return Lesson(refused=Counter({"nobody knows how the episode ends": 1}))
+            return Lesson(refused=Counter({"the end of the episode is unknown": 1}))
         if not played.success:
             return Lesson(refused=Counter({"a step of an episode that was not solved": 1}))
         if not taken.changed:

@@ -1,4 +1,4 @@
-"""The teacher that knows: exact answers, solutions and judgements from the environment itself.
+"""The oracle teacher: exact answers, solutions and judgements from the environment itself.
 
     teacher = OracleTeacher(talk=Talk(reader=reader))
     lesson = await teacher.teach(scene, "demonstration")
@@ -8,10 +8,8 @@
     demonstration  the next action of the solution, in the prompt that an agent would get there
     preference     the same prompt; the solution's action against a mistake that leads elsewhere and is not good
 
-An environment that cannot fork is asked for less, one without solutions for neither demonstrations nor preferences;
-what is left out is counted.
-
-Writing down what a teacher says of a scene: rows, and what could not become one.
+An environment that cannot fork gives fewer rows, one without solutions neither demonstrations nor preferences. Omitted
+rows are counted.
 """
 
 from __future__ import annotations
@@ -42,58 +40,58 @@ from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, a
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
 
 UNTOLD = "it types words that the prompt does not tell"
-"""Cause of a refusal: what was read many steps ago and is forgotten since could only be made up."""
+"""Cause of a refusal: words that the prompt no longer shows could only be made up."""
 _TYPED = {"input_text": "text", "type_string": "content"}
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 class Refusal(Exception):
-    """Something that could have become a row and did not; the message is the reason that is counted."""
+    """A refused row; its message is the counted cause."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Book:
-    """The rows of one scene and level, while they are made."""
+    """Collects the rows of one scene and level."""
 
     scene: Scene
     level: Level
     teacher: str
     rng: random.Random
     shown: Scene | None = None
-    """The scene as prompts tell it, where that is under other names (`renaming`); None for as it is."""
+    """The renamed scene in prompts (`renaming`); None without renaming."""
     rows: list[Example] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, prompt: Prompt, answer: str) -> None:
-        """A question and its answer."""
+        """Add a question and its answer."""
         self._write(kind, prompt, answer)
 
     def decide(
         self, kind: str, prompt: Prompt, action: Action, *, because: str | None = None, rejected: str | None = None
     ) -> None:
-        """A decision and what to say.
+        """Add a decision and its reply.
 
         Args:
             action: canonical on the scene.
-            because: what the reply names first; None names the action's target.
-            rejected: the other side of a preference.
+            because: element line that the reply names first; None for the action's target.
+            rejected: the rejected reply of a preference.
 
         Raises:
-            Refusal: the reply would point at what the prompt does not show, type what it does not tell, open an app
-                that an instruction does not name, or not be read back as it is meant.
+            Refusal: the prompt lacks the reply's element, typed words or app, or the reply does not parse as its
+                action.
         """
         space, screen = self.scene.suite.space, (self.shown or self.scene).observation
         aimed = isinstance(action.target, ElementTarget) or because is not None
-        # A reason about an element that the cut prompt does not show would teach guessing.
+        # A reason about an element that the prompt does not show would teach guessing.
         if aimed and (because or format_reason(action, screen, space)) not in prompt.shared:
             raise Refusal("its element is not in the prompt")
-        # The same for words to type: they have to stand in the prompt.
+        # Typed words must be in the prompt too.
         if not _list_typed_words(action) <= _split_words(prompt.shared):
             raise Refusal(UNTOLD)
         if self.level == "instruction" and _is_unnamed_app(action, prompt.shared):
             raise Refusal("the app to open is not in the prompt")
         text = reply(as_told(action, prompt.shared), screen, space, because)
-        # Written and read back: a row whose reply does not parse teaches a wrong form.
+        # Parse the reply: an unreadable one would teach a wrong form.
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
         self._write(kind, prompt, text, action.type, rejected)
@@ -114,7 +112,7 @@ class Book:
 
 
 def _list_typed_words(action: Action) -> frozenset[str]:
-    """The words that an action types; of numbers, dates and codes nothing, for they may be worked out."""
+    """Return the words that an action types, without numbers, dates and codes, which may be derived."""
     typed = action.get(_TYPED[action.type]) if action.type in _TYPED else None
     return _split_words(typed) if isinstance(typed, str) else frozenset()
 
@@ -128,7 +126,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 
 def require_fitting(ask: Callable[[], Prompt]) -> Prompt:
-    """A prompt, or the refusal to make one that does not fit into the context."""
+    """Build a prompt; Refusal if it does not fit into the context."""
     try:
         return ask()
     except ModelFailure:
@@ -144,7 +142,7 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """How much is made of one scene, at most."""
+    """Most rows per scene."""
 
     screens: int = 1
     """Questions about the screen."""
@@ -162,7 +160,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OracleTeacher:
-    """Makes rows of what the environment knows."""
+    """Makes rows from the environment's own knowledge."""
 
     talk: Talk
     amounts: Amounts = Amounts()
@@ -170,7 +168,7 @@ class OracleTeacher:
     levels: frozenset[Level] = frozenset(LEVELS)
 
     async def teach(self, scene: Scene, level: Level) -> Lesson:
-        """Make rows of one level; see `Teacher`. No model is asked, so no ModelFailure is raised."""
+        """Make rows of one level; see `Teacher.teach`. Never raises ModelFailure."""
         book = Book(scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level)))
         if level == "basic":
             await self._teach_basic(book)
@@ -186,7 +184,7 @@ class OracleTeacher:
     async def _teach_basic(self, book: Book) -> None:
         rng, screen = book.rng, book.scene.observation
         kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
-        # Drawn without repetition: the same question twice is the same row.
+        # Draw without repetition: equal questions give equal rows.
         for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
             book.add(kind, self.talk.reader.build_question(screen, ask_about_screen(kind, rng)), _ANSWERS[kind](screen))
         chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
@@ -195,7 +193,7 @@ class OracleTeacher:
             try:
                 answer = await _describe_element(book.scene, element, asked)
             except Refusal as refusal:
-                # A question that has no answer here is counted, and costs nothing else.
+                # Count a question without an answer and continue.
                 book.refused[str(refusal)] += 1
                 continue
             prompt = self.talk.reader.build_question(screen, ask_about_element(asked, element, rng))
@@ -204,7 +202,7 @@ class OracleTeacher:
     # ----------------------------------------------------------------------------------------- instruction
 
     async def _teach_instruction(self, book: Book) -> None:
-        # Now and then with other names: policies must read labels and not remember them.
+        # Sometimes under other names: policies must read labels, not remember them.
         if book.rng.random() < self.amounts.renamed:
             book.shown = rename_labels(book.scene, book.rng)
         first: Instruction | None = None
@@ -219,12 +217,12 @@ class OracleTeacher:
                     first = first or (instruction if sort == "do" else None)
                 except Refusal as refusal:
                     book.refused[str(refusal)] += 1
-        # Two steps only where one of them works, and never with renamed labels: the real screen follows.
+        # Never with renamed labels, as the real screen follows.
         if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
             await self._teach_two_steps(book, first)
 
     async def _step(self, book: Book, instruction: Instruction) -> None:
-        """Write down one instruction, if following it makes a difference."""
+        """Add one instruction if following it has an effect."""
         scene = book.scene
         action = scene.suite.space.canonical(instruction.action, scene.observation)
         if instruction.sort == "do":
@@ -237,7 +235,7 @@ class OracleTeacher:
         self._ask(book, kind, replace(instruction, action=action))
 
     async def _teach_two_steps(self, book: Book, first: Instruction) -> None:
-        """Write down an instruction of two steps, asked at each of its moments."""
+        """Add an instruction of two steps at each of its moments."""
         scene = book.scene
         first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
         for moment in await build_two_steps(scene, first, book.rng):
@@ -247,7 +245,7 @@ class OracleTeacher:
                 book.refused[str(refusal)] += 1
 
     def _ask(self, book: Book, kind: str, instruction: Instruction) -> None:
-        """Write down an instruction; of those to open an app, `Amounts.renamed` give the app another name."""
+        """Add an instruction; a share of `Amounts.renamed` of those that open an app renames it."""
         shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
         if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
             renaming = rename_opened(action, book.rng)
@@ -280,7 +278,7 @@ class OracleTeacher:
             book.refused[str(refusal)] += 1
 
     async def _find_worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
-        """An action that is worse than the right one, as far as the environment can tell."""
+        """Find an action that the environment judges worse than the right one; Refusal without one."""
         environment = scene.environment
         able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
         critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
@@ -291,10 +289,10 @@ class OracleTeacher:
 
 
 async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -> str:
-    """The answer to a question about an element, without the element's line."""
+    """Return the answer to a question about an element, without the element's line."""
     if kind == "element-information":
         return facts.describe_information(element)
-    # What a tap does is tried on a fork, and not guessed from the role.
+    # Try the tap on a fork instead of guessing from the role.
     hands = Hands(scene.suite.space)
     tap = hands.tap(element.index)
     tapped = None if tap is None else await try_action(scene, tap)
@@ -309,13 +307,13 @@ async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -
             f"{facts.describe_function(element)} When tapped: {effect}" if effect else facts.describe_function(element)
         )
     own = facts.find_own_action(element, hands)
-    # An action that changes nothing is no answer to "what can be done".
+    # An action without effect does not answer "what can be done".
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
 
 
 def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:
-    """Whether an entry is to be opened and the tap does something else: selects it, or leads elsewhere."""
+    """Return whether an entry should be opened but the tap selects it or leads elsewhere."""
     if not instruction.goal.startswith("Open ") or not isinstance(action.target, ElementTarget):
         return False
     entry = scene.observation.elements[action.target.index]
@@ -323,7 +321,7 @@ def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, resul
 
 
 def _find_next_action(scene: Scene) -> Action:
-    """The solution's next action, canonical on the scene."""
+    """Return the solution's next action, canonical on the scene; Refusal without one."""
     if not isinstance(scene.environment, HasOracle):
         raise Refusal("the environment knows no solutions")
     remaining = scene.environment.oracle()

@@ -1,15 +1,15 @@
-"""A scene under other names, so that names are read and not known by heart.
+"""Rename apps and labels of a scene, so that a policy reads names instead of memorising them.
 
-A policy that meets a dozen apps and some hundred labels learns them by heart, and on a phone with another app it opens
-the one it knows best. So some scenes are taught as if their apps or labels were called otherwise (domain randomisation,
-Tobin et al., 2017, of words): wherever the prompt tells the old name it tells the new one, and so does the reply.
+A policy trained on a dozen apps and some hundred labels memorises them, and opens the app that it knows best on other
+phones. So some scenes are taught under other names (domain randomisation of words, Tobin et al., 2017), in prompt and
+reply alike.
 
-    renaming = of_apps(scene, goal, rng)                        # "Simple Calendar Pro" → "Mirado Notes"
-    shown, right = renaming.scene(scene), renaming.action(right)
+    renaming = rename_apps(scene, goal, rng)                    # "Simple Calendar Pro" → "Mirado Notes"
+    shown, right = renaming.rename_scene(scene), renaming.rename_action(right)
 
-    shown = other_labels(scene, rng)                            # button "Save" [7] → button "Copper Lantern" [7]
+    shown = rename_labels(scene, rng)                           # button "Save" [7] → button "Copper Lantern" [7]
 
-What is done in the environment is done under the true names; only rows tell the new ones.
+Actions are executed under the true names; only rows have the new ones.
 """
 
 from __future__ import annotations
@@ -41,25 +41,24 @@ class Renaming:
         object.__setattr__(self, "_old", _compile_names(self.names))
 
     def text(self, said: str) -> str:
-        """A text with new names.
+        """Replace names in a text.
 
-        A name of one word counts where it begins with a capital or is all that is said or stands in quotation marks:
-        "tasks" may be an app or something to do.
+        A single word counts as a name only with a capital, alone or in quotation marks: "tasks" may be no app.
         """
         return self._old.sub(lambda found: self._get_new(found) if _is_name(found) else found[0], said)
 
     def rename_goal(self, goal: str) -> str:
-        """A goal that is known to ask for what has a new name, however it spells it."""
+        """Replace names in a goal that surely names them, whatever its spelling."""
         return self._old.sub(self._get_new, goal)
 
     def rename_action(self, action: Action) -> Action:
-        """An action with new names in what it says. What it opens is an app, and written as actions write it."""
+        """Replace names in an action's texts; an app to open is always a name."""
         if action.type == "open_app":
             return replace(action, arguments=(("app_name", self.rename_goal(str(action["app_name"])).casefold()),))
         return replace(action, arguments=tuple((name, self._rename_value(value)) for name, value in action.arguments))
 
     def rename_scene(self, scene: Scene) -> Scene:
-        """The scene as a prompt tells it."""
+        """Replace names in a scene's goal, history and screen."""
         history = tuple(
             replace(one, action=self.text(one.action), reason=self.text(one.reason), effect=self.text(one.effect))
             for one in scene.history
@@ -76,19 +75,19 @@ class Renaming:
 
 
 def rename_apps(scene: Scene, goal: str, rng: random.Random) -> Renaming | None:
-    """Another name for each app that a goal names; None where it names none."""
+    """Draw another name for each app in a goal; None without one."""
     known = {_strip_app(name) for name in (*list_app_names(scene.suite), scene.app) if name}
     named = [name for name in sorted(known) if _LETTER.search(name) and _has_name(goal, name)]
     return Renaming({name: draw_name(rng) for name in named}) if named else None
 
 
 def rename_opened(action: Action, rng: random.Random) -> Renaming:
-    """Another name for the app that an action opens."""
+    """Draw another name for the app that an action opens."""
     return Renaming({_strip_app(str(action["app_name"])): draw_name(rng)})
 
 
 def rename_labels(scene: Scene, rng: random.Random) -> Scene:
-    """The scene with other names for all that its screen shows, except apps and long texts; nothing done before."""
+    """Return the scene with new names for all labels except apps and long texts, and without history."""
     kept = {name.casefold() for name in list_app_names(scene.suite)} | {scene.app.casefold()}
     labels = dict.fromkeys(flatten(element.label) for element in scene.observation.elements)
     names = {
@@ -101,22 +100,19 @@ def rename_labels(scene: Scene, rng: random.Random) -> Scene:
 
 
 def find_spelling(app: str, told: str) -> str | None:
-    """An app's name as a prompt first spells it; None where the prompt does not name it."""
+    """Return an app's name as the prompt first spells it; None if the prompt does not name it."""
     found = re.search(_build_pattern(app), told, re.IGNORECASE)
     return None if found is None else found[0]
 
 
 def as_told(action: Action, told: str) -> Action:
-    """An action that opens an app, with the app's name spelled as the prompt first does: copied, not rewritten."""
+    """Spell the app of an opening action as the prompt does."""
     name = find_spelling(str(action["app_name"]), told) if action.type == "open_app" else None
     return action if name is None else replace(action, arguments=(("app_name", name),))
 
 
 def as_told_beside(action: Action, other: Action, told: str) -> Action:
-    """The same for an action that stands beside another one as told: its spelling must not tell which of them is right.
-
-    An app that the prompt does not name has capitals where the other's has.
-    """
+    """Spell the app as the prompt does, or else with capitals like `other`, so that spelling reveals nothing."""
     said = as_told(action, told)
     if said != action or action.type != "open_app" or other.type != "open_app":
         return said
@@ -125,8 +121,8 @@ def as_told_beside(action: Action, other: Action, told: str) -> Action:
 
 
 def _rename_screen(observation: Observation, renamed: Callable[[str], str]) -> Observation:
-    """A screen whose title, labels and values have other names."""
-    # Labels, values and title together: a screen with half of its names changed contradicts itself.
+    """Rename a screen's title, labels and values."""
+    # All together: a half-renamed screen contradicts itself.
     elements = tuple(
         replace(
             element,
@@ -137,31 +133,31 @@ def _rename_screen(observation: Observation, renamed: Callable[[str], str]) -> O
     )
     title = ": ".join(renamed(part) for part in flatten(observation.title).split(": "))
     lines = observation.text.split("\n")
-    # Lines between title and elements stay: they say what the screen can do.
+    # Keep the lines between title and elements.
     extra = lines[1 : len(lines) - len(elements)]
     text = "\n".join([f"Screen: {title}", *extra, *map(format_element, elements)])
     return replace(observation, title=title, elements=elements, text=text)
 
 
 def _strip_app(app: str) -> str:
-    """An app's name as old names are written, without the word that goals say with it or not."""
+    """Return an app's name in lower case without the word "app"."""
     return app.casefold().removesuffix(" app")
 
 
 def _has_name(goal: str, name: str) -> bool:
-    """Whether a goal calls an app by its name."""
+    """Return whether a goal names an app."""
     return any(map(_is_name, re.finditer(_build_pattern(name), goal, re.IGNORECASE)))
 
 
 def _is_name(found: re.Match[str]) -> bool:
-    """Whether an old name is meant as one where it was found."""
+    """Return whether a match is used as a name."""
     before, after = found.string[: found.start()], found.string[found.end() :]
     alone = (not before and not after) or (before[-1:] == '"' == after[:1])
     return alone or found[0][0].isupper() or " " in found[0]
 
 
 def _compile_names(names: Iterable[str]) -> re.Pattern[str]:
-    """Any of the names, the longest that fits."""
+    """Compile a pattern of the names that prefers the longest."""
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return re.compile("|".join(map(_build_pattern, longest_first)), re.IGNORECASE)
 

@@ -1,7 +1,4 @@
-"""Starting a synthesis, and going on with one that stopped.
-
-Building what units are made with: the suite, the teacher and, behind it, a model.
-"""
+"""Start and resume a synthesis, and build its suite, teacher and model."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from collab.types import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A workshop and what is known of it."""
+    """A workshop and its metadata."""
 
     workshop: Workshop
     splits: Mapping[str, Split]
@@ -48,14 +45,14 @@ class Opened:
 
 @contextlib.asynccontextmanager
 async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> AsyncIterator[Opened]:
-    """What units are made with; given back in the end.
+    """Open the suite, teacher and model of a synthesis; close them at the end.
 
     Args:
         ledger: remembers every reply of the teacher's model.
-        ask: find out what the model supports; False asks it nothing, and only looking ahead is possible.
+        ask: probe the model; with False it is never called, which suffices for an estimate.
 
     Raises:
-        UsageError: a part cannot be built, the model looks at solutions, or a budget would never be reached.
+        UsageError: a part cannot be built, the model reads solutions, or a budget would never be reached.
         EnvironmentFailure: no environment can be opened.
         ModelFailure: the teacher's server does not answer.
     """
@@ -117,7 +114,7 @@ def _build_language_teacher(
 
 
 def _describe_model(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, Any]:
-    """What the manifest says of the teacher's model; refuses a limit on something that nobody counts."""
+    """Return the manifest's entry of the teacher's model; UsageError if it does not count what the budget limits."""
     who = f"agents/{config.teacher_name}"
     if config.budget.usd is not None and not able.knows_price:
         raise UsageError(f"--budget usd: {who} does not say what it costs; set its prices, or limit tokens or minutes")
@@ -127,17 +124,17 @@ def _describe_model(config: SynthConfig, model: Model, able: Capabilities) -> di
 
 
 Watch = Callable[[SynthesisProgress], None]
-"""Called once, with a live object that changes while the work goes on."""
+"""Called once with a live object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthResult:
-    """How a synthesis went."""
+    """Result of a synthesis."""
 
     path: Path
     label: str
     report: SynthesisReport | None
-    """None while units are left; those that it names as broken are made again by `resume`."""
+    """None while units are left; `resume` makes broken units again."""
     progress: SynthesisProgress
     """Of this process; rows and units of earlier ones are counted in."""
     stopped: str | None
@@ -150,18 +147,18 @@ async def start(
     """Make a new set of rows in the directory `out`.
 
     Raises:
-        UsageError: something does not fit, or `out` already holds something; nothing was started.
-        OverlapError: a row holds what is kept for evaluation; no table is written.
+        UsageError: something does not fit, or `out` is not empty; nothing was started.
+        OverlapError: a row holds an evaluation instance; no table is written.
         StoreFailure: the directory cannot be written; what was recorded stays.
     """
     config = hide_secrets(config)
     _check_budget(config)
-    # Looked at before the environment opens, which takes long.
+    # Check before opening the environment, which takes long.
     SynthesisDir(out).check_free()
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
     async with open_workshop(config, ledger) as workplace:
         suite = workplace.workshop.suite
-        # The head holds what the rows depend on, so that a resume can compare it.
+        # The head holds all that rows depend on, for a resume to compare.
         head = Head(
             config=config.model_dump(mode="json"),
             environment=suite.label,
@@ -180,10 +177,10 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> SynthResult:
-    """Go on where a synthesis stopped or died; of a finished one, only tell again what it made.
+    """Resume a synthesis; of a finished one, only return its report.
 
     Args:
-        budget: what may be spent from here on; None grants the synthesis's own budget once more.
+        budget: from here on; None grants the synthesis's own budget once more.
         concurrency: units at once; None as before.
 
     Raises:
@@ -214,7 +211,7 @@ def _check_budget(config: SynthConfig) -> None:
 
 
 def _check_unchanged(path: Path, head: Head, config: SynthConfig, workplace: Opened) -> None:
-    """Refuse to mix rows of two versions of an environment, or of two splits."""
+    """Check that environment version and split are unchanged; else RunFormatError."""
     version = workplace.workshop.suite.version
     if head.environment_version != version:
         raise RunFormatError(
@@ -253,7 +250,7 @@ async def _make(
 
 
 def _list_left(path: Path, units: Sequence[Unit], ledger: Ledger, journal: Journal) -> list[Unit]:
-    """The units that are not made yet; the others are counted in, and what was said is remembered."""
+    """Return the units left to make; count the others and load the logged replies."""
     made, progress = gather(read_records(path)), ledger.progress
     ledger.open(journal, made.said)
     progress.rows.update(row.level for row in made.iterate_rows(units))

@@ -1,14 +1,11 @@
-"""How screens are met: by exploring at random, and on the way through tasks.
+"""Meet screens by random exploration and along task solutions.
 
     environment = await suite.open()
     async for scene in explore(suite, environment, task, seed=seed, steps=30): ...
     async for scene in follow(suite, environment, task, seed=seed, mistakes=0.2): ...
 
-Both reset the environment they are given and play one episode in it. A scene's environment stays in its state until
-the next scene is asked for, so whoever wants more of it forks. Nothing here knows any particular environment; which
-tasks and seeds may be met is the caller's choice (`collab.data`).
-
-Trying an action without doing it: on a fork of the scene's environment.
+Both reset the given environment and play one episode. A scene's environment keeps its state until the next scene is
+requested; fork it to act in it, as `try_action` does. The caller chooses tasks and seeds (`collab.data`).
 """
 
 from __future__ import annotations
@@ -74,11 +71,11 @@ class _Walk:
         )
 
     def build_rng(self) -> random.Random:
-        """What decides this step of the walk."""
+        """Return this step's random generator."""
         return generator(derive(self.seed, self.way, self.task.name, self.task.seed, len(self.history)))
 
     async def take(self, action: Action) -> StepResult:
-        """Execute an action and note it as a policy that says it would."""
+        """Execute an action and add it to the history."""
         space, before = self.suite.space, self.observation
         action = space.canonical(action, before)
         result = await self.environment.step(action)
@@ -150,7 +147,7 @@ async def follow(
 
 
 async def _draw_mistake(walk: _Walk, right: Action, rng: random.Random) -> Action | None:
-    """A mistake that can be made good again; None when none was found."""
+    """Draw a mistake that can be recovered from; None without one."""
     spot = build_decision_point(walk.build_scene("rollout"))
     environment = walk.environment
     able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
@@ -167,7 +164,7 @@ async def _draw_mistake(walk: _Walk, right: Action, rng: random.Random) -> Actio
 
 
 def build_decision_point(scene: Scene) -> DecisionPoint:
-    """What the sampling adversary looks at in a scene."""
+    """Build the sampling adversary's input from a scene."""
     words = list_task_words(scene.task.goal)
     return DecisionPoint(observation=scene.observation, space=scene.suite.space, last=scene.last, words=words)
 
@@ -191,7 +188,7 @@ class _Explorer:
         return draw_action(self.space, observation, rng, ending=False)
 
     def _choose_target(self, observation: Observation, rng: random.Random) -> Element:
-        """One that promises something new; any where nothing does."""
+        """Choose an untapped element, or any if there is none."""
         fresh = [
             element
             for element in observation.elements
@@ -201,16 +198,12 @@ class _Explorer:
 
 
 def list_app_names(suite: Suite) -> tuple[str, ...]:
-    """Names of the apps that the suite's tasks touch, sorted."""
+    """Return the sorted names of the apps in the suite's tasks."""
     return tuple(sorted({app for info in suite.tasks() for app in info.apps}))
 
 
 async def try_action(scene: Scene, action: Action) -> StepResult | None:
-    """What the action would lead to; None where the environment cannot fork.
-
-    Raises:
-        EnvironmentFailure: the environment broke.
-    """
+    """Execute an action on a fork; None if the environment cannot fork."""
     if not isinstance(scene.environment, Forkable):
         return None
     fork = await scene.environment.fork()
@@ -221,12 +214,12 @@ async def try_action(scene: Scene, action: Action) -> StepResult | None:
 
 
 def has_effect(scene: Scene, result: StepResult) -> bool:
-    """Whether it made any difference that can be seen; that the budget ran out is none."""
+    """Return whether an action had a visible effect; an exhausted budget is none."""
     return result.terminated or result.observation.digest != scene.observation.digest
 
 
 def describe_effect(scene: Scene, action: Action, result: StepResult) -> str:
-    """What the action did, in words; of an episode that it ended nothing is left to be seen."""
+    """Describe an action's effect in words; nothing is visible after the episode's end."""
     effect = build_history_entry(scene.suite.space, scene.observation, action, "", result).effect
     return facts.describe_change(
         scene.observation, scene.observation if result.terminated else result.observation, effect

@@ -1,13 +1,12 @@
-"""The seam between screens and rows: a `Scene` is a screen as it was met, a `Teacher` makes rows of it.
+"""The interface between screens and rows: a `Teacher` makes rows from a `Scene`.
 
     async for scene in follow(suite, environment, task, seed=seed, mistakes=0.1):
         lesson = await teacher.teach(scene, "instruction")
         rows += lesson.rows
         refused += lesson.refused
 
-Two teachers fill the protocol: `oracle.OracleTeacher`, which knows the environment's solutions, and
-`llm.teacher.LanguageTeacher`, which asks a model. What one draws on a scene depends on the scene's seed and the level
-alone, never on the order of the calls.
+`oracle_teacher.OracleTeacher` uses the environment's solutions, `llm_teacher.LanguageTeacher` a model. Their draws
+depend on the scene's seed and the level alone, never on the order of calls.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from collab.envs.base import Environment, Suite
 from collab.types import Action, HistoryEntry, Observation, Task
 
 Met: TypeAlias = Literal["exploration", "rollout", "mistake"]
-"""How a screen was come to: by random actions, on the way through a task, or by a mistake on that way."""
+"""How a screen was reached: by random actions, on the way through a task, or by a mistake there."""
 
 SUITED: Mapping[Met, frozenset[Level]] = {
     "exploration": frozenset({"basic", "instruction"}),
     "rollout": frozenset({"basic", "instruction", "demonstration", "preference"}),
     "mistake": frozenset({"demonstration", "preference"}),
 }
-"""What a scene is good for; a level outside of it is possible where a teacher can tell the next action."""
+"""Levels that suit each kind of scene."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A screen, and how it was come to."""
+    """A screen, and how it was reached."""
 
     suite: Suite
     environment: Environment
-    """In the very state of the scene, until whoever yielded it goes on. Teachers look and fork, and never step it."""
+    """In the scene's state until the next scene is requested. Teachers read and fork it, and never step it."""
     task: Task
     """With the goal as the environment states it."""
     step: int
@@ -58,7 +57,7 @@ class Scene:
         return self.observation.title.partition(":")[0].strip()
 
     def build_provenance(self, teacher: str, teacher_prompt: str | None = None) -> Provenance:
-        """Where rows of this scene come from."""
+        """Return the provenance of this scene's rows."""
         return Provenance(
             environment=self.suite.label,
             environment_version=self.suite.version,
@@ -74,12 +73,11 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
-    """What a teacher made of a scene."""
+    """A teacher's rows of a scene."""
 
     rows: tuple[Example, ...] = ()
     refused: Mapping[str, int] = field(default_factory=Counter)
-    """Why something that could have become a row did not → how often. Short reasons without data of the case, so
-    that they add up over scenes: "no way leads on", "the reply is not JSON"."""
+    """Cause of a refused row → count. Causes hold no data of the case, so that they add up: "the reply is not JSON"."""
 
 
 class Teacher(Protocol):
@@ -87,17 +85,16 @@ class Teacher(Protocol):
 
     @property
     def name(self) -> str:
-        """As rows tell it: "oracle", or the name of the agents file whose model teaches."""
+        """Name in rows: "oracle", or the teacher's agents file."""
 
     @property
     def levels(self) -> frozenset[Level]:
-        """What it can teach."""
+        """Levels that it can teach."""
 
     async def teach(self, scene: Scene, level: Level) -> Lesson:
         """Make rows of one level.
 
-        The same scene and level give the same lesson, as far as what stands behind the teacher is deterministic.
-        What cannot be taught is counted in `Lesson.refused` and never raises.
+        Deterministic for a scene and level, if its model is. Refused rows are counted and never raise.
 
         Raises:
             EnvironmentFailure: the scene's environment broke.

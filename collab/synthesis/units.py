@@ -1,19 +1,15 @@
-"""From units of work to rows on the disk: many at once, each kept whole or not at all.
+"""Make units of work concurrently, and write the rows; each unit is kept whole or not at all.
 
     stopped = await work(config, workshop, journal, units, ledger)
 
-A few workers, each with an environment of its own, take units from one queue. A unit that breaks (a dead browser, a
-model server that does not answer) is recorded with its reason and made again by the next resume. Work ends when the
-queue is empty, when somebody asks it to stop, when a budget is used up, after ten broken units in a row, or after ten
-in a row of which nothing that a model said could be used. In all but the first case the units in flight are left
-undone; what a model said for them is kept, and they are made from it when the work goes on.
+Workers, each with an environment of its own, take units from one queue. A walk explores and is taught at the steps
+that its unit names. An episode follows the environment's solution, or the teacher's own way, and is taught on every
+screen. A broken unit (a dead browser, a silent model server) is recorded with its reason, and a resume makes it again.
 
-One unit of work: its screens, what is taught on them, and what was refused.
+Work ends with the queue, on request, with the budget, after ten broken units in a row, or after ten in a row without a
+usable reply. Units in flight are then dropped, but their logged replies are reused by a resume.
 
-A walk explores and is taught at the steps that its unit names; an episode is followed along the environment's
-solution, or the way that the teacher finds by itself, and taught on every screen.
-
-The end of a synthesis: journal → rows that are kept → one Parquet file per level, the card and the manifest.
+`finish` turns the journal into one Parquet file per level, the card and the manifest.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.redact import redact
 
 KEPT_WORD = "a word that is kept for evaluation"
-"""Cause of a refusal: the teacher said it, and nothing on the screen or in the task does."""
+"""Cause of a refusal: the teacher's reply has such a word, but neither screen nor task does."""
 
 
 ItemT = TypeVar("ItemT")
@@ -69,22 +65,22 @@ class Player(Protocol):
     """A teacher that finds its own way through a task instead of following the environment's."""
 
     def follow(self, suite: Suite, environment: Environment, task: Task, *, seed: int) -> AsyncIterator[Scene | Lesson]:
-        """The scenes of an episode, and what was refused on the way."""
+        """Yield the scenes of an episode, and refusals on the way."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """What units are made with."""
+    """Resources that units are made with."""
 
     suite: Suite
     teacher: Teacher
     kept: Sequence[HeldOutInstances] = ()
-    """What training must not touch."""
+    """Instances reserved for evaluation."""
 
 
 async def make(unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop) -> Done:
-    """All rows of a unit; the same unit gives the same rows, as far as the teacher is deterministic.
+    """Make all rows of a unit; the same unit gives the same rows if the teacher is deterministic.
 
     Raises:
         EnvironmentFailure: the environment broke.
@@ -106,14 +102,14 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
                 if words or lesson.refused:
                     refused.setdefault(level, Counter()).update(lesson.refused)
                     refused[level].update({KEPT_WORD: words} if words else {})
-            await asyncio.sleep(0)  # nothing above may have waited, and somebody may want to stop
+            await asyncio.sleep(0)  # let other tasks run, e.g. a stop request
     return Done(unit=unit.id, rows=tuple(rows), refused=refused, screens=screens)
 
 
 async def _meet_scenes(
     unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop
 ) -> AsyncIterator[Scene | Lesson]:
-    """The scenes of a unit that are taught, and what was refused on the way to them."""
+    """Yield a unit's scenes to teach, and refusals on the way."""
     suite, teacher = workshop.suite, workshop.teacher
     task = suite.instance(unit.task, unit.instance)
     if unit.kind == "walk":
@@ -133,19 +129,19 @@ async def _meet_scenes(
 
 
 def _choose_level(config: SynthConfig) -> Level:
-    """The level under which refusals on the way through an episode are counted."""
+    """Return the level that counts refusals on the way through an episode."""
     return "demonstration" if "demonstration" in config.levels else config.levels[-1]
 
 
 def _list_levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
-    """What is taught on a scene, in the order of the curriculum."""
+    """Return the levels to teach on a scene, in order."""
     return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
 
 
 def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInstances]) -> tuple[list[Example], int]:
-    """The rows in which the teacher does not say a kept word of its own accord, and how many others there were.
+    """Drop rows in which the teacher adds an evaluation word; return the rest and the number dropped.
 
-    A word that the screen or the task says is a leak of the split and left for the check at the end to refuse.
+    A word on the screen or in the task is a leak of the split, which the final check refuses.
     """
     words = frozenset(word for one in kept for word in one.words)
     own = words - split_words(scene.observation.text) - split_words(scene.task.goal)
@@ -155,7 +151,7 @@ def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInst
 
 @contextlib.asynccontextmanager
 async def _close_at_end(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncIterator[ItemT]]:
-    """Close a generator that is not read to its end at once, and not when it is collected."""
+    """Close a generator at the block's end instead of at garbage collection."""
     try:
         yield items
     finally:
@@ -165,7 +161,7 @@ async def _close_at_end(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncItera
 
 @dataclass(slots=True, kw_only=True)
 class SynthesisProgress:
-    """How far a synthesis is; a live object, read by whoever shows it."""
+    """Live progress of a synthesis."""
 
     calls: Calls
     """Units (planned, done, broken), model calls and what they cost."""
@@ -175,7 +171,7 @@ class SynthesisProgress:
 
 
 class Ledger:
-    """Every reply of the teacher's model: counted, written down and, in a later process, not asked for again."""
+    """Counts and logs every reply of the teacher's model, and reuses replies of earlier processes."""
 
     def __init__(self, progress: SynthesisProgress) -> None:
         self.progress = progress
@@ -196,11 +192,11 @@ class Ledger:
         self._changed = changed
 
     def recall(self, call: str) -> str | None:
-        """What an earlier process was told; see `collab.synthesis.llm_teacher.ReplyMemory`."""
+        """Return an earlier process's reply; see `ReplyMemory`."""
         return self._said.get(call)
 
     def keep(self, call: str, reply: Reply) -> None:
-        """Count a reply and write it down; StoreFailure when it cannot be written."""
+        """Count and log a reply; StoreFailure if it cannot be written."""
         self.progress.calls.count_reply(reply)
         if self._journal is not None:
             cost = Calls(planned=0)
@@ -220,8 +216,8 @@ async def work(
     """Make all units; each is in the journal before the next one of its worker begins.
 
     Args:
-        ledger: told of every reply by whoever asks the teacher's model; open on the same journal.
-        stop: set from outside to end the work at once.
+        ledger: receives every reply of the teacher's model; open on the same journal.
+        stop: set it to end the work at once.
 
     Returns:
         Why it ended early; None when every unit was tried.
@@ -266,7 +262,7 @@ class _Work:
     _fruitless: list[Done] = field(default_factory=list)
 
     async def work(self) -> None:
-        """Make units until none is left or something says stop."""
+        """Make units until none is left or the pool stops."""
         async with OwnEnvironment(self.workshop.suite) as own:
             for unit in self.pool.take():
                 self.ledger.progress.calls.workload.begin(unit.id)
@@ -310,15 +306,14 @@ _REPORT: TypeAdapter[SynthesisReport] = TypeAdapter(SynthesisReport)
 def finish(
     directory: Path, head: Head, config: SynthConfig, units: Sequence[Unit], splits: Mapping[str, Split]
 ) -> SynthesisReport:
-    """Select, check and write what the journal holds; writing it again gives the same files.
+    """Select, check and write the journal's rows; a repetition gives the same files.
 
-    Where units broke, the tables hold the rows of the others; the card is written, and the manifest says that all is
-    over, when none is broken any more.
+    With broken units, the tables hold the rows of the others, and card and end date are still missing.
 
     Raises:
         RunError: no row came out, because units broke.
         UsageError: no row came out, although none broke.
-        OverlapError: a row holds what is kept for evaluation; no table is written.
+        OverlapError: a row holds an evaluation instance; no table is written.
         StoreFailure: the disk is full.
     """
     made = gather(read_records(directory))
@@ -344,7 +339,7 @@ def finish(
 
 
 def read_report(directory: Path, head: Head) -> SynthesisReport | None:
-    """The report of a synthesis that is over; None while units are left or broken, or a file is not as it was."""
+    """Return the report of a finished synthesis; None if units are left or broken, or a file has changed."""
     if head.finished is None or head.report.get("broken"):
         return None
     for name, told in head.files.items():
@@ -355,7 +350,7 @@ def read_report(directory: Path, head: Head) -> SynthesisReport | None:
 
 
 def describe_missing(directory: Path) -> str | None:
-    """What a set of rows still lacks, in one line; None where it is whole, or `collab synth` did not make it.
+    """Describe in one line what a set of rows lacks; None if it is complete or not from `collab synth`.
 
     Raises:
         RunFormatError: its manifest cannot be read by this version.
@@ -383,7 +378,7 @@ def _check_something(directory: Path, made: Made) -> None:
 
 
 def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example]) -> dict[str, dict[str, Any]]:
-    """One file per level that has rows; those of an earlier end that has fewer levels are removed."""
+    """Write one file per level with rows; remove old files of levels without rows."""
     kept = list(rows)
     files: dict[str, dict[str, Any]] = {}
     for level in config.levels:

@@ -1,15 +1,11 @@
-"""The ways in which people ask for one step: wishes in many wordings, and elements named as users name them.
+"""Word one-step instructions and questions in many ways, as users do.
 
-    it = called(element, rng, alone=True)             # the "OK" button
+    it = name_as_user(element, rng, alone=True)       # the "OK" button
     ask("tap", rng, role="button", it=it)             # Press the "OK" button.
     ask("type", rng, it="First name", text="Ada")     # Fill in "Ada" for First name.
 
-What can be wished of an element of some role, each wording wishes in one way only.
-
-Texts to type in one-step instructions: names, numbers, file names, sentences, drawn by seed.
-
-What matters is that there are very many of them, so that copying from the task is learned and not a list. Codes mix
-letters with digits so closely that they spell no word.
+Texts to type (names, numbers, file names, sentences) are drawn by seed. There are very many, so that a policy learns to
+copy from the task. Codes mix letters with digits and spell no word.
 
 The questions of the basic level (CollabUIAgents, table 9), each in several phrasings of our own.
 
@@ -150,21 +146,21 @@ _BARE = re.compile(r"[^\W_][\w#+@' -]{0,23}")
 
 
 def list_wordings(wanted: str, role: str = "") -> tuple[str, ...]:
-    """All ways to ask for something; of an element whose role is given, with those that belong to the role."""
+    """Return all wordings of a request, with those of the element's role."""
     return PHRASES[wanted] + (TAPS.get(role, ()) if wanted == "tap" else ())
 
 
 def ask(wanted: str, rng: random.Random, *, role: str = "", **names: str) -> str:
-    """One wording, filled in."""
+    """Draw one wording and fill it in."""
     said = rng.choice(list_wordings(wanted, role)).format(**names)
     return f"T{said[1:]}" if said.startswith("the ") else said
 
 
 def name_as_user(element: Element, rng: random.Random, *, alone: bool) -> str:
-    """An element as somebody calls it: "OK", OK, the "OK" button, the button "OK".
+    """Draw a user's name for an element: "OK", OK, the "OK" button, the button "OK".
 
     Args:
-        alone: no other element on the screen has this label; else its exact role is said with it.
+        alone: whether the label is unique on the screen; otherwise the exact role is added.
     """
     name = flatten(element.label)
     if not alone:
@@ -203,12 +199,12 @@ _ENDINGS = (".txt", ".md", ".pdf", ".jpg", ".csv")
 
 
 def draw_text(rng: random.Random) -> str:
-    """One text of a kind drawn at random."""
+    """Draw one text of a random kind."""
     return rng.choice(_KINDS)(rng)
 
 
 def draw_name(rng: random.Random) -> str:
-    """A name that nothing is called by: of words that do not exist, of some that do, a code."""
+    """Draw an unused name from invented words, real words or a code."""
     dice = rng.random()
     if dice < 0.5:
         return " ".join(_draw_word(rng).capitalize() for _ in range(rng.choice((1, 1, 2))))
@@ -219,7 +215,7 @@ def draw_name(rng: random.Random) -> str:
 
 
 def _draw_word(rng: random.Random) -> str:
-    """Syllables that may mean something in some language, and are drawn for their sound alone."""
+    """Draw a pronounceable invented word."""
     syllables = [f"{rng.choice(_ONSETS)}{rng.choice(_VOWELS)}" for _ in range(rng.randrange(2, 5))]
     return f"{''.join(syllables)}{rng.choice(_CODAS)}"
 
@@ -330,16 +326,16 @@ ELEMENT: MappingProxyType[ElementKind, tuple[str, ...]] = MappingProxyType(
 
 
 def ask_about_screen(kind: ScreenKind, rng: random.Random) -> str:
-    """One phrasing of a question about a screen."""
+    """Draw a phrasing of a question about a screen."""
     return rng.choice(SCREEN[kind])
 
 
 def ask_about_element(kind: ElementKind, element: Element, rng: random.Random) -> str:
-    """One phrasing of a question about an element."""
+    """Draw a phrasing of a question about an element."""
     return rng.choice(ELEMENT[kind]).format(element=format_element_name(element))
 
 
 def format_element_name(element: Element) -> str:
-    """An element as a question names it: role, label and index, without value and flags."""
+    """Format an element's role, label and index for a question."""
     label = flatten(element.label)
     return f'{element.role} "{label}" [{element.index}]' if label else f"{element.role} [{element.index}]"

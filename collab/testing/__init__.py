@@ -1,1 +1,1 @@
-"""Toy teams, and the proof that a killed training ends like one that was not disturbed."""
+"""Toy teams, and the proof that a killed training ends like an undisturbed one."""

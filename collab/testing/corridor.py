@@ -1,13 +1,13 @@
-"""A fake phone of three toy tasks, for tests and first steps: a corridor of rooms.
+"""A fake phone with three toy tasks, for tests and first steps: a corridor of rooms.
 
     suite = CorridorSuite(fail_at=2)
     environment = await suite.open()
     observation = await environment.reset(suite.instance("OpenDoors", seed=7))
 
-Every room wants one thing: a certain button, or a certain word in its input. The right one opens the next room,
-anything wrong leads back to the start, and the task is solved by saying `status complete` behind the last room. It
-is text only, exact in `fork` and `oracle`, and breaks, hangs or dawdles on demand, so that a rollout's care for
-failures can be tested without a real device. It is no benchmark, and nothing measured on it is a result.
+Every room wants a certain button, or a certain word in its input. The right one opens the next room; anything wrong
+leads back to the start. The task is solved by the action `status complete` behind the last room. The corridor is text
+only, exact in `fork` and `oracle`, and fails, hangs or slows down on demand, so that a rollout's handling of failures
+can be tested without a real device. It is no benchmark, and nothing measured on it is a result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CorridorSuite:
 
     Args:
         max_steps: budget of every task; None keeps each task's own.
-        declared: whether a task is solved by saying so behind the last room; else by getting there.
+        declared: whether a task is solved only by `status complete` behind the last room; else by getting there.
         fail_at: step (from 0) that raises EnvironmentFailure; None for never.
         hang_at: step (from 0) that never returns; None for never.
         slow_s: seconds that every step takes.
@@ -77,11 +77,11 @@ class CorridorSuite:
         """How many environments are open now."""
 
     def tasks(self) -> Sequence[TaskInfo]:
-        """The three tasks."""
+        """Return the three tasks."""
         return [replace(info, max_steps=self.max_steps or info.max_steps) for info in TASKS]
 
     def instance(self, name: str, seed: int) -> Task:
-        """Draw an instance; UnknownName when there is no such task."""
+        """Draw an instance; UnknownName if there is no such task."""
         infos = {info.name: info for info in self.tasks()}
         if name not in infos:
             raise UnknownName.of("task", name, infos)
@@ -101,20 +101,20 @@ class CorridorSuite:
         )
 
     async def open(self) -> CorridorEnvironment:
-        """A fresh environment."""
+        """Return a fresh environment."""
         return CorridorEnvironment(self)
 
     async def close(self) -> None:
-        """Nothing is shared."""
+        """Do nothing: no state is shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _State:
-    """Where an episode stands; replaced, never changed, so that a fork may share it."""
+    """State of an episode; replaced, never changed, so that a fork may share it."""
 
     task: Task
     room: int = 0
-    """How many rooms are behind the agent."""
+    """Rooms behind the agent."""
     steps: int = 0
     outcome: Outcome | None = None
 
@@ -134,7 +134,7 @@ class CorridorEnvironment:
         suite.active += 1
 
     async def reset(self, task: Task) -> Observation:
-        """Stand before the first room."""
+        """Return to the first room."""
         if task.environment != self._suite.name or "rooms" not in task.params:
             raise UnknownName.of("task", task.name, (info.name for info in TASKS))
         self._state = _State(task=task)
@@ -165,11 +165,11 @@ class CorridorEnvironment:
         )
 
     async def fork(self) -> CorridorEnvironment:
-        """An independent copy in the same state."""
+        """Return an independent copy in the same state."""
         return CorridorEnvironment(self._suite, self._state)
 
     def oracle(self) -> tuple[Action, ...] | None:
-        """What is left to press and type, then `status complete`; () after the end."""
+        """Return the remaining presses and texts, then `status complete`; () after the end."""
         state = self._state
         if state is None or state.outcome is not None:
             return ()
@@ -178,7 +178,7 @@ class CorridorEnvironment:
         return (*(_find_solution(one) for one in ahead), *said)
 
     async def close(self) -> None:
-        """Count out; may be called twice."""
+        """Decrement the count of open environments; may be called twice."""
         self._suite.active -= self._open
         self._open = False
 
@@ -200,7 +200,7 @@ class CorridorEnvironment:
 
 
 def _draw_room(name: str, rng: random.Random) -> dict[str, Any]:
-    """One room: the wanted button among others, or a wanted word (no buttons)."""
+    """Draw a room: the wanted button among others, or a wanted word (no buttons)."""
     if name == "TypeWord":
         return {"want": rng.choice(WORDS), "buttons": []}
     buttons = rng.sample(NAMES, 4)
@@ -217,7 +217,7 @@ def _format_goal(name: str, wants: Sequence[str]) -> str:
 
 
 def _observe(state: _State) -> Observation:
-    """The screen: a pure function of the state."""
+    """Draw the screen, a pure function of the state."""
     if state.room == len(state.rooms):
         title = "The end"
         rows = [("text", "Nothing is left to do")]
@@ -249,7 +249,7 @@ def _find_solution(state: _State) -> Action:
 
 
 def _act(state: _State, action: Action | None) -> tuple[_State, str]:
-    """The state after an action, and what the screen did."""
+    """Return the state after an action, and the effect on the screen."""
     if action is None:
         return state, "nothing changed"
     if action.type == "status":
@@ -269,7 +269,7 @@ def _act(state: _State, action: Action | None) -> tuple[_State, str]:
 
 
 def _find_offer(state: _State, action: Action) -> str | None:
-    """The label that an action presses or the word that it types; None when it does neither."""
+    """Return the label that an action presses or the word that it types; None if it does neither."""
     elements = _observe(state).elements
     touched = None
     if isinstance(action.target, ElementTarget) and action.target.index < len(elements):

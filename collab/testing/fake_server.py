@@ -1,15 +1,12 @@
 """A chat-completions server on loopback that refuses, hangs, breaks off and dies on demand: for tests.
 
-with FakeServer(supports={"seed"}) as server:
-    model = OpenAIModel(model="fake", base_url=server.url)
-    await model.probe()
-    server.faults.append(Fault(status=429, headers={"Retry-After": "3"}))
+    with FakeServer(supports={"seed"}) as server:
+        model = OpenAIModel(model="fake", base_url=server.url)
+        await model.probe()
+        server.faults.append(Fault(status=429, headers={"Retry-After": "3"}))
 
-It echoes the last user turn, or says what it is told to say (`collab.testing.fake_server`).
-
-What the fake server says: an echo model that can follow a pattern, speak with adapters and score tokens.
-
-Plain functions from a request's body to the answer's; connections and faults are `collab.testing.fake_server`'s.
+It echoes the last user turn, or replies with `says`. It can keep to a pattern, reply with adapters and score tokens.
+Replies come from plain functions of a request's body; `FakeServer` handles connections and faults.
 """
 
 from __future__ import annotations
@@ -32,22 +29,22 @@ FIELDS = {
     "token_ids": "return_token_ids",
     "patterns": "structured_outputs",
 }
-"""What can be supported, and the field that asks for it; all else shows otherwise."""
+"""Capabilities, and the field that requests each; others show differently."""
 
 BLOCK = 16
-"""Tokens that a prefix cache looks up together."""
+"""Tokens per block of the prefix cache."""
 PLAIN, MASKED = -0.5, -0.125
-"""Log-probability of every token: of the plain policy, and where a pattern forbids the rest."""
+"""Log-probability of every token: of the plain policy, and if a pattern forbids the rest."""
 _FITTING = (
     "colour=123",
     'Reason: A pattern says so.\nAction: {"action_type": "wait"}',
     "Reason: A pattern says so.\nAction: finish()",
 )
-"""What is said to keep to a pattern: the first that does."""
+"""Replies for patterns: the first that matches is sent."""
 
 
 def explain_refusal(body: Mapping[str, Any], supports: Collection[str]) -> str | None:
-    """Why a server that can do so much and no more refuses a request; None when it does not."""
+    """Return why a server with these capabilities refuses a request; None if it accepts."""
     wanted = {name for name, field in FIELDS.items() if field in body} | ({"images"} if _has_pictures(body) else set())
     refused = sorted(wanted - set(supports))
     return f"unsupported: {', '.join(refused)}" if refused else None
@@ -59,8 +56,8 @@ def build_completion(
     """Return the answer to a chat.
 
     Args:
-        cached: tokens of the prompt that were in the prefix cache; None when the server does not say.
-        text: what is said; None echoes the last turn.
+        cached: tokens of the prompt that were in the prefix cache; None if the server does not report them.
+        text: the reply; None echoes the last turn.
     """
 
     def gives(name: str) -> bool:
@@ -92,7 +89,7 @@ def build_completion(
 
 
 def build_scoring(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a text completion that asks for the log-probabilities of its prompt."""
+    """Return the answer to a text completion that requests the log-probabilities of its prompt."""
     ids: list[int] = body["prompt"]
     given = [None, *({str(token): {"logprob": PLAIN, "rank": 1}} for token in ids[1:])]
     choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": given}
@@ -100,17 +97,17 @@ def build_scoring(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode_prompt(body: Mapping[str, Any]) -> bytes:
-    """A chat as the model reads it, one token per byte; also what a prefix cache looks up."""
+    """Encode a chat as the model and the prefix cache read it, one token per byte."""
     return json.dumps([body.get("model"), body["messages"]]).encode()
 
 
 def count_shared_blocks(prompt: bytes, known: Sequence[bytes]) -> int:
-    """Tokens in whole blocks that a prompt has in common with the beginning of a known one."""
+    """Count the tokens in whole blocks that a prompt shares with the beginning of a known one."""
     return max((_count_common(prompt, other) // BLOCK * BLOCK for other in known), default=0)
 
 
 def write_reply(body: Mapping[str, Any]) -> str:
-    """The text of the last turn; an adapter says it under its name, so that its replies can be told apart."""
+    """Return the text of the last turn; an adapter puts its name before it, to tell replies apart."""
     content = body["messages"][-1]["content"]
     text = content if isinstance(content, str) else str(content[-1]["text"])
     speaker = str(body.get("model", ""))
@@ -118,7 +115,7 @@ def write_reply(body: Mapping[str, Any]) -> str:
 
 
 def _list_texts(body: Mapping[str, Any]) -> list[str]:
-    """What a model reads that sees no pictures: the text of every turn."""
+    """List the texts of all turns, as a model without pictures reads them."""
     contents = [message["content"] for message in body["messages"]]
     parts = [content if isinstance(content, list) else [{"text": content}] for content in contents]
     return [str(part["text"]) for one in parts for part in one if "text" in part]
@@ -142,14 +139,14 @@ _MISSING = "Not Found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What happens to one request instead of an answer."""
+    """A fault instead of the answer to one request."""
 
     status: int | None = None
     """Answer with this HTTP status."""
     headers: Mapping[str, str] = field(default_factory=dict)
     message: str = "fault on demand"
     raw: bytes | None = None
-    """Answer with this body, under `status` (200 where that is None) and `headers`."""
+    """Answer with this body, under `status` (200 if that is None) and `headers`."""
     broken: Literal["hang", "close", "truncate", "shape", "drip", "flood"] | None = None
     """"hang": no answer until the server stops; "close": the connection ends without one; "truncate": half the
     JSON; "shape": valid JSON that is no completion; "drip": a byte now and then, without an end; "flood": as many bytes
@@ -157,18 +154,18 @@ class Fault:
 
 
 class FakeServer:
-    """Runs in threads of its own on a free port of 127.0.0.1.
+    """Runs in its own threads on a free port of 127.0.0.1.
 
     Args:
         supports: of "seed", "logprobs", "response_format", "token_ids", "images", "patterns", "scores", "metrics"
-            and "adapters"; the rest is refused with 400, what has an address of its own with 404.
-        ignores: the rest is accepted and ignored instead of refused.
-        says: what it says to a request's body; None echoes the last turn.
+            and "adapters"; others are refused with 400, those with their own address with 404.
+        ignores: accept and ignore the others instead of refusing them.
+        says: function of a request's body to the reply; None echoes the last turn.
         delay_s: seconds that every answer takes.
-        capacity: answers that can be worked on at the same time; more are refused with 429. None for any number.
+        capacity: answers in parallel; more are refused with 429. None for any number.
         largest_rank: of the adapters that can be loaded.
-        refuses: what happens to a request's body instead of an answer; None answers it.
-        shapes: gives the answer to a request another shape.
+        refuses: function of a request's body to a fault; None answers it.
+        shapes: changes the shape of an answer.
         models: the whole list of models, as it is sent; a `Fault` for none; None for an ordinary one.
     """
 
@@ -227,7 +224,7 @@ class FakeServer:
         self._life.end()
 
     def die(self) -> None:
-        """End without a word: connections break, what was being answered is lost, and so is all that was loaded."""
+        """End without a word: connections break; running answers and loaded adapters are lost."""
         self._life.end()
         with self._lock:
             self.adapters.clear()
@@ -235,7 +232,7 @@ class FakeServer:
             self._queries = self._hits = 0
 
     def revive(self) -> None:
-        """Come back at the same address, after `die`."""
+        """Restart at the same address, after `die`."""
         self._life = _Life(self, port=self._life.port)
         self._life.begin()
 
@@ -273,13 +270,13 @@ class FakeServer:
                 self._active -= 1
 
     def score(self, body: dict[str, Any]) -> tuple[int, str]:
-        """Status and text of an answer to a text completion."""
+        """Return status and text of an answer to a text completion."""
         if "scores" not in self._supports:
             return 404, _format_error(_MISSING)
         return 200, json.dumps(build_scoring(body))
 
     def command(self, verb: str, body: dict[str, Any]) -> tuple[int, str]:
-        """Status and text of an answer to a request to load or unload an adapter; as vLLM words them."""
+        """Return status and text of an answer to loading or unloading an adapter, in vLLM's words."""
         if "adapters" not in self._supports:
             return 404, _format_error(_MISSING)
         name = body["lora_name"]
@@ -298,7 +295,7 @@ class FakeServer:
         return 200, "Success"
 
     def page(self, path: str) -> tuple[int, str] | Fault:
-        """Status and text of what can be read: the list of models, health and metrics."""
+        """Return status and text of a readable page: the list of models, health or metrics."""
         if path == "/v1/models" and self._models is not None:
             return self._models if isinstance(self._models, Fault) else (200, json.dumps(self._models))
         if path == "/v1/models":
@@ -323,7 +320,7 @@ class FakeServer:
         return None if problem is None else Fault(status=400, message=problem)
 
     def _look_up(self, body: dict[str, Any]) -> int | None:
-        """Count one prompt in the prefix cache; None when there is none."""
+        """Look a prompt up in the prefix cache and count it; None without a cache."""
         if "metrics" not in self._supports:
             return None
         prompt = encode_prompt(body)
@@ -363,7 +360,7 @@ class _Life:
 
 
 def _rank(folder: str) -> int | None:
-    """The rank that an adapter's directory tells; None when there is no adapter."""
+    """Return the rank in an adapter's directory; None if there is no adapter."""
     try:
         with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
             return int(json.load(file)["r"])
@@ -443,7 +440,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
 
     def _send(self, status: int, text: str | bytes, headers: Mapping[str, str] | None = None) -> bool:
-        """Whether it went out whole: the client may have given up meanwhile, or the server have died."""
+        """Return whether it was sent completely: the client may have given up, or the server have died."""
         data = text.encode() if isinstance(text, str) else text
         self.send_response(status)
         kind = "application/json" if data[:1] in (b"{", b"[") else "text/plain"
@@ -460,4 +457,4 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the tests look at `requests`."""
+        """Print nothing: the tests look at `requests`."""

@@ -1,26 +1,24 @@
-"""Processes that train and are killed: a training is lived through in one process after the other.
+"""Proof that a killed training ends like an undisturbed one: train the same twice and compare hashes.
+
+    proof = verify(Path("verified"), kills=7, seed=0)
+    proof.same, proof.points, proof.first_difference
+
+The killed training runs in one process after the other:
 
     trace = train_undisturbed(config, out / "whole", log)
     for point in draw(trace, kills=7, seed=0):
         died = live(config, out / "killed", log, point)
 
-A process kills itself with SIGKILL as one of this package's functions is called: never within torch or another library,
-nor between two lines that call none of them. Where is drawn from what an undisturbed life went through: first the part
-of an epoch, every kind of work once before any other part (`KINDS`), so that short ones are not missed; then one of the
-functions called in it, so that hot ones do not hide the others; then one of its calls.
+A process kills itself with SIGKILL when a function of this package is called, never within torch or another library.
+The points are drawn from the calls of the undisturbed training: first the part of an epoch, every kind of work once
+before any other part (`KINDS`), so that short ones are not missed. Then one of the functions called in it is drawn, so
+that hot ones do not hide the others, and one of its calls.
 
-Processes are forked from one that has loaded what they need and computes nothing itself.
-
-Proof that a killed training ends like one that nobody disturbed: the same is trained twice, and hashes are compared.
-
-    proof = verify(Path("verified"), kills=7, seed=0)
-    proof.same, proof.points, proof.first_difference
-
-What is trained is a tiny team in a corridor (`toy_team`), with `determinism: exact`, on a processor, an example per
-optimizer step (`STEPS`) or a few (`SPLIT`), and each three times, so that optimizers have a state to lose. Processes
-are killed as functions of this package are called, and nowhere else. Those that go on start with one thread,
-however many the training began with, and find that number where it was written down. The directory keeps both
-trainings, `undisturbed` and `killed`, and `log.txt`, all that their processes said.
+Processes are forked from one that has loaded their modules and computes nothing itself. The team is tiny and plays in a
+corridor (`toy_team`), with `determinism: exact`, on a processor. It trains on one example per optimizer step (`STEPS`)
+or a few (`SPLIT`), each three times, so that optimizers have a state to lose. Resuming processes start with one thread
+and must find the training's number of threads in its head. The directory keeps both trainings, `undisturbed` and
+`killed`, and `log.txt`, the output of their processes.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ from collab.utils.files import report_write_errors
 _ROOT = Path(__file__).parents[1]
 
 LAST = frozenset({"", "evaluation", "training"})
-"""Parts of an epoch that a process is killed in only after every other part: what lies between others, too."""
+"""Parts of an epoch in which a process is killed only after every other part, including work between parts."""
 TRAINING = "training"
 BEGINS = {
     "trainers.callbacks.Watcher.on_train_begin": "optimizer",
@@ -66,32 +64,32 @@ BEGINS = {
     "trainers.run.write_result": "checkpoint",
     "loop.finetuning._read_trained": TRAINING,
 }
-"""Functions of the part `TRAINING` → what begins with them, until the next begins: steps, writing, and neither."""
+"""Functions of the part `TRAINING` → the part that begins with them, until the next begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KillPoint:
-    """Where a process is to be killed, or was."""
+    """A planned or actual kill."""
 
     epoch: int
     part: str
-    """Of the epoch, as `TrainingProgress.part` has it; of a training also "optimizer" and "checkpoint"."""
+    """Part of the epoch, as in `TrainingProgress.part`; of a training also "optimizer" and "checkpoint"."""
     function: str
-    """Of this package, e.g. "store.writer.RunWriter.step"."""
+    """Function of this package, e.g. "store.run.RunWriter.step"."""
     call: int
-    """Which of its calls in that part, from 1, as one process counts them."""
+    """Number of its call in that part, from 1, as one process counts them."""
 
 
 @dataclass(slots=True)
 class Trace:
-    """What a process went through: (epoch, part) in the order of time → function → calls."""
+    """Calls of a process: (epoch, part) in the order of time → function → calls."""
 
     parts: dict[tuple[int, str], Counter[str]] = field(default_factory=dict)
     _told: str = ""
     _now: tuple[int, str] = (0, "")
 
     def count_call(self, progress: TrainingProgress | None, function: str) -> KillPoint:
-        """Count a call; returns which one it is."""
+        """Count a call; return it as a point."""
         if progress is not None and progress.part != self._told:
             self._told = progress.part
             self._now = (progress.epoch, progress.part)
@@ -102,16 +100,16 @@ class Trace:
         return KillPoint(epoch=epoch, part=part, function=function, call=number)
 
     def has_come_to(self, point: KillPoint, call: KillPoint) -> bool:
-        """Whether a call that was seen is that of a point, or the first one behind its part."""
+        """Return whether a call is that of a point, or the first one behind its part."""
         now, part = (call.epoch, call.part), (point.epoch, point.part)
         return call == point if now == part else part in self.parts and _find_told_part(now) != _find_told_part(part)
 
 
 def draw(trace: Trace, *, kills: int, seed: int) -> list[KillPoint]:
-    """Points in the order of time, one per kind of work before any other part.
+    """Draw points in the order of time, one per kind of work before any other part.
 
-    At most one per part, and per training: a process that goes on may have too little of it left to come to another
-    one. As many as there are parts where more are asked for.
+    There is at most one per part, and per training: a resumed process may have too little left to reach another one. If
+    more are requested than there are parts, each part gets one.
     """
     rng = generator(derive(seed, "kills"))
     chosen = _choose_parts(trace, kills, rng)
@@ -141,15 +139,15 @@ def _choose_parts(trace: Trace, kills: int, rng: random.Random) -> set[tuple[int
 
 
 def _find_told_part(part: tuple[int, str]) -> tuple[int, str]:
-    """The part as the loop tells it."""
+    """Return the part as the loop names it."""
     return (part[0], TRAINING) if part[1] in BEGINS.values() else part
 
 
 def train_undisturbed(config: TrainingConfig, out: Path, log: Path, *, threads: int) -> Trace:
-    """Train in a process of its own that nobody disturbs.
+    """Train undisturbed in a separate process.
 
     Args:
-        threads: that it computes in.
+        threads: of the process.
 
     Raises:
         TrainingFailure: it failed.
@@ -167,17 +165,17 @@ def train_undisturbed(config: TrainingConfig, out: Path, log: Path, *, threads: 
 
 
 def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, *, threads: int) -> KillPoint | None:
-    """Begin a training, or go on with it, in a process of its own.
+    """Start or resume a training in a separate process.
 
-    What looks at clocks is not called equally often in every life, so one that misses the call is killed where the part
-    is over: it would come to its end else, and there were nothing left for later points.
+    Functions that look at clocks are not called equally often in every process. A process that misses its call is
+    killed at the end of the part; else it would finish, and leave nothing for later points.
 
     Args:
-        point: where it is to be killed; None to come to the end.
-        threads: that a training is begun with; one that goes on has to know them itself.
+        point: to be killed at; None to finish.
+        threads: of a new training; a resumed one has to find them itself.
 
     Returns:
-        Where it was killed: at the point, or at the first call behind its part; None when it came to the end.
+        The actual kill: the point, or the first call behind its part; None if the training finished.
 
     Raises:
         TrainingFailure: it failed by itself, or something else killed it.
@@ -206,13 +204,13 @@ def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, 
 
 
 def run_to_end(life: Callable[[], None], log: Path) -> None:
-    """Run something in a process of its own; TrainingFailure when it does not come to its end."""
+    """Run a function in a separate process; TrainingFailure if it does not finish."""
     if _run_forked(life, log) != 0:
         raise _build_failure(log)
 
 
 def _run_forked(life: Callable[[], None], log: Path) -> int:
-    """Run something in a forked process; returns its exit code, -N when signal N ended it.
+    """Run a function in a forked process; return its exit code, -N if signal N ended it.
 
     Args:
         log: file to which all of its output is appended.
@@ -242,14 +240,14 @@ def _run_forked(life: Callable[[], None], log: Path) -> int:
 
 class _ResumeSignals(Protocol):
     def __call__(self, *, act: bool = True) -> None:
-        """Put the handlers back; with `act` also do what they would have done meanwhile."""
+        """Restore the handlers; with `act`, also handle signals received meanwhile."""
 
 
 def _put_off_signals() -> _ResumeSignals:
-    """Note Ctrl-C and SIGTERM from here on instead of acting on them.
+    """Defer Ctrl-C and SIGTERM from here on.
 
-    Python runs hooks around a fork (those of `logging`, say) and swallows what is raised in them: a KeyboardInterrupt
-    of a handler that happens to run there would be lost.
+    Python runs hooks around a fork (e.g. of `logging`) and swallows their errors: a KeyboardInterrupt of a handler that
+    runs there would be lost.
     """
     heard: list[int] = []
     handlers: dict[int, Any] = {}
@@ -270,7 +268,7 @@ def _put_off_signals() -> _ResumeSignals:
 
 
 def _leave(life: Callable[[], None], log: Path) -> NoReturn:
-    """Of the child: live, and never return."""
+    """Run the function in the child, and never return."""
     code = 1
     try:
         with contextlib.suppress(ValueError):  # forked from another thread
@@ -289,7 +287,7 @@ def _leave(life: Callable[[], None], log: Path) -> NoReturn:
 def _train(
     config: TrainingConfig, out: Path, seen: Callable[[TrainingProgress | None, str], object], threads: int
 ) -> None:
-    """Train to the end and tell every call of this package's functions, in all threads.
+    """Train to the end and report every call of this package's functions, in all threads.
 
     Raises:
         TrainingFailure: the training stopped before its end.
@@ -333,7 +331,7 @@ def _tell(seen: Callable[[str], object]) -> None:
 
 
 def _name(code: CodeType) -> str | None:
-    """Of a function of this package; None of others and of those without a name."""
+    """Return the name of a function of this package; None for others and for those without a name."""
     path = Path(code.co_filename)
     if not path.is_relative_to(_ROOT) or code.co_qualname.endswith(">"):
         return None
@@ -342,14 +340,13 @@ def _name(code: CodeType) -> str | None:
 
 def _build_failure(log: Path) -> TrainingFailure:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["it said nothing"]
-    return TrainingFailure(f"the training failed: {lines[-1].strip()}; all of it stands in {log}")
+    return TrainingFailure(f"the training failed: {lines[-1].strip()}; its output is in {log}")
 
 
 STEPS = ("batch_rows=1", "rows_at_once=1", "epochs=3")
-"""Settings of a recipe with which even one example makes several optimizer steps."""
+"""Settings of a recipe in which even one example makes several optimizer steps."""
 SPLIT = ("batch_rows=4", "rows_at_once=4")
-"""Settings of a recipe with which several threads have something to split: their number shows in the weights' last
-bits."""
+"""Settings of a recipe in which several threads share work, so that their number changes the weights' last bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,37 +361,37 @@ class Compared:
 
     @property
     def same(self) -> bool:
-        """Whether it came out alike."""
+        """Whether both hashes are equal."""
         return self.undisturbed == self.killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What came of a verification."""
+    """Result of a verification."""
 
     path: Path
     points: tuple[KillPoint, ...]
-    """Where a process was killed, in the order of time."""
+    """Actual kills, in the order of time."""
     planned: tuple[KillPoint, ...]
-    """Where each of them was to be killed: not quite there where its life made fewer calls than the undisturbed one."""
+    """Planned kills: they differ from the actual ones if a process made fewer calls than the undisturbed one."""
     missed: tuple[KillPoint, ...] = ()
-    """Where one was to be killed and none was: it came to neither the point nor anything behind the part."""
+    """Planned kills without an actual one: the process reached neither the point nor anything behind the part."""
     parts: tuple[Compared, ...]
     """In the order of time; the run hash is the last."""
 
     @property
     def first_difference(self) -> Compared | None:
-        """None where all is the same."""
+        """None if all is the same."""
         return next((one for one in self.parts if not one.same), None)
 
     @property
     def same(self) -> bool:
-        """Whether all parts came out alike, and a process was killed wherever one was to be."""
+        """Whether all parts are equal, and a process was killed for every planned kill."""
         return bool(self.points) and not self.missed and self.first_difference is None
 
     @property
     def elsewhere(self) -> dict[int, KillPoint]:
-        """Number of a kill, from 1 → where it was planned; only those that were killed elsewhere."""
+        """Number of a kill, from 1 → its planned point; only those that happened elsewhere."""
         both = enumerate(zip(self.points, self.planned, strict=True), start=1)
         return {number: planned for number, (point, planned) in both if point != planned}
 
@@ -413,14 +410,14 @@ def verify(
     """Train undisturbed, train with kills, compare.
 
     Args:
-        out: a directory that is made, or an empty one.
+        out: a new or empty directory.
         kills: wanted; see `draw`.
         seed: of the points.
         epochs: of either training.
-        threads: that either is begun with; with several, more is trained at once (`SPLIT`).
-        algorithm: that trains both, by its name.
-        settings: of both, as `--set` of a training has them; they come after its own.
-        tell: takes a line about what is done next.
+        threads: of either new training; with several, more is trained at once (`SPLIT`).
+        algorithm: of both, by name.
+        settings: of both, as for `--set` of a training; applied after its own.
+        tell: takes a line before each phase.
 
     Raises:
         UsageError: `out` holds something, or this system cannot fork.
@@ -445,14 +442,14 @@ def verify(
     # One training undisturbed, which also shows which calls there are to be killed at.
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     trace = train_undisturbed(config, whole.path, log, threads=threads)
-    # Drawn from the calls that were really made, so that every point can be reached.
+    # Drawn from actual calls, so that every point can be reached.
     points = draw(trace, kills=kills, seed=seed)
     tell(f"training again, killed {len(points)} times")
     died = [live(config, killed.path, log, point, threads=threads) for point in points]
     # The last life is not killed: it has to finish what the others left.
     live(config, killed.path, log, None, threads=threads)
     return Proof(
-        # A life that never came to its point died behind it or not at all; both are told apart.
+        # A process that missed its point died behind it or not at all; both are reported separately.
         path=out,
         points=tuple(place for place in died if place is not None),
         planned=tuple(point for point, place in zip(points, died, strict=True) if place is not None),
@@ -463,7 +460,7 @@ def verify(
 
 
 def _check(algorithm: str, settings: Sequence[str]) -> None:
-    """ConfigError where the training could not be put together, before anything is made."""
+    """Raise a ConfigError if the training cannot be configured, before anything is made."""
     with tempfile.TemporaryDirectory() as place:
         asyncio.run(
             configure_toy_training(write_library(Path(place), Path(place) / "none"), *settings, algorithm=algorithm)
@@ -478,7 +475,7 @@ def _make(out: Path) -> None:
 
 
 def _load() -> None:
-    """Load once what all processes need; only they compute, so that forking is safe, by themselves in one thread."""
+    """Load once what all processes need, without computing, so that forking is safe."""
     import peft  # noqa: F401
     import pyarrow.parquet  # noqa: F401
     import torch
@@ -491,7 +488,7 @@ def _load() -> None:
 def _teach_team(
     algorithm: str, out: Path, log: Path, settings: Sequence[str], tell: Callable[[str], None]
 ) -> TrainingConfig:
-    """The team, taught in a process of its own."""
+    """Train the toy team in a separate process; return its configuration."""
     told = out / "config.json"
 
     def found() -> None:
@@ -504,7 +501,7 @@ def _teach_team(
 
 
 def compare_trainings(whole: TrainingDir, killed: TrainingDir) -> Iterator[Compared]:
-    """Two trainings that are over, part by part; what only one of them has differs.
+    """Compare two finished trainings, part by part; a part that only one of them has differs.
 
     Raises:
         RunFormatError: one of them cannot be read.
@@ -516,7 +513,7 @@ def compare_trainings(whole: TrainingDir, killed: TrainingDir) -> Iterator[Compa
 
 
 def _iterate_hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str], str]]:
-    """(epoch, part) → hash, in the order of time."""
+    """Yield (epoch, part) → hash, in the order of time."""
     head, config = read_training(folder)
     for number in range(head["summary"]["epochs"] + 1):
         epoch = folder.get_epoch(number)

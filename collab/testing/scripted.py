@@ -1,16 +1,16 @@
-"""A model that says what it was told to say: for tests, of this project and of its users.
+"""A model with scripted replies: for tests, of this project and of its users.
 
-model = ScriptedModel(replies=["Reason: nothing loads yet. Action: wait()", "…"])
-model = ScriptedModel(rule=lambda prompt, seed: f"Action: click(id={seed % 3})")
+    model = ScriptedModel(replies=["Reason: nothing loads yet. Action: wait()", "…"])
+    model = ScriptedModel(rule=lambda prompt, seed: f"Action: click(id={seed % 3})")
 
-It fails and dawdles on demand, so that what stands around a model can be tested without a server.
+It fails and hangs on demand, so that code around a model can be tested without a server.
 
-What a good teacher says in the corridor of `collab.testing.corridor`: for tests, of this project and of its users.
+`answer_as_teacher` gives a good teacher's replies in the corridor of `collab.testing.corridor`:
 
     with FakeServer(says=answer_as_teacher) as server: ...
 
-It reads nothing but the prompts of `prompts/teacher`, as a model would, and is a pure function of them. It is no
-language model, and nothing measured with it is a result.
+It reads only the prompts of `prompts/teacher`, as a model would, and is a pure function of them. It is no language
+model, and nothing measured with it is a result.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ class ScriptedModel:
     """Replies from a list or from a rule.
 
     Args:
-        replies: given out by position, over and over. Which call gets which depends on the order of the calls; use a
-            rule where that must not matter.
+        replies: used by position of the call, over and over. The order of concurrent calls decides which call gets
+        which;
+            use a rule if that must not matter.
         rule: a pure function of (prompt, seed); excludes `replies`.
         fail_calls: positions (from 0) of calls that raise ModelFailure.
         hang_calls: positions of calls that never return.
         delay_s: seconds that every call takes.
-        name: what a run calls the policy.
+        name: of the policy in a run.
 
     Raises:
         ConfigError: not exactly one of `replies` and `rule` was given.
@@ -70,11 +71,11 @@ class ScriptedModel:
 
     @property
     def calls(self) -> int:
-        """How many calls came in, failed and hanging ones included."""
+        """Number of calls, failed and hanging ones included."""
         return len(self.requests)
 
     async def generate(self, request: Request) -> Reply:
-        """Return the next scripted reply; ModelFailure where it is to fail."""
+        """Return the next scripted reply; ModelFailure at a call that is to fail."""
         position = len(self.requests)
         # Noted before anything else: tests count requests, also those that hang or fail.
         self.requests.append(request)
@@ -86,7 +87,7 @@ class ScriptedModel:
         # Metered like a real failure, so that counts in tests are those of a run.
         if position in self._fail:
             self.meter.count_failure(latency_s=time.perf_counter() - started)
-            raise ModelFailure(f"{self.policy.base}: call {position} was told to fail")
+            raise ModelFailure(f"{self.policy.base}: call {position} is set to fail")
         text = self._choose_text(request, position)
         reply = Reply(
             text=text,
@@ -106,15 +107,15 @@ class ScriptedModel:
         return self._replies[position % len(self._replies)]
 
     async def probe(self) -> Capabilities:
-        """It can do nothing but talk; a rule depends on the seed."""
+        """Return few capabilities; a rule depends on the seed."""
         return Capabilities(seed=self._rule is not None, counts_tokens=True, notes=("scripted: not a language model",))
 
     def count_tokens(self, text: str) -> int:
-        """An estimate."""
+        """Estimate the tokens of a text."""
         return estimate_tokens(text)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 _BUTTON = re.compile(r'button "([^"]+)" \[(\d+)\]')
@@ -125,7 +126,7 @@ _COMPLETE = {"action_type": "status", "goal_status": "complete"}
 
 
 def answer_as_teacher(body: Mapping[str, Any]) -> str:
-    """The reply to one chat; the last turn is said back where none of the teacher's prompts is recognised."""
+    """Return the reply to one chat; without a known teacher's prompt, repeat the last turn."""
     # Recognised by a phrase of each prompt, as a real model would have to.
     asked = str(body["messages"][-1]["content"])
     if "Questions about this screen:" in asked:

@@ -1,9 +1,9 @@
-"""A tiny random Qwen2 checkpoint with a tokenizer of its own: a real model directory in a fraction of a second.
+"""A tiny random Qwen2 checkpoint with its own tokenizer: a real model directory in a fraction of a second.
 
-directory = make_tiny_checkpoint(Path("tiny"))
+    directory = make_tiny_checkpoint(Path("tiny"))
 
-It knows nothing; what it is good for is everything around a model: templates, batches, seeds, log-probabilities,
-servers. Everything that can read a Hugging Face directory can read it.
+It knows nothing; it serves tests of templates, batches, seeds, log-probabilities and servers. All readers of Hugging
+Face directories can read it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TEXT = (
     "Task: Turn bluetooth on.\nReason: The switch is off, so it should be tapped.\nAction: ",
     "You are ada. Round 1 of 3. What should be done next?\n[ben, round 2]\n",
 )
-"""What the tokenizer learns its merges from."""
+"""Text from which the tokenizer learns its merges."""
 
 _BYTES_AND_CONTROLS = 256 + 3
 
@@ -52,18 +52,15 @@ def make_tiny_checkpoint(
     context: int = 4096,
     labels: int | None = None,
 ) -> Path:
-    """Write a random Qwen2 checkpoint (safetensors) with tokenizer and chat template.
+    """Write a random Qwen2 checkpoint (safetensors) with tokenizer and chat template; return its directory.
 
     Args:
-        directory: made when it does not exist; files in it are overwritten.
+        directory: created if missing; files in it are overwritten.
         seed: of the weights; the same seed gives the same weights.
         hidden: width of the model, a multiple of 8 (four heads of an even size).
         vocabulary: upper bound of the number of tokens; the 256 bytes and three control tokens are always there.
         context: longest sequence in tokens.
-        labels: how many numbers a head says of a text, as reward models do; None makes a language model.
-
-    Returns:
-        The directory.
+        labels: outputs of a classification head, as reward models have; None makes a language model.
 
     Raises:
         ConfigError: a size is out of range.
@@ -126,7 +123,7 @@ def make_tiny_checkpoint(
 
 
 def _build_byte_tokenizer(vocabulary: int) -> Any:
-    """A tokenizer over bytes, so that every text has tokens and comes back unchanged."""
+    """Build a tokenizer over bytes, so that every text has tokens and is decoded unchanged."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())

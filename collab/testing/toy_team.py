@@ -1,8 +1,8 @@
-"""A tiny team to try a training on: a random checkpoint, taught in seconds to press this or that button of a corridor.
+"""A tiny team for trying a training: a random checkpoint, taught in seconds to press buttons of a corridor.
 
     config = await configure_toy_training(create_toy_team(out), "epochs=1")
 
-It errs often and is right often, so a critic has something to reward and an epoch has pairs.
+It is often wrong and often right, so a critic has something to reward and an epoch has pairs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEFINITIONS = {
     ),
 }
 SMALL = ("epochs=2", "episodes=2", "held_out.episodes=2", "determinism=exact")
-"""Settings of a training of seconds …"""
+"""Settings of a training that takes seconds …"""
 SMALL_RECIPE = (
     "context=2048",
     "batch_rows=4",
@@ -60,13 +60,13 @@ _LESSONS = (
 
 
 def create_toy_team(folder: Path) -> Library:
-    """Make definitions and a taught checkpoint in a directory."""
+    """Write definitions and a taught checkpoint into a directory."""
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
     return write_library(folder / "library", teach(tiny, folder).resolve())
 
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
-    """Definitions in a directory, the agents on that checkpoint."""
+    """Write definitions into a directory, with agents on that checkpoint."""
     for name, text in _DEFINITIONS.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 async def configure_toy_training(
     library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "scholar", **choices: Any
 ) -> TrainingConfig:
-    """Return a training of seconds by an algorithm's own preset and its `toy` settings; arguments as of `configure`."""
+    """Return a training of seconds by an algorithm's preset and its `toy` settings. Arguments as `configure`."""
     known = load_algorithm(algorithm)
     asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
@@ -87,7 +87,7 @@ async def configure_toy_training(
 
 
 def teach(base: Path, out: Path) -> Path:
-    """Fine-tune a checkpoint on the lessons, into `out`/sft; returns the new one."""
+    """Fine-tune a checkpoint on the lessons, into `out`/sft; return the new one."""
     recipe = override(load_preset("pocket").get_recipe("sft"), _LESSONS)
     prepared = prepare(
         FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(build_lessons())
@@ -98,7 +98,7 @@ def teach(base: Path, out: Path) -> Path:
 
 
 async def build_lessons() -> list[Example]:
-    """Screens of the corridor with a button to press, any of the four: a taught policy errs three times of four."""
+    """Build examples that press any of the four buttons of a screen: a taught policy errs three times of four."""
     suite = CorridorSuite()
     reader = Reader(
         template=Template("pocket", read_templates(find_builtin_root() / "prompts" / "pocket")), max_tokens=40

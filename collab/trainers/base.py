@@ -1,9 +1,7 @@
-"""The trainer of a run: TRL's, with its weights loaded and its recipe as configuration.
+"""Build the trainer of a run: TRL's, with its weights loaded and configured by a recipe.
 
-Three things are changed in it: it follows a written order, saves whole checkpoints, and sends no usage data.
-
-TRL 1.16 chooses batches itself, writes checkpoints in place, draws a model card at each of them and sends usage data;
-everything else (losses, references, adapters, schedules, several processes) is TRL's.
+Unlike TRL 1.16 it follows a written order, saves complete checkpoints without model cards, and sends no usage data.
+Losses, references, adapters, schedules and several processes are TRL's.
 """
 
 from __future__ import annotations
@@ -46,16 +44,16 @@ if TYPE_CHECKING:
 
 
 class Written:
-    """The part of all trainers that is ours."""
+    """The common mixin of our trainers."""
 
     steps: Sequence[Sequence[tuple[int, ...]]] = ()
-    """Of each step, the forward passes of this process."""
+    """This process's forward passes of each step."""
     folder: FinetuneDir
     keep: int = 1
     recipe: Recipe
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
-        """Transformers' own AdamW, or Muon with the same settings; the last norm at a rate of its own if so asked."""
+        """Build AdamW or Muon by the recipe; the last norm may have its own learning rate."""
         if self.optimizer is not None:
             return self.optimizer
         trained = self.model if model is None else model
@@ -67,7 +65,7 @@ class Written:
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
             )
         else:
-            # The trainer beside which this class is mixed in has it; a checker sees this class alone.
+            # The type checker does not see the trainer that this class is mixed into.
             optimizer = super().create_optimizer(model)  # type: ignore[misc]
             if self.recipe.final_norm_learning_rate is not None:
                 gain = find_final_gain(trained)
@@ -77,14 +75,14 @@ class Written:
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:
-        """The written order, whole; `Trainer` itself skips what a resumed run has behind it."""
+        """Return batches in the written order; `Trainer` skips those that a resumed run has done."""
         batches = [part for parts in self.steps for part in parts]
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
 
     def _save_checkpoint(self: Any, model: Any, trial: Any) -> None:
-        """All processes write into the temporary folder; the first one renames it when all are done.
+        """Save a checkpoint: all processes write into a temporary folder, then the first one renames it.
 
-        The last step is saved, too, so that no result is written of weights that are lost (`Diverged`).
+        The last step is saved too, so that diverged weights raise before a result is written.
         """
         check_weights(self.state.global_step, self.model, self.accelerator)
         with report_save_errors(self.folder.path, self.folder.resume):
@@ -95,7 +93,7 @@ class Written:
         self.accelerator.wait_for_everyone()
 
     def _send_telemetry(self) -> None:
-        """Nothing leaves the machine."""
+        """Send nothing."""
 
 
 class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
@@ -104,7 +102,7 @@ class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
     prompt_weight: float = 0.0
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *rest: Any, **named: Any) -> Any:
-        """TRL's, on replies; where prompts are scored, too, ours with TRL's metrics."""
+        """Compute TRL's loss on replies, or our loss on replies and prompts with TRL's metrics."""
         if not self.prompt_weight:
             return super().compute_loss(model, inputs, *rest, **named)
         replies = inputs.pop("replies")
@@ -119,54 +117,53 @@ class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
 
 
 class Tokenised(Written):
-    """Of trainers whose data are token ids already."""
+    """A mixin for trainers whose data are token ids."""
 
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
-        """TRL would tokenise texts."""
+        """Return the data unchanged; TRL would tokenise texts."""
         return dataset
 
 
 class WholeSteps(Tokenised):
-    """Of trainers whose batch is a whole step with all its forward passes."""
+    """A mixin for trainers whose batch is a whole step with all its forward passes."""
 
     collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
-    """Makes a batch of a list with one step."""
+    """Builds a batch from a list with one step."""
 
     def get_train_dataloader(self) -> Any:
-        """The written order, one step after the other."""
+        """Return the steps in the written order."""
         return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
 
 
 class WrittenDpo(PairMeans, ByPairs, Tokenised, DPOTrainer):  # type: ignore[misc]
-    """Preferences in a written order, as they were tokenised here."""
+    """DPO in a written order on our token ids."""
 
 
 class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
-    """The same, what pairs of a forward pass share computed once; a step has as many passes as its states need."""
+    """DPO that computes shared prefixes once; a step has as many passes as its states need."""
 
     def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
-        """The forward passes of a step."""
+        """Return the forward passes of a step."""
         (parts,) = found
         return {PASSES: [self.data_collator(select(part)) for part in parts]}
 
 
 class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
-    """Whole trajectories in a written order."""
+    """DPO on whole trajectories in a written order."""
 
 
 def build_trainer(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
 ) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
-    """Return the trainer of a run, its weights loaded.
+    """Build the trainer of a run and load its weights.
 
     Args:
         device: "auto" takes a GPU when there is one, or "cpu".
-        changes: fields of TRL's config in place of the recipe's.
+        changes: fields of TRL's config that override the recipe's.
 
     Raises:
-        ConfigError: the weights cannot be loaded.
-        ConfigError: the recipe shares prefixes and the model cannot.
-        UsageError: the launcher splits the model over processes in a way that does not go with the recipe.
+        ConfigError: the weights cannot be loaded, or the recipe shares prefixes and the model cannot.
+        UsageError: the recipe does not support how the launcher splits the model.
     """
     task, recipe = prepared.task, prepared.task.recipe
     check_split(recipe)
@@ -201,7 +198,7 @@ def _create_trainer(
     items: Sequence[Any] = prepared.encoded.items
     if not isinstance(recipe, DpoRecipe):
         return build_sft_trainer(model, tokenizer, items, recipe, options)
-    with_base = recipe.lora is None or prepared.reference is not None  # else it is the base, its adapter off
+    with_base = recipe.lora is None or prepared.reference is not None  # else the base, its adapter off
     reference = load_weights(prepared.reference or base, recipe.weights) if with_base else None
     if reference is not None:
         temper(reference, recipe.temperature)
@@ -213,14 +210,7 @@ def _create_trainer(
 def build_sft_trainer(
     model: Any, tokenizer: Any, examples: Sequence[EncodedExample], recipe: Recipe, options: Mapping[str, Any]
 ) -> WrittenSft:
-    """A trainer of scored sequences.
-
-    Args:
-        model: a causal LM.
-        tokenizer: the transformers tokenizer that is saved with it.
-        options: fields of TRL's config; see `build_arguments`.
-    """
-    # Prompts are scored only where their loss has a weight.
+    """Build a trainer of scored sequences; `options` are fields of TRL's config, see `build_arguments`."""
     weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
     _as_said(config)
@@ -235,7 +225,7 @@ def build_sft_trainer(
     trainer.prompt_weight = weight
     score_labels_only(unwrap_model(trainer.model), get_autocast(trainer))
     trainer.recipe = recipe
-    # TRL prints every log line; progress is the watcher's.
+    # TRL prints every log line; the watcher reports progress here.
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -248,12 +238,7 @@ def build_dpo_trainer(
     recipe: DpoRecipe,
     options: Mapping[str, Any],
 ) -> WrittenDpo | WrittenSharedDpo:
-    """A trainer of preferences.
-
-    Args:
-        model: a causal LM.
-        reference: a frozen one; None with LoRA where it is the base with the adapter off.
-    """
+    """Build a trainer of preferences; a `reference` of None with LoRA is the base without adapter."""
     config = _build_dpo_config(recipe, options)
     kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
     trainer = kind(
@@ -268,7 +253,7 @@ def build_dpo_trainer(
     if recipe.sharing == "none":
         score_labels_only(unwrap_model(trainer.model), get_autocast(trainer))
     if recipe.sharing == "none" and trainer.ref_model is not None:
-        # TRL has prepared the reference already, so mixed precision must be asked for again.
+        # TRL has already prepared the reference, so mixed precision must be enabled again.
         score_labels_only(unwrap_model(trainer.ref_model), trainer.accelerator.autocast)
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
@@ -278,7 +263,7 @@ def build_dpo_trainer(
 def build_trajectory_trainer(
     model: Any, reference: Any, tokenizer: Any, prepared: Prepared, recipe: DpoRecipe, options: Mapping[str, Any]
 ) -> WrittenTrajectoryDpo:
-    """A trainer of preferences between whole trajectories; arguments as `build_dpo_trainer`."""
+    """Build a trainer of preferences between whole trajectories; arguments as `build_dpo_trainer`."""
     items: Sequence[Any] = prepared.encoded.items
     trainer = WrittenTrajectoryDpo(
         model=model,
@@ -289,7 +274,7 @@ def build_trajectory_trainer(
         peft_config=build_adapter_config(model, recipe),
     )
     trainer.collate = collate_trajectories(items, prepared.trajectories or (), _get_padding(tokenizer))
-    # After the trainer is made: TRL has then given the models their heads.
+    # Only now: TRL's constructor has replaced the models' heads.
     trainer.score_as(recipe.sharing == "prefix", recipe.anchor)
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
@@ -307,7 +292,7 @@ def _build_dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfi
 
 
 def build_arguments(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as fields of transformers' training arguments; nothing is left to their defaults that matters."""
+    """Return a recipe as fields of transformers' training arguments; sets every field that matters."""
     return {
         "learning_rate": recipe.learning_rate,
         "lr_scheduler_type": recipe.schedule if recipe.schedule != "constant" else "constant_with_warmup",
@@ -330,7 +315,7 @@ def build_arguments(recipe: Recipe) -> dict[str, Any]:
 
 
 def _as_said(config: Any) -> None:
-    """The recipe and the launcher alone decide: no precision from the environment, one GPU per process."""
+    """Set precision by the recipe, not the environment, and one GPU per process."""
     shard_as_said(config)
     config.mixed_precision = "bf16" if config.bf16 else "no"
     config._n_gpu = min(config.n_gpu, 1)
@@ -338,7 +323,7 @@ def _as_said(config: Any) -> None:
 
 @contextlib.contextmanager
 def _set_tensorboard(folder: FinetuneDir) -> Iterator[None]:
-    """A trainer that is made here writes its events into the run, unless the environment names another place."""
+    """Direct TensorBoard events into the run directory, unless the environment names another place."""
     name = "TENSORBOARD_LOGGING_DIR"
     if name in os.environ:
         yield
@@ -351,23 +336,23 @@ def _set_tensorboard(folder: FinetuneDir) -> Iterator[None]:
 
 
 def _get_padding(tokenizer: Any) -> int:
-    """Id that fills rows up; never scored and never seen by what is."""
+    """Return the padding id; it is never scored or attended to."""
     padding = tokenizer.pad_token_id
     return int(tokenizer.eos_token_id if padding is None else padding)
 
 
 def build_adapter_config(model: Any, recipe: Recipe) -> Any:
-    """PEFT's configuration of the recipe's adapter; None for full weights.
+    """Return PEFT's configuration of the recipe's adapter; None for full weights.
 
     Raises:
-        ConfigError: the model has no module of a name that should get one.
+        ConfigError: the model lacks a named module.
     """
     if recipe.lora is None:
         return None
     from peft import LoraConfig
 
     linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear)}
-    linear -= {"lm_head"}  # whose weights are multiplied directly, past an adapter
+    linear -= {"lm_head"}  # its weights are used directly, bypassing an adapter
     unknown = [] if recipe.lora.targets == "all-linear" else sorted(set(recipe.lora.targets) - linear)
     if unknown:
         raise ConfigError(
@@ -385,7 +370,7 @@ def build_adapter_config(model: Any, recipe: Recipe) -> Any:
 
 
 def _check_peft(model: Any, config: Any) -> None:
-    """Refuse an adapter that PEFT does not put into models of this kind; ConfigError says what PEFT says."""
+    """Check that PEFT supports this adapter for the model; ConfigError with PEFT's words."""
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM
 

@@ -1,36 +1,35 @@
-"""Batches: in which order rows are trained, and how rows that begin alike share what they have in common.
+"""Batches: the order in which rows are trained, and packing of rows with common beginnings.
 
-`pack` is pure arithmetic over token ids:
+`pack` merges common beginnings of rows of token ids:
 
     packing = pack([[1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6]])
     packing.ids                 # 1 2 3 4 5 6
-    packing.places[1]           # 0 1 2 4: where the second row's tokens stand
+    packing.places[1]           # 0 1 2 4: places of the second row's tokens
 
-All pairs of a state begin with the same task, history and observation, and TRL's trainer computes that beginning once
-per reply: with K pairs of a prompt of P and replies of C tokens 2K(P + C) tokens, where P + 2KC are different ones.
-Rows become a *trie*: a node is a run of tokens that the same rows have in common, so prompts that begin with each other
-share all they have in common, and two equal replies are one. Nodes stand in the order in which one walks down the
-trie, so what stands under a node follows it without a gap.
+All pairs of a state begin with the same task, history and observation. TRL computes that beginning once per reply: K
+pairs with a prompt of P and replies of C tokens cost 2K(P + C) tokens, of which P + 2KC differ. Here rows become a
+*trie* whose nodes are runs of tokens with the same rows. Nodes are in depth-first order, so a node's descendants follow
+it without a gap.
 
-The idea is not new: dpo-prefix-sharing (arXiv 2410.20305) packs a prompt with both replies, flash-preference does so
-inside the kernel, Prefix Grouper (2506.05433) shares a prompt among a group of samples, Tree Training (2511.00413) and
-AReaL-DTA (2602.00482) train on tries of trajectories. Here are all pairs of a multi-agent state, with equality tested.
+Related work: dpo-prefix-sharing (arXiv 2410.20305) packs a prompt with both replies, flash-preference does so in the
+kernel, Prefix Grouper (2506.05433) shares a prompt among a group of samples, Tree Training (2511.00413) and AReaL-DTA
+(2602.00482) train on tries of trajectories. Here all pairs of a multi-agent state are packed.
 
-`order_by_state` is the order where prefixes are shared: all pairs of a state in one forward pass, where they fit.
+`order_by_state` is the order with shared prefixes: all pairs of a state in one forward pass, if they fit.
 
     batch = Batch(rows=32, tokens=None, window=50, parts=1)
-    steps = by_state(groups, states, work, {"preference": 1}, batch=batch, most=8, seed=0)
+    steps = order_by_state(groups, states, work, {"preference": 1}, batch=batch, most=8, seed=0)
 
-A pass over a level is shuffled by states, cut into windows, each window sorted by how much a state is to compute and
-cut into steps, and the steps of a window are shuffled. A step has as many forward passes as its states need, so that
-none is torn apart to make their number come out; of several processes each has as many, of about equal work.
+It shuffles the states of a level, cuts them into windows, sorts each window by work, cuts it into steps, and shuffles
+the steps of a window. A step has as many forward passes as its states need, so that no state is split. All processes
+have equally many passes with about equal work.
 
-`order_curriculum` is the order elsewhere: every optimizer step's rows, written down before the first is trained.
+`order_curriculum` is the order without sharing:
 
-    steps = curriculum(lengths, groups, passes, batch=Batch(rows=64, tokens=None, window=50, parts=4), seed=0)
+    steps = order_curriculum(lengths, groups, passes, batch=Batch(rows=64, tokens=None, window=50, parts=4), seed=0)
 
-A pass over a level is shuffled, cut into windows, each window sorted by length and cut into steps, and the steps of a
-window are shuffled: rows of a step are about equally long, so little is padded, and steps of all lengths alternate.
+It does the same with rows, sorted by length: the rows of a step have similar lengths, so padding is small, and steps of
+all lengths alternate.
 """
 
 from __future__ import annotations
@@ -54,24 +53,24 @@ from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
 Ids = NDArray[np.int64]
 
 SHORTEST = 4
-"""Tokens below which a common part is repeated: attending to it apart costs more than computing it again."""
+"""Shorter common parts (in tokens) are repeated: sharing them costs more than computing them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A run of tokens that all rows through it have in common."""
+    """A run of tokens common to all rows through it."""
 
     start: int
     """Place of its first token."""
     stop: int
     """Place after its last token."""
     end: int
-    """Place after the last token that stands under it; `stop` where nothing does."""
+    """Place after its last descendant's last token; `stop` without descendants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Packing:
-    """Rows without what they repeat."""
+    """Rows with their common beginnings merged."""
 
     ids: Ids
     """Tokens, (T,)."""
@@ -80,55 +79,55 @@ class Packing:
     nodes: tuple[Node, ...]
     """In the order of their places."""
     places: tuple[Ids, ...]
-    """For each row, where its tokens stand, in order."""
+    """Places of each row's tokens, in order."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def get_row(self, number: int) -> Ids:
-        """Return the tokens of a row again."""
+        """Return the tokens of a row."""
         return self.ids[self.places[number]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scored:
-    """Which tokens are scored, each once however many rows hold it in the same place of the trie."""
+    """Scored tokens, each once even if several rows share it."""
 
     predictors: Ids
-    """Place of the token after which it is expected, (M,)."""
+    """Place of the preceding token, (M,)."""
     wanted: Ids
     """The token expected, (M,)."""
     which: Ids
     """For each scored token of the rows, its number among these M, (S,)."""
     cells: Ids
-    """For each scored token of the rows, its place in a table of rows x (width - 1), flattened, (S,)."""
+    """For each scored token of the rows, its flat index in a table of rows x (width - 1), (S,)."""
 
 
 def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
-    """Make the trie of some rows.
+    """Build the trie of some rows.
 
     Args:
-        rows: token ids; they may be of any length, equal, or have nothing in common.
-        shortest: a common part of fewer tokens is repeated in each branch; 1 repeats nothing.
+        rows: token ids; any lengths, equal or different.
+        shortest: common parts of fewer tokens are repeated in each branch; 1 repeats nothing.
 
     Raises:
         ValueError: `shortest` is below 1.
     """
     if shortest < 1:
         raise ValueError(f"shortest is {shortest}, at least 1")
-    # An explicit stack and not recursion: a trie of long rows is deeper than Python calls go.
+    # An explicit stack: a trie of long rows exceeds Python's recursion limit.
     tokens = [np.asarray(row, np.int64).reshape(-1) for row in rows]
     places: list[list[Ids]] = [[np.zeros(0, np.int64)] for _ in tokens]
     pieces, positions = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     starts, parents = [0], list[int]()
     left: list[tuple[list[int], int, int]] = [(list(range(len(tokens))), 0, -1)] if tokens else []
-    # `starts` has one entry more than `parents`: each node's start, then the end of the last.
+    # `starts` has one extra entry: the end of the last node.
     while left:
         group, offset, parent = left.pop()
-        # The longest run of tokens that all rows of this group have in common.
+        # The longest run of tokens common to all rows of this group.
         stop = _find_common(tokens, group, offset)
         branches = _group_branches(tokens, group, stop)
-        # A short shared run costs more as a node of its own than computed again in each branch.
+        # A short shared run costs more as a node than repeated in each branch.
         if stop - offset >= (shortest if len(branches) > 1 else 1):
             start, node = starts[-1], len(parents)
             for row in group:
@@ -137,10 +136,10 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
             positions.append(np.arange(offset, stop))
             parents.append(parent)
             starts.append(start + stop - offset)
-            # Reversed, so that the stack gives branches in their order: what stands under a node follows it directly.
+            # Reversed, so that the stack yields branches in order and descendants follow their node directly.
             left += [(branch, stop, node) for ended, branch in reversed(branches) if not ended]
         elif len(branches) > 1:
-            # Repeated: each branch begins anew at the offset, and so holds the short run itself.
+            # Repeated: each branch begins at the old offset and so contains the short run.
             left += [(branch, offset, parent) for _, branch in reversed(branches)]
     return Packing(
         ids=np.concatenate(pieces),
@@ -151,19 +150,18 @@ def pack(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> Packing:
 
 
 def find_scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Scored:
-    """Return which tokens are scored.
+    """Find the scored tokens.
 
     Args:
         packing: of the rows.
-        masks: for each row and token, whether it is scored, at least as long as the row; a row's first token never is,
-            since nothing stands before it.
+        masks: whether each token of a row is scored, at least as long as the row; a row's first token never is.
         width: tokens of the longest row, padding included.
     """
     keys, cells, wanted = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], packing.ids
     for number, (places, mask) in enumerate(zip(packing.places, masks, strict=True)):
-        # The first token of a row is never scored: nothing predicts it.
+        # Nothing predicts a row's first token.
         at = np.flatnonzero(np.asarray(mask)[1 : len(places)])
-        # Predictor and wanted token together: one place may be followed by several tokens, one per branch.
+        # Key by predictor and wanted token: several tokens may follow one place, one per branch.
         keys.append(np.stack([places[at], wanted[places[at + 1]]], 1))
         cells.append(number * (width - 1) + at)
     # Rows through the same node share a prediction, which is computed once.
@@ -172,25 +170,19 @@ def find_scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Sco
 
 
 def count_packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
-    """Return the tokens computed when rows are packed; with `shortest` 1 the number of their different beginnings."""
+    """Return the number of tokens of the packed rows."""
     return len(pack(rows, shortest=shortest))
 
 
 def compute_token_ratio(prompt: int, reply: int, pairs: int) -> float:
-    """Return how many times fewer tokens are computed: 2K(P + C) / (P + 2KC).
-
-    Args:
-        prompt: P, tokens that all pairs begin with.
-        reply: C, tokens of each reply.
-        pairs: K.
-    """
+    """Return the factor of tokens saved, 2K(P + C) / (P + 2KC), for K pairs with P prompt and C reply tokens."""
     return 2 * pairs * (prompt + reply) / (prompt + 2 * pairs * reply)
 
 
 def _find_common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> int:
-    """Return the position up to which the rows of a group are equal; they are up to `offset`."""
+    """Return the position up to which the rows of a group are equal, at least `offset`."""
     first = tokens[group[0]]
-    # Compared with the first row alone: what all share is at most what it shares with each.
+    # Comparing with the first row suffices: the common part is the shortest of these.
     stop = len(first)
     for row in group[1:]:
         stop = min(stop, len(tokens[row]))
@@ -201,7 +193,7 @@ def _find_common(tokens: Sequence[Ids], group: Sequence[int], offset: int) -> in
 
 
 def _group_branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> list[tuple[bool, list[int]]]:
-    """Return the rows of a group by what follows there; first, whether nothing does."""
+    """Group the rows by their next token; the flag is True for rows that end here."""
     found: dict[int | None, list[int]] = {}
     for row in group:
         found.setdefault(int(tokens[row][at]) if at < len(tokens[row]) else None, []).append(row)
@@ -210,7 +202,7 @@ def _group_branches(tokens: Sequence[Ids], group: Sequence[int], at: int) -> lis
 
 def _iterate_nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[Node]:
     ends = list(starts[1:])
-    # From the last to the first: children come after their parents, so their ends are known.
+    # From last to first: children come after their parents, so their ends are known.
     for node in range(len(parents) - 1, -1, -1):
         if parents[node] >= 0:
             ends[parents[node]] = max(ends[parents[node]], ends[node])
@@ -220,30 +212,30 @@ def _iterate_nodes(starts: Sequence[int], parents: Sequence[int]) -> Iterator[No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """How large a step is."""
+    """Size limits of a step."""
 
     rows: int
-    """At most; up to `parts` − 1 are added where the rest of a window is too little for a step of its own."""
+    """Most rows; up to `parts` − 1 more if the rest of a window is too small for its own step."""
     tokens: int | None
-    """At most, padding included; None for no limit. A single longer row is a step of its own."""
+    """Most tokens with padding; None for no limit. A single longer row is a step of its own."""
     window: int
-    """Steps that are sorted by length together."""
+    """Number of steps that are sorted by length together."""
     parts: int = 1
-    """Forward passes that a step is divided into, over all processes; a step has at least as many rows."""
+    """Forward passes per step, over all processes; a step has at least as many rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStep:
-    """What one optimizer step is computed from."""
+    """The rows of one optimizer step."""
 
     group: str
-    """The level of its rows; "mixed" when there may be several."""
+    """The level of its rows; "mixed" for several."""
     parts: tuple[tuple[int, ...], ...]
-    """Positions of rows, one tuple per forward pass; none is empty."""
+    """Positions of rows, one non-empty tuple per forward pass."""
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """All of them."""
+        """All its rows."""
         return tuple(row for part in self.parts for row in part)
 
 
@@ -255,19 +247,19 @@ def order_curriculum(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """Return the steps, one level after the other, in the order of `passes`.
+    """Return the steps, level by level in the order of `passes`.
 
     Args:
         lengths: tokens of each row.
-        groups: positions of rows, by level.
-        passes: how often the rows of a level are seen; 1.5 sees each once and half of them twice.
-        seed: the same seed gives the same order.
+        groups: level → positions of rows.
+        passes: level → number of passes; 1.5 means each row once and half of them twice.
+        seed: determines the order.
 
     Raises:
         ConfigError: a level has fewer rows than a step has parts.
     """
     steps: list[BatchStep] = []
-    # A generator per level and pass: another level does not change this one's order.
+    # A generator per level and pass: adding a level does not change the others' order.
     for name, times in passes.items():
         for number, chunk in enumerate(_shuffle_passes(groups[name], times, seed, name)):
             rng = generator(derive(seed, "steps", name, number))
@@ -284,13 +276,13 @@ def order_mixed(
     batch: Batch,
     seed: int,
 ) -> list[BatchStep]:
-    """Return the steps, all levels in every epoch, each with its share of passes; arguments as `order_curriculum`."""
+    """Return the steps with all levels mixed in every epoch; arguments as `order_curriculum`."""
     streams = {
         name: [row for chunk in _shuffle_passes(groups[name], times, seed, name) for row in chunk]
         for name, times in passes.items()
     }
     steps: list[BatchStep] = []
-    # Each epoch sees a slice of every level's stream, so a level with 1.5 passes is spread over all epochs.
+    # Each epoch gets a slice of every level's stream, so 1.5 passes are spread over all epochs.
     for epoch in range(epochs):
         rng = generator(derive(seed, "steps", "mixed", epoch))
         chunk = [row for stream in streams.values() for row in _share(stream, epoch, epochs)]
@@ -300,7 +292,7 @@ def order_mixed(
 
 
 def select_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tuple[tuple[int, ...], ...]]:
-    """Return the forward passes of one process, step by step: every process has as many, each computed by one."""
+    """Return one process's forward passes, step by step; all processes have equally many."""
     return [step.parts[rank::world] for step in steps]
 
 
@@ -310,8 +302,7 @@ def count_padded(lengths: Sequence[int], part: Sequence[int]) -> int:
 
 
 def _shuffle_passes(rows: Sequence[int], times: float, seed: int, name: str) -> Iterator[list[int]]:
-    """Yield shuffled passes over the rows; the last one is cut short where `times` is no whole number."""
-    # `times` may be a fraction: the last pass is cut short after its shuffle, so no row is preferred.
+    """Yield shuffled passes over the rows; a fraction of `times` cuts the last pass after its shuffle."""
     left = round(times * len(rows))
     number = 0
     while left > 0:
@@ -323,14 +314,14 @@ def _shuffle_passes(rows: Sequence[int], times: float, seed: int, name: str) -> 
 
 
 def _share(stream: Sequence[int], epoch: int, epochs: int) -> Sequence[int]:
-    """Return the part of a level's rows that belongs to an epoch."""
+    """Return an epoch's slice of a level's rows."""
     return stream[round(epoch * len(stream) / epochs) : round((epoch + 1) * len(stream) / epochs)]
 
 
 def _build_row_steps(
     name: str, chunk: Sequence[int], lengths: Sequence[int], batch: Batch, rng: random.Random
 ) -> list[BatchStep]:
-    """Return the steps of one pass, rows of a window sorted by length."""
+    """Return the steps of one pass, sorted by length within windows."""
     if not chunk:
         return []
     if len(chunk) < batch.parts:
@@ -339,30 +330,30 @@ def _build_row_steps(
             "use more data, fewer processes or a larger rows_at_once"
         )
     steps: list[BatchStep] = []
-    # Sorting within windows, not over all: padding shrinks, and the order stays random enough.
+    # Sorting within windows reduces padding and keeps the order random enough.
     width = max(batch.window * batch.rows, batch.parts)
     bounds = [*range(0, len(chunk), width), len(chunk)]
     if len(bounds) > 2 and bounds[-1] - bounds[-2] < batch.parts:
-        del bounds[-2]  # the rest alone would be too few rows for a step
+        del bounds[-2]  # too few rows remain for a step of their own
     for start, stop in pairwise(bounds):
-        # Of similar length, so little is padded …
+        # Similar lengths, so little padding …
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
         made = [
             BatchStep(group=name, parts=_split_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)
         ]
-        # … and shuffled again, so that training does not run from short to long.
+        # … then shuffled, so that training does not run from short to long.
         rng.shuffle(made)
         steps += made
     return steps
 
 
 def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> list[list[int]]:
-    """Return rows sorted by length as steps within the limits, the last one filled up to a row per part."""
+    """Cut rows, sorted by length, into steps within the limits; the last one gets at least a row per part."""
     cut: list[list[int]] = [[]]
-    for row in window:  # the row at hand is the longest so far
+    for row in window:  # this row is the longest so far
         full = len(cut[-1]) >= batch.rows
         heavy = batch.tokens is not None and (len(cut[-1]) + 1) * lengths[row] > batch.tokens
-        # At least one row per forward pass of each process, even where the limits are reached.
+        # At least one row per forward pass, even beyond the limits.
         if (full or heavy) and len(cut[-1]) >= batch.parts:
             cut.append([])
         cut[-1].append(row)
@@ -373,15 +364,15 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
 
 
 def _split_parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
-    """Return neighbours in length together, in sizes that differ by at most one."""
+    """Split rows into consecutive parts whose sizes differ by at most one."""
     bounds = [part * len(rows) // parts for part in range(parts + 1)]
     return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
 
 
 Unit: TypeAlias = tuple[int, ...]
-"""Rows that stay together: those of one state, or as many of them as fit."""
+"""Rows that stay together: those of one state, or a piece of a large state."""
 Work: TypeAlias = Callable[[Unit], int]
-"""Tokens that a forward pass over some rows computes, what they share counted once."""
+"""Computes the tokens of a forward pass over some rows, shared ones counted once."""
 
 
 def order_by_state(
@@ -394,24 +385,23 @@ def order_by_state(
     most: int,
     seed: int,
 ) -> list[BatchStep]:
-    """Return the steps by state, one level after the other, in the order of `passes`.
+    """Return the steps by state, level by level in the order of `passes`.
 
     Args:
-        groups: positions of rows, by level.
-        states: of each row, what it belongs to.
-        work: tokens that some rows are to compute together.
-        passes: how often the rows of a level are seen.
-        batch: its `parts` are processes; a step's forward passes are a multiple of them. Its `tokens` are counted as
-            `work` does.
-        most: rows of a forward pass at most; a state with more is cut into pieces of about equal size. One more where a
-            step has fewer rows than forward passes would be needed.
-        seed: the same seed gives the same order.
+        groups: level → positions of rows.
+        states: the state of each row.
+        work: tokens that given rows compute together.
+        passes: level → number of passes.
+        batch: its `parts` are processes; a step's forward passes are a multiple of them. `work` counts its `tokens`.
+        most: rows per forward pass; a larger state is cut into pieces of about equal size. One more if a step has
+            fewer rows than it would need passes.
+        seed: determines the order.
 
     Raises:
-        ConfigError: a level has fewer rows than there are processes.
+        ConfigError: a level has fewer rows than processes.
     """
     steps: list[BatchStep] = []
-    # Many cuts ask for the same units; packing them once is enough.
+    # Many cuts measure the same units; pack each once.
     known = cache(work)
     for name, times in passes.items():
         units = _group_units(groups[name], states, min(most, batch.rows))
@@ -421,7 +411,7 @@ def order_by_state(
                 "processes"
             )
         for number in range(times):
-            # Units are shuffled: a state's rows stay together.
+            # Shuffle units, so that a state's rows stay together.
             chunk = list(units)
             generator(derive(seed, "pass", name, number)).shuffle(chunk)
             steps += _build_unit_steps(name, chunk, known, batch, most, generator(derive(seed, "steps", name, number)))
@@ -429,7 +419,7 @@ def order_by_state(
 
 
 def _group_units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> list[Unit]:
-    """Return rows of a state together, too many in pieces; in the order in which they are met."""
+    """Group rows by state in order of appearance; split groups of more than `most`."""
     found: dict[Hashable, list[int]] = {}
     for row in rows:
         found.setdefault(states[row], []).append(row)
@@ -437,7 +427,7 @@ def _group_units(rows: Sequence[int], states: Sequence[Hashable], most: int) -> 
 
 
 def _split_unit(unit: Unit, count: int) -> list[Unit]:
-    """Return neighbours together, in sizes that differ by at most one."""
+    """Split a unit into consecutive pieces whose sizes differ by at most one."""
     return [unit[part * len(unit) // count : (part + 1) * len(unit) // count] for part in range(count)]
 
 
@@ -447,7 +437,7 @@ def _build_unit_steps(
     """Return the steps of one pass over a level."""
     steps: list[BatchStep] = []
     for window in _split_windows(chunk, max(batch.window * batch.rows, batch.parts), batch.parts):
-        # By work and not by length: what states share is counted once.
+        # Sort by work, not length: shared tokens count once.
         cut = _cut_units(sorted(window, key=work), work, batch)
         made = [BatchStep(group=name, parts=_forward_passes(units, work, most, batch.parts)) for units in cut]
         rng.shuffle(made)
@@ -456,7 +446,7 @@ def _build_unit_steps(
 
 
 def _split_windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[Unit]]:
-    """Return units in windows of at most so many rows; a rest of fewer than `least` joins the window before it."""
+    """Cut units into windows of at most `width` rows; a rest of fewer than `least` joins the window before it."""
     windows: list[list[Unit]] = [[]]
     for unit in chunk:
         if windows[-1] and _count_rows(windows[-1]) + len(unit) > width:
@@ -466,7 +456,7 @@ def _split_windows(chunk: Sequence[Unit], width: int, least: int) -> list[list[U
 
 
 def _cut_units(window: Sequence[Unit], work: Work, batch: Batch) -> list[list[Unit]]:
-    """Return units as steps within the limits, a rest that is too little for all processes with the step before it."""
+    """Cut units into steps within the limits; a rest too small for all processes joins the step before it."""
     cut: list[list[Unit]] = [[]]
     for unit in window:
         full = _count_rows(cut[-1]) + len(unit) > batch.rows
@@ -489,17 +479,17 @@ def _count_rows(units: Sequence[Unit]) -> int:
 
 
 def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int) -> tuple[Unit, ...]:
-    """Return the forward passes of a step, the one with most work first: as few as hold its units whole.
+    """Return a step's forward passes, most work first: as few as hold its units whole.
 
-    They are a multiple of the processes; where there are fewer units than that, the largest ones are halved.
+    Their number is a multiple of the processes; with fewer units than that, the largest are halved.
     """
     rows = _count_rows(units)
-    # As few passes as hold the units whole; more only where they do not fit.
+    # Start with as few passes as possible; add more only if the units do not fit.
     for count in range(processes * math.ceil(rows / (most * processes)), rows + 1, processes):
         found = _divide_units(_split_largest(units, count), work, most, count)
         if found is not None:
             return found
-    # Units may be too unequal for `most`: then it is given up, for a state is rather torn than the step refused.
+    # Units may be too unequal for `most`: rather exceed it than refuse the step.
     count = rows // processes * processes
     found = _divide_units(_split_largest(units, count), work, rows, count)
     assert found is not None, "with room for all rows in each, every unit finds a place"
@@ -507,7 +497,7 @@ def _forward_passes(units: Sequence[Unit], work: Work, most: int, processes: int
 
 
 def _split_largest(units: Sequence[Unit], count: int) -> list[Unit]:
-    """Return the same rows in at least so many units."""
+    """Split the largest units until there are at least so many."""
     pieces = list(units)
     while len(pieces) < count:
         largest = max(range(len(pieces)), key=lambda place: len(pieces[place]))
@@ -516,10 +506,10 @@ def _split_largest(units: Sequence[Unit], count: int) -> list[Unit]:
 
 
 def _divide_units(units: Sequence[Unit], work: Work, most: int, count: int) -> tuple[Unit, ...] | None:
-    """Return units in so many forward passes, each put where the least work is; None where one finds no room."""
+    """Distribute units over so many forward passes, each to the lightest one; None if one does not fit."""
     parts: list[list[int]] = [[] for _ in range(count)]
     rows, loads = [0] * count, [0] * count
-    # Largest first, each to the lightest pass: the usual heuristic for equal loads.
+    # Largest first: the usual heuristic for equal loads.
     for number in sorted(range(len(units)), key=lambda number: work(units[number]), reverse=True):
         size = len(units[number])
         free = [place for place in range(count) if not parts[place] or rows[place] + size <= most]
@@ -529,7 +519,7 @@ def _divide_units(units: Sequence[Unit], work: Work, most: int, count: int) -> t
         parts[least].append(number)
         rows[least] += size
         loads[least] += work(units[number])
-    # The heaviest first: memory that is too small shows in the first pass, and not after hours.
+    # Heaviest first: too little memory shows in the first pass, not after hours.
     heaviest = sorted(range(count), key=loads.__getitem__, reverse=True)
     return tuple(tuple(row for number in sorted(parts[place]) for row in units[number]) for place in heaviest)
 
@@ -543,7 +533,7 @@ def build_steps(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: 
     Raises:
         ConfigError: a level has too few rows for all processes.
     """
-    # With sharing, states decide the order; without, lengths do.
+    # With sharing, order by states; without, by lengths.
     if is_prefix_shared(recipe):
         return _order_by_state(recipe, encoded, seed, processes)
     groups, lengths = encoded.groups, [len(item) for item in encoded.items]
@@ -553,7 +543,7 @@ def build_steps(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: 
     if not isinstance(recipe, SftRecipe):
         passes: Mapping[str, float] = {name: float(recipe.epochs) for name in groups}
         return order_curriculum(lengths, groups, passes, batch=batch, seed=seed)
-    # A level's weight is how often it is seen, not a factor in the loss.
+    # A level's weight is its number of passes, not a factor in the loss.
     passes = {
         level: recipe.epochs * recipe.weights_by_level.get(level, 1.0) for level in recipe.levels if level in groups
     }
@@ -563,32 +553,25 @@ def build_steps(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: 
 
 
 def fit_recipe(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int]:
-    """Return recipe and processes for so many rows of one level, one at least: few make one smaller step.
-
-    Args:
-        processes: at most.
-
-    Returns:
-        A recipe that leaves something to each process in every step, and how many processes that are.
-    """
-    # A step must leave something to each process, or the others would wait for ever.
+    """Shrink step size and number of processes to so many rows (at least one) of one level."""
+    # Every step needs a row for each process, or the others would wait for ever.
     processes = min(processes, rows)
     most = rows // processes * processes
     return recipe.model_copy(update={"batch_rows": min(recipe.batch_rows, most)}), processes
 
 
 def is_prefix_shared(recipe: Recipe) -> bool:
-    """Whether pairs of a forward pass are computed once in what they share."""
+    """Return whether the recipe computes shared prefixes of pairs once."""
     return isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
 
 
 def count_shared_tokens(items: Sequence[Any]) -> int:
-    """Return the tokens of pairs that are computed together, what they share counted once."""
+    """Return the tokens of pairs computed together, shared ones counted once."""
     return count_packed_tokens([side for item in items for side in item.sides])
 
 
 def count_passes(recipe: Recipe, processes: int) -> int:
-    """Return the forward passes of each step that shares nothing, a multiple of the number of processes."""
+    """Return the forward passes per step without sharing, a multiple of the processes."""
     return math.ceil(recipe.batch_rows / (_count_rows_at_once(recipe, processes) * processes)) * processes
 
 

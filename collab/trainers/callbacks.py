@@ -1,12 +1,11 @@
 """Callbacks of a trainer: metrics, progress, and when to stop.
 
-Means over pairs alone, the rows whose two replies differ: TRL's means are over all rows. A row that is only held on to
-(the same reply on both sides) has a margin of 0 and a log p that hardly moves, so that beside many of them the chosen
-replies of a few pairs could fall unseen. The means of pairs stand beside TRL's, under the same names behind `PAIRS`.
-The loss is not touched.
+TRL's means are over all rows. An anchor row (the same reply on both sides) has a margin of 0 and an almost constant
+log p, so many of them could hide falling log p of a few pairs. Means over pairs alone (rows whose replies differ) are
+therefore logged beside TRL's, with the prefix `PAIRS`. The loss is unchanged.
 
-The result of a training is a mean over the last quarter of its lines of metrics. One line is of one batch or a few, and
-tells more of those than of training.
+A training's result is a mean over the last quarter of its metrics lines, as a single line depends too much on its
+batch.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ from collab.trainers.run import LOWER
 from collab.trainers.run_dir import FinetuneDir
 
 PAIRS = "pairs/"
-"""Before the name of a mean that is over pairs alone."""
+"""Prefix of a metric that is a mean over pairs."""
 _NAMES = (
     *("logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected"),
     *("rewards/margins", "rewards/accuracies"),
 )
-"""TRL's names of what is told of pairs."""
+"""TRL's names of metrics of pairs."""
 
 
 class PairMeans:
-    """Of trainers of preferences: logs the means over pairs beside those over rows.
+    """A mixin for preference trainers that logs means over pairs beside those over rows.
 
-    Sums over the pairs of all forward passes and processes since the last line are divided by how many there were, so
-    every pair has the same weight, however steps are divided. Where no pair was trained nothing is logged.
+    Sums over all forward passes and processes since the last line are divided by the number of pairs, so every pair has
+    equal weight. Without a pair nothing is logged.
     """
 
     _noted: Tensor | None = None
-    """Those sums, see `pair_sums`; None since nothing was trained."""
+    """The sums since the last line, see `pair_sums`; None before a pass."""
 
     def compute_loss(self: Any, model: Any, inputs: Mapping[str, Any], *rest: Any, **named: Any) -> Any:
-        """The loss as it is; what the policy and the reference said of each row is noted."""
+        """Compute the loss and add up both models' log-probabilities of pairs."""
         with _record_logps(self.model, self.ref_model) as heard:
-            # The trainer beside which this class is mixed in has it; a checker sees this class alone.
+            # The type checker does not see the trainer that this class is mixed into.
             loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         if self.model.training:
             policy, reference = heard
@@ -62,7 +61,7 @@ class PairMeans:
         return loss
 
     def log(self: Any, logs: dict[str, float], *rest: Any, **named: Any) -> None:
-        """TRL's, with the means over pairs beside its own."""
+        """Log TRL's metrics and the means over pairs."""
         noted, self._noted = self._noted, None
         if noted is not None and noted[-1] > 0:
             for name, value in zip(_NAMES, (noted[:-1] / noted[-1]).tolist(), strict=True):
@@ -71,27 +70,27 @@ class PairMeans:
 
 
 def find_differing(batch: Mapping[str, Tensor]) -> Tensor:
-    """Which rows of a batch of preferences have two replies that differ, (rows,); a batch holds chosen, then rejected.
+    """Return which rows of a batch have two different replies, (rows,).
 
     Args:
-        batch: input_ids and completion_mask, (2 * rows, longest).
+        batch: input_ids and completion_mask, (2 * rows, longest), chosen replies first.
     """
     sides = [batch[name].chunk(2) for name in ("input_ids", "completion_mask")]
     return torch.stack([(chosen != rejected).any(1) for chosen, rejected in sides]).any(0)
 
 
 def pair_sums(policy: Tensor, reference: Tensor, pairs: Tensor, beta: float) -> Tensor:
-    """Sums over pairs of what is logged.
+    """Return the sums of metrics over pairs.
 
     Args:
         policy: log p of each reply in nats, chosen ones first, (2 * rows,).
-        reference: the same of the reference.
+        reference: the same under the reference.
         pairs: which rows are pairs, (rows,).
         beta: of the loss.
 
     Returns:
-        (7,), in float32: log p of chosen and rejected replies, their rewards, margins, how many prefer the chosen
-        reply, and the number of pairs.
+        (7,), float32: log p of chosen and rejected replies, their rewards, margins, number of pairs that prefer the
+        chosen reply, and number of pairs.
     """
     policy, rewards = policy.float(), beta * (policy.float() - reference.float())
     better, worse = rewards.chunk(2)
@@ -102,7 +101,7 @@ def pair_sums(policy: Tensor, reference: Tensor, pairs: Tensor, beta: float) -> 
 
 @contextlib.contextmanager
 def _record_logps(model: Any, reference: Any) -> Iterator[Sequence[Tensor]]:
-    """Log p of each reply, (2 * rows,), by the policy, then by the reference: a model of its own or the policy's."""
+    """Record log p of each reply, (2 * rows,), first by the policy, then by the reference."""
     heard: list[Tensor] = []
 
     def hear(_module: Any, _inputs: Any, output: Any) -> None:
@@ -130,17 +129,17 @@ _OURS = {
     "rewards/margins": "margin",
     "rewards/accuracies": "preference_accuracy",
 }
-"""Trainer's names of metrics and ours."""
+"""TRL's name → our name of a metric."""
 _OF_PAIRS = {name for name in _OURS if name.startswith(("logps/", "rewards/"))}
-"""Which of the trainer's are told of rows whose replies differ, where there may be others."""
+"""TRL's metrics that are taken over pairs alone if there are other rows."""
 
 FALL = 2.0
-"""Nats that a chosen reply may lose, as a whole, before there is an alarm: a factor of seven in its probability."""
+"""Nats that a whole chosen reply may lose before an alarm: a factor of seven in probability."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneProgress:
-    """How far a run is."""
+    """Progress of a run."""
 
     step: int
     steps: int
@@ -148,15 +147,15 @@ class FinetuneProgress:
     """Level that is trained."""
     loss: float | None
     tokens_per_s: float
-    """Since this process began, padding left out."""
+    """Since this process began, without padding."""
     left_s: float
-    """At the speed so far."""
+    """Seconds, at the speed so far."""
     margin: float | None = None
-    """Of the pairs that were logged last; None where nothing was compared, here and below."""
+    """Mean margin of the last logged pairs; None without pairs, as the next field."""
     accuracy: float | None = None
-    """Share of those pairs whose chosen side is preferred."""
+    """Share of those pairs whose chosen reply is preferred."""
     alarm: str | None = None
-    """What goes wrong although the loss looks well; None when nothing does."""
+    """A problem that the loss does not show, or None."""
 
     def __str__(self) -> str:
         loss = "-" if self.loss is None else f"{self.loss:.4g}"
@@ -172,22 +171,21 @@ class FinetuneProgress:
 
 
 def detect_displacement(now: Mapping[str, float], beta: float) -> str | None:
-    """The alarm of preference training: the chosen replies become less likely while the margin grows.
+    """Return an alarm if chosen replies become less likely while the margin grows.
 
-    DPO's loss knows the margin alone, log-ratio of chosen less that of rejected. It falls, too, when both become
-    unlikely and the rejected one faster; what is unlearned then goes to replies that nobody looked at.
+    DPO's loss depends only on the margin. It also falls if both replies become unlikely and the rejected one does so
+    faster; the lost probability then goes to unseen replies.
 
-    Both are told against the reference, whose own margin is 0. So a policy that is not the reference when training
-    begins (a later epoch against the initial policy) may have an alarm from its first step on.
+    Both are measured against the reference. A policy that differs from it at the start (a later epoch against the
+    initial policy) may have an alarm from its first step on.
 
     Args:
-        now: metrics of a logged step, of its pairs alone; `reward_chosen` is beta (log p − log p of the reference).
-            There is neither it nor a `margin` where no pair was compared.
+        now: a logged step's metrics over pairs; `reward_chosen` is beta (log p − log p of the reference). Without a
+            pair, it and `margin` are missing.
         beta: of the loss.
 
     Returns:
-        What to tell, or None: the chosen replies lost less than `FALL` nats against the reference, or the margin is
-        not above that of the reference.
+        The alarm, or None if the chosen replies lost less than `FALL` nats or the margin is not above 0.
     """
     if now.get("margin", 0.0) <= 0:
         return None
@@ -201,16 +199,16 @@ def detect_displacement(now: Mapping[str, float], beta: float) -> str | None:
 
 
 class Watcher(TrainerCallback):  # type: ignore[misc]
-    """Writes metrics, reports progress, stops in time.
+    """Writes metrics, reports progress, and stops on request.
 
     Args:
-        tokens: tokens of each step, padding left out.
-        compared: of each step, how many of its rows are pairs; None where all of it is compared, or nothing.
+        tokens: tokens of each step without padding.
+        compared: number of pairs of each step; None if all rows are pairs, or none.
         watch: called with every logged step.
-        stopping: asked after every step; True ends the run with a checkpoint.
-        writes: whether this is the process that writes.
-        gather: of all processes: True when one of them says so.
-        beta: of preference training, whose displacement is watched; None for other stages.
+        stopping: called after every step; True ends the run with a checkpoint.
+        writes: whether this process writes.
+        gather: returns True if any process passes True.
+        beta: of preference training, to detect displacement; None for other stages.
     """
 
     def __init__(
@@ -235,46 +233,46 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         self._began, self._first = time.perf_counter(), 0
         self._beta = beta
         self.stopped = False
-        """Whether the run was ended before its last step."""
+        """Whether the run stopped before its last step."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Note when this process began."""
+        """Note the start time."""
         self._began, self._first = time.perf_counter(), state.global_step
         self._logged = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask whether to go on."""
+        """Stop if requested."""
         if state.global_step == len(self._steps):
             control.should_log = True
         elif self._gather(self._stopping()):
             self.stopped = control.should_save = control.should_training_stop = True
-            control.should_log = True  # what was not logged yet would be lost with this process
+            control.should_log = True  # values not yet logged would be lost with this process
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""
-        # Memory first: the allocator keeps what the longest step took.
+        # The allocator keeps the memory of the longest step.
         give_back()
-        # The trainer also logs its summary, which has no loss of a step.
+        # The trainer also logs a summary without a step's loss.
         if not logs or "loss" not in logs:
             return
         step = state.global_step
-        # NaN ends the training on every process, so it is looked for before anything else.
+        # NaN must end the training on every process, so check it first.
         _check_numbers(step, logs)
-        # One process writes, or lines would appear once per process.
+        # Only one process writes.
         if not self._writes:
             return
-        # Values are of the steps since the last line, of which there may be several.
+        # Values cover all steps since the last line.
         seconds = time.perf_counter() - self._began
         group = self._steps[step - 1].group
         values = self._list_values(logs, range(self._logged, step))
         self._logged = step
         line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
-        # log p of chosen replies that falls while margins grow: a known failure of DPO, of which the user is warned.
+        # Falling log p of chosen replies with growing margins is a known failure of DPO.
         alarm = None if self._beta is None else detect_displacement(line, self._beta)
         if alarm is not None:
             line["alarm"] = alarm
         self._folder.add_metrics(line)
-        # Speed since this process began: steps of an earlier one took their time elsewhere.
+        # Speed since this process began: earlier steps ran elsewhere.
         speed = (self._total[step] - self._total[self._first]) / max(seconds, 1e-9)
         left = seconds / max(step - self._first, 1) * (len(self._steps) - step)
         self._watch(
@@ -292,7 +290,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         )
 
     def _list_values(self, logs: Mapping[str, Any], steps: range) -> dict[str, Any]:
-        """Metrics by our names; those of pairs, and how many pairs these steps have, only where they have one."""
+        """Return metrics by our names; those of pairs, and their number, only if the steps have a pair."""
         if self._compared is None:
             return {ours: logs[name] for name, ours in _OURS.items() if name in logs}
         names = {f"{PAIRS}{name}" if name in _OF_PAIRS else name: ours for name, ours in _OURS.items()}
@@ -302,22 +300,21 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:
-    """Diverged when weights are lost; steps that come after could not mend them."""
+    """Raise Diverged if loss or gradient is NaN or infinite."""
     for name in ("loss", "grad_norm"):
         if not math.isfinite(float(logs.get(name) or 0.0)):
             raise Diverged(f"step {step}: {name} is {logs[name]}", LOWER)
 
 
 def check_weights(step: int, model: Any, accelerator: Any) -> None:
-    """Refuse to keep weights that are lost, also where no step since was logged; all processes ask.
+    """Check that trained weights are finite; all processes must call it.
 
     Args:
-        step: the last one trained.
-        model: whose trained weights, or this process's parts of them, are looked at. Those that lie elsewhere
-            (DeepSpeed's, with ZeRO-3) are not seen.
+        step: the last trained step.
+        model: its trained weights, or this process's parts of them. DeepSpeed's ZeRO-3 weights are not seen.
 
     Raises:
-        Diverged: one of them is no number, or infinite, in any process.
+        Diverged: a weight is NaN or infinite in any process.
     """
     lost = any(weight.requires_grad and not _is_finite(weight.detach()) for weight in model.parameters())
     if build_gather(accelerator)(lost):
@@ -325,13 +322,13 @@ def check_weights(step: int, model: Any, accelerator: Any) -> None:
 
 
 def _is_finite(weight: Any) -> bool:
-    """Whether all of a tensor is; costs no second one of its size, and of a part in each process sees this one's."""
+    """Return whether a tensor (of a sharded one, this process's part) is finite; allocates no copy of its size."""
     own = weight.to_local() if hasattr(weight, "to_local") else weight
     return own.numel() == 0 or bool(torch.isfinite(torch.stack(own.aminmax())).all())
 
 
 def build_gather(accelerator: Any) -> Callable[[bool], bool]:
-    """Says of all processes whether one of them says so; costs nothing when there is one."""
+    """Return a function that is True if any process passes True; free for a single process."""
     if accelerator.num_processes == 1:
         return lambda said: said
 
@@ -342,30 +339,23 @@ def build_gather(accelerator: Any) -> Callable[[bool], bool]:
 
 
 def average_over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
-    """A metric of pairs, such as `margin` or `logp_chosen`, lines by the number of pairs that they are about.
+    """Return the mean of a pair metric such as `margin` over the last quarter of lines, weighted by their pairs.
 
     Args:
-        lines: metrics, as logged; a line without `compared` counts as one pair.
-        first: over the first quarter of them, not the last.
+        lines: logged metrics; a line without `compared` counts as one pair.
+        first: average the first quarter instead.
 
     Returns:
-        None where nothing was compared.
+        None without pairs.
     """
     told = [(line[name], line.get("compared", 1)) for line in _select_quarter(lines, name, first=first)]
     return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
 
 
 def compute_chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
-    """How much likelier the chosen side of a pair became: its mean log-ratio to the reference.
+    """Return the chosen replies' mean log-ratio to the reference, in nats; None without pairs.
 
-    The log p of a batch tells more of its replies than of training; what is compared with the reference does not.
-
-    Args:
-        lines: metrics, as logged.
-        beta: of the loss.
-
-    Returns:
-        Nats; None where nothing was compared with a reference.
+    Unlike log p alone, it does not depend on the batch's replies.
     """
     reward = average_over_pairs(lines, "reward_chosen")
     return None if reward is None else reward / beta

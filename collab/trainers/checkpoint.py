@@ -1,17 +1,16 @@
-"""Checkpoints that training starts from, continues as adapters, and exports for other programs.
+"""Checkpoints that training starts from, adapters that it continues, and export for other programs.
 
-source = open_source("runs/sft/final")
-weights = load(source, merge=True, dtype=None)
-write(source, weights, Path("exported"))
+    source = open_source("runs/sft/final")
+    weights = load(source, merge=True, dtype=None)
+    write(source, weights, Path("exported"))
 
-`open_base` checks the checkpoint that training starts from and names it by its digest. An adapter that training
-continues, and one that preferences are compared with, lie over one base:
+`open_base` checks the checkpoint that training starts from and computes its digest. Adapters are over one base:
 
-    adapter = open_adapter("runs/marl/epochs/1/training/final", recipe, base)    # checked, named by its digest
-    take_up(trainer.model, adapter, reference=None)                         # a fresh adapter becomes this one
+    adapter = open_adapter("runs/marl/epochs/1/training/final", recipe, base)    # checked, with its digest
+    take_up(trainer.model, adapter, reference=None)                         # load it into a fresh adapter
 
-An update of a small learning rate is smaller than bfloat16 can tell from nothing beside a weight, so an adapter that is
-added to such weights after every epoch loses what it learned. One that stays an adapter, in float32, loses nothing.
+Updates at a small learning rate vanish in bfloat16 weights, so merging an adapter after every epoch loses what it
+learned. An adapter that stays separate, in float32, loses nothing.
 """
 
 from __future__ import annotations
@@ -56,46 +55,46 @@ _REST = (
     *("config.json", "generation_config.json", "adapter_config.json"),
     *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "LICENSE*", "NOTICE*"),
 )
-"""What else belongs to a checkpoint; optimizers, logs and records of a training do not."""
+"""Other files of a checkpoint, without optimizers, logs and records of a training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSource:
-    """What is exported."""
+    """A checkpoint or adapter to export."""
 
     path: Path
     """Its directory."""
     base: str | None = None
-    """Of an adapter: the checkpoint that it is added to, a directory or a model hub id; None for a whole checkpoint."""
+    """An adapter's base, a directory or a model hub id; None for a whole checkpoint."""
     card: Mapping[str, Any] = field(default_factory=dict)
-    """How it was made; empty where that is not recorded."""
+    """Record of its training; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What is written."""
+    """Weights to write."""
 
     model: Any
-    """The transformers model on the processor; None where files are copied as they are."""
+    """The transformers model on the CPU; None to copy files unchanged."""
     homes: tuple[Path, ...]
-    """Directories whose files go with it, later ones over earlier ones."""
+    """Directories whose files are copied; later ones override earlier ones."""
 
 
 def open_source(path: str, base: str | None = None) -> WeightSource:
-    """Check what is to be exported; no weights are loaded.
+    """Check what is to be exported, without loading weights.
 
     Args:
         path: of a checkpoint or an adapter, or "built-in:NAME".
         base: of an adapter; None for the one that it names.
 
     Raises:
-        ConfigError: there is none, something of it is missing, or its weights are not those it was written with.
+        ConfigError: it is missing or incomplete, or its weights changed since they were written.
         UsageError: a base is named for a whole checkpoint.
     """
     from collab.models.local import check_files
     from collab.models.weights import check_weights
 
-    # Where it is first, then what it is: each refusal names the next move.
+    # First existence, then kind: each error names the next move.
     folder = Path(resolve_checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(
@@ -110,11 +109,11 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
         check_files(str(folder))
         check_weights(folder, named=path)
         return WeightSource(path=folder, card=card)
-    # Only safetensors: a pickle would run code while being loaded.
+    # Only safetensors: a pickle would run code on loading.
     if not (folder / WEIGHTS[0]).is_file():
         raise ConfigError(f"{path}: an adapter without {WEIGHTS[0]}; other formats can hold code and are not loaded")
     check_layout(folder)
-    # What the user names goes before the card, the card before PEFT's own file, which may hold a foreign path.
+    # The user's option first, then the card, then PEFT's file, which may hold another machine's path.
     named = base or (card.get("base") or {}).get("path") or _read_adapter_config(folder).get("base_model_name_or_path")
     if not named:
         raise ConfigError(f"{path}: the adapter does not name its base; name it: --base DIR")
@@ -122,15 +121,15 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
 
 
 def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weights:
-    """Read the weights that are written, where they are others than those on the disk.
+    """Load the weights to write, if they differ from the files.
 
     Args:
-        merge: whether an adapter is added to its base; it is reckoned in float32 and rounded once.
-        dtype: what they are written in; None for what the checkpoint (of an adapter: its base) has.
+        merge: whether to add an adapter to its base, in float32 with one rounding.
+        dtype: type of the written weights; None for that of the checkpoint (of an adapter: its base).
 
     Raises:
-        UsageError: a dtype is asked of an adapter that stays one.
-        ConfigError: the base is not here or not the one that the adapter was trained on, or weights cannot be read.
+        UsageError: a dtype is given for an unmerged adapter.
+        ConfigError: the base is missing or not the adapter's, or weights cannot be read.
     """
     if source.base is None:
         return Weights(model=None if dtype is None else _load(str(source.path), dtype), homes=(source.path,))
@@ -143,24 +142,24 @@ def load(source: WeightSource, *, merge: bool, dtype: Precision | None) -> Weigh
 
 
 def write(source: WeightSource, weights: Weights, target: Path) -> None:
-    """Write a directory; the caller names what the file system refuses.
+    """Write a new directory; errors of the file system are the caller's.
 
     Args:
-        weights: of `load`.
-        target: new.
+        weights: from `load`.
+        target: a new path.
 
     Raises:
         ConfigError: a whole checkpoint has no tokenizer or chat template, or they do not fit.
     """
     target.mkdir(parents=True)
-    # With weights in memory only texts are copied, as the files would be the old ones.
+    # With weights in memory, copy only texts: weight files would be the old ones.
     copied = (*_TEXT, *_REST) if weights.model is not None else (*_WEIGHTS, *_TEXT, *_REST)
     for folder in weights.homes:
         _copy(folder, target, copied)
     if weights.model is not None:
         from collab.models.tokenizer import silence_transformers
 
-        # The adapter's file would make loaders look for an adapter that was merged.
+        # The adapter's file would make loaders look for the merged adapter.
         (target / CONFIG).unlink(missing_ok=True)
         with silence_transformers():
             weights.model.save_pretrained(target)
@@ -168,13 +167,13 @@ def write(source: WeightSource, weights: Weights, target: Path) -> None:
         _name_base(source, target / CONFIG)
     else:
         _check_complete(target)
-    # The layout is noted only for what was trained on it.
+    # Only a checkpoint trained here has a layout.
     if any((folder / FILE).is_file() for folder in weights.homes):
         write_layout(target)
 
 
 def find_context_length(source: WeightSource) -> int | None:
-    """The longest sequence, in tokens, that a checkpoint or an adapter's base reads; None where nothing says."""
+    """Return the context length, in tokens, of a checkpoint or an adapter's base; None if unknown."""
     path = Path(resolve_checkpoint(source.base or str(source.path))) / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -222,13 +221,13 @@ def _copy(folder: Path, target: Path, patterns: Iterable[str]) -> None:
 
 
 def _check_complete(target: Path) -> None:
-    """Check that a whole checkpoint has a chat template and tokenizer, and name the tokens that end its replies."""
+    """Check a whole checkpoint's tokenizer and chat template, and write the tokens that end its replies."""
     from collab.models.tokenizer import ChatTokenizer
     from collab.models.weights import check_vocabulary, get_text_config, read_config
 
     chat = ChatTokenizer(str(target))
     config = get_text_config(read_config(target), str(target))
-    # A tokenizer that does not fit shows here and not at the first reply.
+    # A wrong tokenizer shows here, not at the first reply.
     check_vocabulary(chat, config)
     path = target / "generation_config.json"
     if path.is_file():
@@ -236,21 +235,21 @@ def _check_complete(target: Path) -> None:
     else:
         named = {name: getattr(config, name, None) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
         known = {name: token for name, token in named.items() if token is not None}
-    # Replies end where the chat template ends a turn; published files often name another token.
+    # Replies end with the chat template's token; published files often name another one.
     ends = _with_ends(known.get("eos_token_id"), chat)
     if ends != known.get("eos_token_id") or not path.is_file():
         path.write_text(json.dumps({**known, "eos_token_id": ends}, indent=2) + "\n", encoding="utf-8")
 
 
 def _with_ends(known: int | list[int] | None, chat: ChatTokenizer) -> int | list[int] | None:
-    """The ids that end a reply: those configured, then those of the chat template; the same where nothing is new."""
+    """Return the ids that end a reply: the configured ones, plus those of the chat template."""
     listed = [] if known is None else [known] if isinstance(known, int) else list(known)
     more = sorted(chat.turn_ends - set(listed))
     return [*listed, *more] if more else known
 
 
 def _name_base(source: WeightSource, path: Path) -> None:
-    """Let an adapter name its base so that it is found from anywhere, where the base is a directory here."""
+    """Write the absolute path of an adapter's base, if the base is a directory here."""
     folder = Path(resolve_checkpoint(str(source.base)))
     config = _read_adapter_config(path.parent)
     if folder.is_dir() and config.get("base_model_name_or_path") != str(folder.resolve()):
@@ -284,40 +283,39 @@ class Base:
 
 
 def open_base(path: str, recipe: Recipe) -> Base:
-    """Check a checkpoint before anything is loaded; arguments and errors as of `check_base`."""
+    """Check a checkpoint before loading anything; arguments and errors as `check_base`."""
     chat, config = check_base(path, recipe)
     folder = Path(resolve_checkpoint(path))
     return Base(path=str(folder), digest=hash_weights(folder), chat=chat, config=config)
 
 
 def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatTokenizer, Any]:
-    """Look at a checkpoint without reading its weights.
+    """Check a checkpoint without reading its weights.
 
     Args:
         path: directory with config.json, safetensors weights, tokenizer and chat template; or "built-in:NAME".
-        recipe: whose context it must bear.
-        settings: what settings of the recipe begin with where it is part of a method, e.g. "dpo."; the checkpoint is
-            no --base there, and is named by its path alone.
+        recipe: its context must fit the model.
+        settings: prefix of the recipe's settings within a method, e.g. "dpo."; messages then name the path alone
+            instead of --base.
 
     Returns:
         Its tokenizer, and transformers' configuration of its text part.
 
     Raises:
-        ConfigError: something of it is missing or does not fit; says what.
+        ConfigError: names what is missing or does not fit.
         MissingExtra: transformers is not installed.
     """
-    # In the words of the option or the setting that named it.
     folder, named = Path(resolve_checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
         raise ConfigError(
             f"{named}: no such model directory; one of the model hub is fetched with: hf download ID --local-dir DIR"
         )
-    # The commonest mistake has its own message: an adapter is trained through its base.
+    # The commonest mistake: an adapter instead of its base.
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{named}: an adapter, not a whole checkpoint; train it with lora.merge: true")
     check_files(str(folder))
     chat = open_chat(str(folder), date=recipe.date, template=recipe.chat_template_kwargs)
-    # Everything is read from the configuration, so that a wrong checkpoint costs no loading.
+    # Read only the configuration, so that a wrong checkpoint costs no loading.
     whole = read_config(folder, named=named)
     how = read_quantisation(whole)
     if how is not None:
@@ -325,7 +323,7 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
             f"{named}: its weights are quantised ({how}), and only plain weights are trained; name the checkpoint that "
             "it was made from"
         )
-    # The text part: a model that sees nests it.
+    # A model with vision nests its text part.
     config, most = get_text_config(whole, named), read_context_length(get_text_config(whole, named))
     if recipe.context > most:
         raise ConfigError(
@@ -339,17 +337,14 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
 
 @contextlib.contextmanager
 def silence_libraries() -> Iterator[None]:
-    """Without progress bars and warnings of transformers, and without what it and TRL say to each other."""
+    """Silence progress bars and warnings of transformers and TRL."""
     with silence_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield
 
 
 def load_weights(base: Base, dtype: str) -> Any:
-    """Return the causal LM in memory, on the processor.
-
-    Args:
-        dtype: what its weights are held in, "float32" or "bfloat16".
+    """Load the causal LM on the CPU in "float32" or "bfloat16".
 
     Raises:
         ConfigError: the weights cannot be read, or its forward pass is not that of a causal language model.
@@ -363,7 +358,7 @@ def load_weights(base: Base, dtype: str) -> Any:
 
 
 def _check_forward(model: Any, named: str) -> None:
-    """Refuse a model whose forward pass fails, or in which a token sees those that follow it."""
+    """Check that the forward pass works and that no token sees later ones; else ConfigError."""
     import torch
 
     from collab.models.checkpoint import get_tolerance
@@ -384,16 +379,16 @@ def _check_forward(model: Any, named: str) -> None:
 
 
 def load_tokenizer(base: Base) -> Any:
-    """The transformers tokenizer that is saved with every checkpoint."""
+    """Return the transformers tokenizer that is saved with every checkpoint."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(base.path, local_files_only=True, trust_remote_code=False)
 
 
 _UNTRAINED = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "bias", "modules_to_save", "layer_replication")
-"""Settings of PEFT by which an adapter has another scale or other weights than one of a recipe."""
+"""PEFT settings that change an adapter's scale or weights beyond a recipe."""
 REFERENCE = "ref"
-"""TRL's name of an adapter that preferences are compared with."""
+"""TRL's name of the reference adapter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -407,15 +402,15 @@ class Adapter:
 
 
 def open_adapter(path: str | None, recipe: Recipe, base: str) -> Adapter | None:
-    """Check an adapter before anything is loaded; None for none.
+    """Check an adapter before loading anything; return None for None.
 
     Args:
-        recipe: that goes on with it.
-        base: the checkpoint that it is over.
+        recipe: of the training that continues it.
+        base: the checkpoint below it.
 
     Raises:
-        ConfigError: there is none, it has other sizes than the recipe's or is of a kind that is not trained, it was
-            trained over another base, or the recipe trains none.
+        ConfigError: it is missing, does not fit the recipe, has an untrainable kind or another base, or the recipe
+            trains no adapter.
     """
     if path is None:
         return None
@@ -431,14 +426,14 @@ def open_adapter(path: str | None, recipe: Recipe, base: str) -> Adapter | None:
 
 
 def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
-    """Refuse an adapter of other modules than the recipe's, before anybody has played for it.
+    """Check that an adapter has the recipe's modules, before episodes are played for it.
 
     Args:
-        model: of the base's shape; its weights are not looked at, and it is of no use afterwards.
+        model: of the base's shape; unusable afterwards.
         fresh: PEFT's configuration of the recipe's adapter (`collab.trainers.base.build_adapter_config`).
 
     Raises:
-        ConfigError: some module of one is none of the other's, or the file cannot be read.
+        ConfigError: their modules differ, or the file cannot be read.
     """
     from peft import get_peft_model
 
@@ -454,12 +449,12 @@ def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
 
 
 def take_up(model: Any, adapter: Adapter | None, reference: Adapter | None) -> None:
-    """Give a fresh adapter the weights of another, and put one that is compared with beside it.
+    """Load an adapter's weights into the fresh one, and add the reference adapter.
 
     Args:
-        model: PEFT's, as TRL has made it; preferences are compared with the base alone.
+        model: PEFT's, as TRL made it, with the base as reference.
         adapter: None leaves it fresh.
-        reference: None leaves the comparison as it is.
+        reference: None leaves the base as reference.
 
     Raises:
         ConfigError: one was made for another base or other modules.
@@ -472,13 +467,13 @@ def take_up(model: Any, adapter: Adapter | None, reference: Adapter | None) -> N
 
 
 def drop_reference(model: Any) -> None:
-    """Leave the trained adapter alone in a model."""
+    """Remove the reference adapter from a model."""
     if REFERENCE in getattr(model, "peft_config", {}):
         model.delete_adapter(REFERENCE)
 
 
 def is_of_reference(name: str) -> bool:
-    """Whether a weight of that name belongs to what is compared with."""
+    """Return whether a weight of that name belongs to the reference adapter."""
     return f".{REFERENCE}." in name
 
 
@@ -491,7 +486,7 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
         found = set_peft_model_state_dict(model, load_file(Path(adapter.path) / WEIGHTS[0]), adapter_name=name)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ConfigError(f"adapter {adapter.path}: cannot be taken up: {str(error).splitlines()[0]}") from None
-    # PEFT ignores what does not match: the policy would be trained from a part of its adapter.
+    # PEFT ignores mismatches: training would start from a part of the adapter.
     missing = [key for key in found.missing_keys if f".{name}." in key]
     if found.unexpected_keys or missing:
         odd = [*found.unexpected_keys, *missing][0]
@@ -499,7 +494,7 @@ def _fill(model: Any, adapter: Adapter, name: str) -> None:
 
 
 def _list_modules(file: Path) -> set[str]:
-    """Names of the modules that an adapter's file has weights for, as the base calls them."""
+    """Return the base's names of the modules in an adapter's file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -514,7 +509,7 @@ def _list_modules(file: Path) -> set[str]:
 
 
 def _get_module(weight: str) -> str:
-    """The module that a weight of an adapter belongs to."""
+    """Return the module that an adapter's weight belongs to."""
     return weight.removeprefix("base_model.model.").rpartition(".lora_")[0]
 
 
@@ -530,10 +525,10 @@ def _get_last_part(name: str) -> str:
 
 
 def _check_kind(folder: Path, lora: Lora) -> None:
-    """ConfigError where what is trained would not be what plays: another scale, or weights that the recipe has not."""
+    """Check that an adapter has the recipe's scale and only weights that are trained; else ConfigError."""
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        # Another rank or alpha would scale the adapter otherwise than it was trained.
+        # Another rank or alpha would change the adapter's scale.
         was = (int(config["r"]), float(config["lora_alpha"]))
         odd = [name for name in _UNTRAINED if config.get(name) not in (None, False, {}, [], "none")]
         odd += [] if config.get("init_lora_weights") in PLAIN else [f"init_lora_weights {config['init_lora_weights']}"]

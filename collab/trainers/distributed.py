@@ -1,4 +1,4 @@
-"""A model that is split over the processes that train it: each holds its share of weights, gradients and optimizer.
+"""Split a model over training processes: each holds its share of weights, gradients and optimizer.
 
 The launcher decides (`collab.trainers.launch`, or `accelerate launch` by hand with one of the files in `accelerate/`):
 
@@ -6,25 +6,21 @@ The launcher decides (`collab.trainers.launch`, or `accelerate launch` by hand w
     fsdp            PyTorch's fully sharded data parallelism, its second version, as accelerate applies it: per layer
     zero2, zero3    DeepSpeed, which splits optimizer and gradients, or weights, too
 
-With the first two, numbers are computed as in one process: weights are gathered in the type that they are held in, and
-autocast decides what is computed in what, not a policy of FSDP's, which would round log-probabilities to bfloat16.
-DeepSpeed decides that by itself, was never run here, and is refused what it is known to round. Checkpoints to resume
-from and results are whole.
+The first two compute as one process does: weights are gathered in their own type, and autocast decides the computing
+type. FSDP's own policy would round log-probabilities to bfloat16. DeepSpeed was never run here; recipes that it is
+known to round are refused. Checkpoints and results are complete.
 
-accelerate 1.15 offers FSDP on accelerators alone. Nothing in it needs one, so on a processor it is told that there is
-one: that is how two processes over gloo try out what eight GPUs would run.
+accelerate 1.15 offers FSDP only on accelerators. On CPUs it is made to believe in one, so that two processes over gloo
+can test what eight GPUs would run.
 
-How many threads torch computes in: it splits sums among them, so the last bits of a sum depend on their number.
+torch splits sums among its threads, so their last bits depend on the number of threads. The run's head keeps it:
 
-head |= threads_head()
-...
-with as_begun(head, "finetune.json", tell):
-    ...
+    head |= build_threads_head()
+    with as_begun(head, "finetune.json", tell):
+        ...
 
-What freed memory costs on a processor, and how it is given back.
-
-Every step has a shape of its own (so many rows, so long). The C library keeps freed blocks of all these sizes, and
-oneDNN keeps a compiled product for every shape; a training that needs 1 GB grows to 7 GB within minutes.
+On CPUs freed memory must be returned: the C library keeps freed blocks of every step's shape, and oneDNN a compiled
+product for each. A training that needs 1 GB grows to 7 GB within minutes.
 """
 
 from __future__ import annotations
@@ -51,14 +47,14 @@ _TRACES: Mapping[Split, str] = {"fsdp": "pytorch_model_fsdp.bin", "deepspeed": "
 
 
 def split_by(environment: Mapping[str, str] = os.environ) -> Split | None:
-    """What splits the model, as the launcher says; None where every process holds all of it."""
+    """Return how the launcher splits the model; None if every process holds all of it."""
     if environment.get("ACCELERATE_USE_FSDP", "false").lower() == "true":
         return "fsdp"
     return "deepspeed" if environment.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true" else None
 
 
 def find_obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
-    """Why a recipe cannot be trained so, and what to do; None where it can."""
+    """Return why a recipe cannot be trained this way, and the next move; None if it can."""
     # DDP keeps whole copies, so every recipe fits it.
     if parallelism == "ddp":
         return None
@@ -79,7 +75,7 @@ def find_obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
 
 
 def _explain_rounding(recipe: Recipe, parallelism: Parallelism) -> str | None:
-    """What DeepSpeed holds in another type than the recipe says; None for nothing."""
+    """Return what DeepSpeed would hold in another type than the recipe says; None for nothing."""
     if recipe.precision == "float32" and recipe.weights != "float32":
         return (
             f"DeepSpeed ({parallelism}) computes in float32 with weights in float32 alone; use weights=float32, or fsdp"
@@ -93,7 +89,7 @@ def _explain_rounding(recipe: Recipe, parallelism: Parallelism) -> str | None:
 
 
 def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> None:
-    """UsageError where the launcher splits the model in a way that does not go with a recipe, or with this program."""
+    """Check that the recipe supports how the launcher splits the model; else UsageError."""
     split = split_by(environment)
     kinds: dict[Split | None, Parallelism] = {None: "ddp", "fsdp": "fsdp", "deepspeed": "zero3"}
     reason = find_obstacle(recipe, kinds[split])
@@ -114,7 +110,7 @@ def check_split(recipe: Recipe, environment: Mapping[str, str] = os.environ) -> 
 
 
 def check_checkpoint(checkpoint: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """UsageError where a checkpoint to go on from was written by a model that was split otherwise."""
+    """Check that a checkpoint was written with the same split; else UsageError."""
     now = split_by(environment)
     was = next((kind for kind, trace in _TRACES.items() if (checkpoint / trace).is_file()), None)
     if was != now:

@@ -1,4 +1,4 @@
-"""TRL's DPO trainer over packed rows: all pairs of a state in one pass, what they share computed once.
+"""TRL's DPO trainer over packed rows: all pairs of a state in one pass, shared prefixes computed once.
 
     trainer = SharedPrefixDPOTrainer(model=model, args=DPOConfig(…), train_dataset=pairs, states=states, …)
 
@@ -35,7 +35,7 @@ from collab.trainers.distributed import gather_weights
 from collab.trainers.prefix_sharing import pack_batch, share
 
 PASSES = "passes"
-"""In a batch that is a whole step: its micro-batches."""
+"""Key of a step's micro-batches in a batch that is a whole step."""
 
 
 def build_state_batches(states: Sequence[Hashable], most: int, seed: int, epoch: int = 0) -> list[tuple[int, ...]]:
@@ -85,7 +85,7 @@ class StateBatches:
 
 @dataclass(frozen=True, slots=True)
 class PackedCollator:
-    """A collator that packs what another one makes."""
+    """A collator that packs another collator's batches."""
 
     theirs: Callable[[Any], dict[str, Any]]
 
@@ -96,17 +96,17 @@ class PackedCollator:
 
 
 class ByPairs:
-    """Of trainers of preferences: an optimizer step is the mean over all its pairs, and over all its chosen tokens.
+    """A mixin for preference trainers: a step's loss is the mean over all its pairs, and over all its chosen tokens.
 
         loss = 1/P sum over pairs of -log sigmoid(margin)  +  anchor/T sum over chosen tokens of -log p
 
-    P counts the rows whose two replies differ, T the tokens of chosen replies of all rows. A row that is only held on
-    to has the same reply on both sides: it has a margin of 0 and no gradient of the first term, and does not weaken it.
+    P counts the rows whose two replies differ, T the tokens of chosen replies of all rows. An anchor row has the same
+    reply on both sides, so it does not weaken the first term.
     """
 
     _totals: Tensor | None = None
     _rows: Sequence[float] = ()
-    """Of each forward pass of the step, over all processes."""
+    """Counts of each forward pass of the step, over all processes."""
 
     def get_batch_samples(self: Any, epoch_iterator: Any, num_batches: int, device: torch.device) -> Any:
         """Return the micro-batches of a step, and note how much they hold over all processes."""
@@ -148,15 +148,15 @@ class ByPairs:
 
 
 class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
-    """TRL's DPO trainer that computes what pairs share once.
+    """TRL's DPO trainer that computes shared prefixes once.
 
     Args:
-        states: for each row of `train_dataset`, which state its pair belongs to. None leaves the choice of batches to
-            TRL, and pairs share what they share by chance; a chosen and a rejected reply always share their prompt.
+        states: the state of each row's pair in `train_dataset`. With None, TRL chooses the batches; a chosen and a
+            rejected reply still share their prompt.
         rest: as `trl.DPOTrainer`; `per_device_train_batch_size` counts pairs.
 
     Raises:
-        ConfigError: the model or the configuration rules sharing out; the message says why.
+        ConfigError: the model or the configuration does not allow sharing.
         UsageError: the model is split over processes by DeepSpeed.
     """
 
@@ -183,7 +183,7 @@ class SharedPrefixDPOTrainer(ByPairs, DPOTrainer):  # type: ignore[misc]
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)  # type: ignore[arg-type]
 
     def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
-        """Run TRL's step; of a whole step one pass after the other, gradients put together behind the last one."""
+        """Run TRL's step pass by pass; synchronise gradients after the last one."""
         if PASSES not in inputs:
             return super().training_step(model, inputs, *rest, **named)
         passes = inputs[PASSES]
@@ -248,7 +248,7 @@ def unwrap_model(model: Any) -> Any:
 
 @contextlib.contextmanager
 def gather_unequal(accelerator: Any) -> Iterator[None]:
-    """Gather metrics of processes with unequal numbers of pairs; TRL takes it that all have as many."""
+    """Let TRL gather metrics of processes with unequal numbers of pairs, which it does not expect."""
     if accelerator.num_processes == 1:
         yield
         return
@@ -273,7 +273,7 @@ def gather_unequal(accelerator: Any) -> Iterator[None]:
 
 
 def _merge(values: list[float], since: int, weights: Sequence[float]) -> None:
-    """Put one mean in place of what the passes of a step have added to a metric; one that adds up stays as it is."""
+    """Replace a metric's per-pass values of a step by their weighted mean; leave metrics that add up."""
     # A metric that has one value per pass is a mean of that pass; others add up over the step and stay.
     added = values[since:]
     if len(added) == len(weights):

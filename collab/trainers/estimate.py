@@ -1,19 +1,13 @@
-"""What a run will take, before anything is trained: rows, tokens, steps, memory, time.
+"""Estimate a run before training: rows, tokens, steps, memory, time.
 
-Tokens and steps are counted on the very order that will be trained, so they are exact. Memory is a formula
-(`estimate_memory`).
-Time is measured on a few real steps on this machine (`clock`), or estimated from the machine's speed at multiplying
-matrices where the run would not fit into its memory.
+Tokens and steps are counted on the run's own order, so they are exact. Memory is a formula (`estimate_memory`). Time
+is measured on a few real steps (`measure`), or estimated from the machine's matrix speed if the run does not fit into
+its memory.
 
-What training on pairs or replies will take, from a few of them, before there are any more.
+`forecast` does the same from a few sample items:
 
     found = forecast(task, pairs, "auto")
     found.seconds_per_item, found.most.total
-
-Time is measured on real steps over these very items, or estimated where such a step does not fit into this machine
-(`clock`). Memory is a formula (`plan.memory`), of a whole step of items as long as these, and as long as the context.
-
-How fast this machine trains: real steps timed, or its speed at multiplying matrices.
 """
 
 from __future__ import annotations
@@ -46,7 +40,7 @@ GIB = float(1 << 30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """Bytes that one process holds at most, in parts; what libraries take for themselves is not among them."""
+    """Peak bytes of one process by kind, without the libraries' own memory."""
 
     weights: int
     gradients: int
@@ -136,7 +130,7 @@ class Sizes:
 
 
 def measure_sizes(prepared: Prepared) -> Sizes:
-    """How many parameters there are, are trained, and are kept account of. Nothing is loaded."""
+    """Count all parameters, trained ones, and optimizer numbers, without loading weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -158,7 +152,7 @@ def measure_sizes(prepared: Prepared) -> Sizes:
 
 
 def _count_adapter(model: Any, lora: Lora) -> int:
-    """Parameters of an adapter."""
+    """Count the parameters of an adapter."""
     import torch
 
     return sum(
@@ -170,7 +164,7 @@ def _count_adapter(model: Any, lora: Lora) -> int:
 
 
 def estimate_memory(prepared: Prepared) -> MemoryEstimate:
-    """Return what the largest forward and backward pass needs.
+    """Estimate the memory of the largest forward and backward pass.
 
     With P parameters of b bytes, T of them trained (float32), N tokens in the pass, S scored ones, width h, width of
     the feed-forward part f, keys and values of width k, L layers, vocabulary V, and c bytes per computed number:
@@ -215,7 +209,7 @@ def estimate_memory(prepared: Prepared) -> MemoryEstimate:
 
 
 def _get_key_width(config: Any, width: int) -> int:
-    """Numbers that a token's keys have in one layer; the model's width where layers differ in it, or have no keys."""
+    """Return the width of a token's keys in one layer; the model's width if layers differ or have no keys."""
     heads = find_setting(config, "num_attention_heads")
     if not isinstance(heads, int):
         return width
@@ -269,11 +263,11 @@ class Forecast:
 def forecast(
     task: FinetuneTask, items: Sequence[EncodedPair] | Sequence[EncodedExample], device: str, *, processes: int = 1
 ) -> Forecast:
-    """Look ahead.
+    """Estimate time and memory of a training from a few of its items.
 
     Args:
         task: of stage dpo for pairs, of stage sft for examples of a level that it trains; its data are not read.
-        items: of one state, as they might come; those longer than the context are left out, as in a training.
+        items: samples of one state; those longer than the context are left out.
         device: as `collab.trainers.run.train`.
         processes: that will train together.
 
@@ -313,7 +307,7 @@ def forecast(
 
 
 def _prepare_pass(task: FinetuneTask, items: Sequence[Any], *, processes: int, rows: int | None = None) -> Prepared:
-    """One pass over some items.
+    """Prepare one pass over some items.
 
     Args:
         rows: of a step at most; None for those of the recipe.
@@ -327,11 +321,7 @@ def _prepare_pass(task: FinetuneTask, items: Sequence[Any], *, processes: int, r
 def _fill_items(
     items: Sequence[EncodedPair | EncodedExample], rows: int, length: int | None
 ) -> list[EncodedPair | EncodedExample]:
-    """So many items of states that have nothing in common, each like the given one.
-
-    Args:
-        length: tokens of each item; None for those that it has.
-    """
+    """Repeat items to `rows` items of unrelated states, each of `length` tokens (None: unchanged)."""
     found: list[EncodedPair | EncodedExample] = []
     for number in range(rows):
         turn, place = divmod(number, len(items))
@@ -354,7 +344,7 @@ def _vary_example(example: EncodedExample, turn: int, length: int | None) -> Enc
 
 
 def _vary_prompt(prompt: Ids, turn: int, size: int) -> Ids:
-    """A prompt of that many tokens that begins otherwise in each turn."""
+    """Return a prompt of that many tokens with another beginning in each turn."""
     return np.resize(np.roll(prompt, turn), size).astype(np.int32)
 
 
@@ -378,11 +368,7 @@ class _Stopwatch(TrainerCallback):  # type: ignore[misc]
 
 
 def measure(prepared: Prepared, device: str, needed: int) -> Time:
-    """How long the run takes: seconds per computed token, times all tokens.
-
-    Args:
-        needed: bytes; where the machine has less free memory, nothing is tried.
-    """
+    """Measure seconds per computed token and scale to all tokens; only estimate if `needed` bytes are not free."""
     work = [_count_computed(prepared, step) for step in prepared.steps]
     if needed > 0.8 * free_memory(device):
         return Time(
@@ -395,7 +381,7 @@ def measure(prepared: Prepared, device: str, needed: int) -> Time:
 
 
 def free_memory(device: str) -> int:
-    """Bytes that a training could take here; what only caches files counts as free where the system says so."""
+    """Return the free bytes on the device, file caches included."""
     if device != "cpu" and torch.cuda.is_available():
         return torch.cuda.mem_get_info()[0]
     try:
@@ -406,18 +392,18 @@ def free_memory(device: str) -> int:
 
 
 def _count_computed(prepared: Prepared, step: BatchStep) -> int:
-    """Tokens that a step computes, padding included, over all processes."""
+    """Count the tokens that a step computes over all processes, padding included."""
     return sum(map(prepared.count_computed, step.parts))
 
 
 def _sample(steps: Sequence[BatchStep]) -> list[BatchStep]:
-    """Steps from all over the run; a short run is repeated."""
+    """Return steps spread over the run; a short run is repeated."""
     count = WARM_UP + TRIED
     return [steps[number * len(steps) // count] for number in range(count)]
 
 
 def _run(prepared: Prepared, sample: Sequence[BatchStep], device: str) -> list[float]:
-    """Train these steps for nothing; when each ended."""
+    """Train these steps in a temporary directory; return when each ended."""
     rank, processes = get_world()
     watch = _Stopwatch()
     with tempfile.TemporaryDirectory() as place, silence_libraries():
@@ -430,9 +416,9 @@ def _run(prepared: Prepared, sample: Sequence[BatchStep], device: str) -> list[f
 
 
 def _estimate_flops(prepared: Prepared) -> float:
-    """Of training one token: 6 per parameter, and attention to half the mean length; a third more for checkpointing.
+    """Estimate FLOPs per trained token: 6 per parameter plus attention to half the mean length.
 
-    An adapter saves the gradients of the base's weights, a third of it. DPO's reference adds a forward pass.
+    Checkpointing adds a third, an adapter saves a third, DPO's reference adds a forward pass.
     """
     recipe, config = prepared.task.recipe, prepared.base.config
     parameters = measure_sizes(prepared).parameters
@@ -444,7 +430,7 @@ def _estimate_flops(prepared: Prepared) -> float:
 
 
 def _measure_speed(device: str) -> float:
-    """Floating-point operations per second of a large product in bfloat16."""
+    """Measure floating-point operations per second of a large bfloat16 product."""
     where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     size = 8192 if where == "cuda" else 1024
     left = torch.ones(size, size, dtype=torch.bfloat16, device=where)

@@ -3,17 +3,16 @@
     prepared = prepare(task, rows, processes=8)
     result = launch(prepared, begin(prepared, out), parallelism="fsdp")
 
-They are started by `accelerate launch` with one of the configurations in `accelerate/`, over all GPUs of this machine
-or, with device "cpu", over its processors. This process trains nothing: it watches the metrics that they write, asks
-them to stop, and says why they failed. Everything else is as in one process: the same order of steps, the same
-directory, the same checkpoints. If this process dies, they stop with a checkpoint.
+`accelerate launch` starts them with one of the configurations in `accelerate/`, over all GPUs of this machine or, with
+device "cpu", over its CPUs. This process trains nothing: it watches their metrics, stops them, and reports failures.
+Order of steps, directory and checkpoints are as in one process. If this process dies, they stop with a checkpoint.
 
-One of several processes that train a run together: started by a launcher, told everything by the run's directory.
+Each process reads the run's directory and is started as:
 
     accelerate launch --num_processes 2 -m collab.trainers.launch OUT --device cpu --while-alive 4242
 
-It stops with a checkpoint when `OUT/stop` is there, or when the process that wanted it is gone. Exit codes are those of
-the command line: 0 (trained, or stopped), 1 (failed while working), 2 (cannot be trained), with the reason in one line.
+It stops with a checkpoint when `OUT/stop` exists or the launching process is gone. Exit codes: 0 (trained, or stopped),
+1 (failed while working), 2 (cannot be trained), with the reason in one line.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ DIVERGED = "diverged: "
 def train_as_asked(
     folder: FinetuneDir, device: str, wanted: Callable[[], bool], report_to: Sequence[str] = ()
 ) -> Result:
-    """Go on with a run as its manifest says.
+    """Resume a run as its manifest says.
 
     Args:
         device: as `collab.trainers.run.train`.
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--while-alive", type=int, required=True, metavar="PROCESS")
-    parser.add_argument("--resume", metavar="COMMAND", help="goes on with the run; told where it fails")
+    parser.add_argument("--resume", metavar="COMMAND", help="resumes the run; printed when it fails")
     parser.add_argument("--report-to", action="append", default=[], metavar="NAME")
     asked = parser.parse_args(arguments)
     folder = FinetuneDir(asked.out, asked.resume)
@@ -115,7 +114,7 @@ if __name__ == "__main__":
 
 CONFIGS = Path(__file__).parent / "accelerate"
 LOG = "processes.log"
-"""In the run's directory: all that the processes and their launcher said."""
+"""File in the run's directory with all output of the processes and their launcher."""
 _LOOK_S = 0.5
 """Between two looks at what they write."""
 
@@ -173,7 +172,7 @@ def build_command(
     resume: str | None = None,
     report_to: Sequence[str] = (),
 ) -> list[str]:
-    """What is run; `resume` as of `FinetuneDir`."""
+    """Build the launcher's command; `resume` as in `FinetuneDir`."""
     machines = "gpus" if _count_gpus(device) else "cpus"
     names = {"ddp": machines, "fsdp": f"fsdp-{machines}", "zero2": "zero2", "zero3": "zero3"}
     return [
@@ -205,7 +204,7 @@ def _watch_processes(
     watch: Callable[[Any], None],
     stopping: Callable[[], bool],
 ) -> int:
-    """Look after the processes until they end; returns their exit code."""
+    """Watch the processes until they end; return their exit code."""
     first = told = _find_resume_step(folder)
     while True:
         code = started.poll()
@@ -224,12 +223,7 @@ def _watch_processes(
 
 
 def _build_progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> FinetuneProgress:
-    """How far a run is, as a process of its own would tell it.
-
-    Args:
-        line: of the metrics.
-        first: step from which the processes go on.
-    """
+    """Build the progress from a line of metrics; `first` is the step that the processes resumed from."""
     from collab.trainers.callbacks import FinetuneProgress
 
     steps, seconds = len(prepared.steps), line["seconds"]
@@ -248,7 +242,7 @@ def _build_progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> 
 
 
 def _read_result(prepared: Prepared, folder: FinetuneDir) -> Result:
-    """How a run ended, from what is there."""
+    """Read how a run ended from its directory."""
     lines, steps = folder.read_metrics(), len(prepared.steps)
     loss = lines[-1]["loss"] if lines else None
     if folder.final.is_dir():
@@ -257,13 +251,13 @@ def _read_result(prepared: Prepared, folder: FinetuneDir) -> Result:
 
 
 def _find_resume_step(folder: FinetuneDir) -> int:
-    """The step of the newest checkpoint; 0 where there is none yet."""
+    """Return the step of the newest checkpoint; 0 without one."""
     checkpoint = folder.find_checkpoint()
     return 0 if checkpoint is None else int(checkpoint.name.removeprefix("step-"))
 
 
 def _build_failure(folder: FinetuneDir, code: int) -> TrainingFailure:
-    """The processes' own reason, or where to look for it."""
+    """Build the error with the processes' own reason, or the exit code."""
     path = folder.path / LOG
     said = path.read_text(encoding="utf-8", errors="replace").splitlines()
     lost = [line.partition(DIVERGED)[2] for line in said if line.startswith(DIVERGED)]
@@ -271,18 +265,18 @@ def _build_failure(folder: FinetuneDir, code: int) -> TrainingFailure:
         return Diverged(lost[-1], LOWER)
     reasons = [line.partition(ERROR)[2] for line in said if line.startswith(ERROR)]
     reason = reasons[-1] if reasons else f"the launcher ended with exit code {code}"
-    return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (all they said: {path})")
+    return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (whole output: {path})")
 
 
 def _count_gpus(device: str) -> int:
-    """How many are to be used; 0 for processors."""
+    """Return the number of GPUs to use; 0 for CPUs."""
     import torch
 
     return torch.cuda.device_count() if device != "cpu" and torch.cuda.is_available() else 0
 
 
 def check_processes(processes: int, device: str, parallelism: Parallelism = "ddp") -> None:
-    """UsageError where several processes would have to share a GPU, or DeepSpeed has none or is not installed."""
+    """Check that each process has a GPU and that DeepSpeed is installed if needed; else UsageError."""
     gpus = _count_gpus(device) if processes > 1 else 0
     if processes > 1 and parallelism.startswith("zero") and not (gpus and importlib.util.find_spec("deepspeed")):
         raise UsageError(
@@ -296,7 +290,7 @@ def check_processes(processes: int, device: str, parallelism: Parallelism = "ddp
 
 
 def _give_back_gpus() -> None:
-    """What this process keeps of the first GPU for later is needed by others now."""
+    """Free this process's cached GPU memory for the training processes."""
     import torch
 
     torch.cuda.empty_cache()  # does nothing where no GPU was used

@@ -1,14 +1,13 @@
-"""A learning rate of its own for the gain of the last norm, which decides how sure a policy is.
+"""A separate learning rate for the last norm's gain, which sets how confident a policy is, and Muon with AdamW.
 
-That gain scales all logits: a few hundred numbers that turn what a policy would say anyway up or down. They are about 1
-and more, where the entries of a matrix are a few hundredths, so a rate that is right for matrices leaves them where
-they are; and what a hot policy learns of reward is first of all to be surer. Where it cannot, its matrices turn
-instead, and what they turn away from is lost. The gains inside the layers are left to the common rate: at a fast one
-they drift apart by a tenth, no surer than before.
+The last norm's gain scales all logits. Its few hundred entries are about 1, those of a matrix a few hundredths, so a
+learning rate that suits matrices barely moves the gain. A policy sampled at high temperature first learns to be more
+confident. If the gain cannot move, the matrices change instead and lose other abilities. Gains inside the layers keep
+the common rate: at a fast one they drift apart by a tenth without more confidence.
 
-At such a rate the last gain keeps its direction: it becomes longer or shorter, as if the policy's temperature changed.
-AdamW moves every number by about the rate, whatever its gradient is worth; on their own a few hundred of them drift
-apart by a seventh in an epoch, which is another mixture of what the layers found, and not only a surer one.
+At its own rate the last gain keeps its direction and only changes its length, like a temperature. AdamW moves every
+entry by about the rate, whatever its gradient. Freely trained entries drift apart by a seventh per epoch, which also
+changes the mixture of features.
 
 Muon for a model's matrices, AdamW for all its other weights, as one optimizer.
 
@@ -47,7 +46,7 @@ def find_final_gain(model: nn.Module) -> nn.Parameter:
 
 
 def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
-    """Whether a norm multiplies by its gain alone, so that scaling the gain scales what it gives.
+    """Check that a norm multiplies by its gain alone, so that scaling the gain scales its output.
 
     Raises:
         ConfigError: it adds a bias, or multiplies by something else, as 1 + gain in Gemma.
@@ -66,7 +65,7 @@ def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
 
 
 def check_last_norm(model: nn.Module) -> None:
-    """Refuse a model without weights whose last norm could not be trained at a rate of its own.
+    """Check that the last norm can be trained at its own rate.
 
     Args:
         model: on the meta device.
@@ -85,17 +84,17 @@ def check_last_norm(model: nn.Module) -> None:
 
 
 def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
-    # Without decay: a gain that decays to 0 would take the policy's sureness with it.
-    """Move a weight of an optimizer that has not stepped yet into a last group, of another rate and without decay."""
+    """Move a weight of a fresh optimizer into a last group with another rate and without decay."""
+    # Decay would reduce the policy's confidence.
     for group in optimizer.param_groups:
         group["params"] = [one for one in group["params"] if one is not weight]
     optimizer.add_param_group({"params": [weight], "lr": rate, "weight_decay": 0.0})
 
 
 def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
-    """Let every step of an optimizer scale a weight as a whole: what it would do beside that is dropped.
+    """Restrict every step of an optimizer to scaling a weight as a whole.
 
-    With w before a step and w' after it, the weight becomes (w'·w / w·w) w. Nothing has to be stored to go on with it.
+    With w before a step and w' after it, the weight becomes (w'·w / w·w) w. A resume needs no stored state.
     """
     before = torch.empty_like(weight)
 
@@ -146,7 +145,7 @@ class MuonAdamW(torch.optim.Optimizer):
     """Both as one: schedulers see all groups, a checkpoint holds both states."""
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float]) -> None:
-        """An optimizer of the weights that are trained.
+        """Build an optimizer of the trained weights.
 
         Args:
             model: whose weights they are.

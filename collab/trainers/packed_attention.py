@@ -1,27 +1,22 @@
-"""Attention of packed rows: every token sees its own row's tokens up to itself, and shared ones stand there once.
+"""Attention of packed rows, with gradient: every token sees its own row up to itself; shared tokens are stored once.
 
-A token of a node attends to its own node causally and to all of every node above it. The parts are computed one by one
-and joined by their log-sum-exps, as in `collab.models.engine.attention`; here with a gradient. No part is kept: a
-part's gradient is that of plain attention when output and log-sum-exp are those of the whole (as in ring attention,
-arXiv 2310.01889), so what is kept is one output, and no key is copied per row.
+A token attends causally to its own node and to all of every node above it. The parts are computed one by one and
+joined by their log-sum-exps, as in `collab.models.engine.attention`. A part's gradient equals that of plain attention
+with output and log-sum-exp of the whole (as in ring attention, arXiv 2310.01889). So only one output is kept, and no
+key is copied per row.
 
-The query heads that share a key-value head are folded into the length where no order matters, so keys are never
-repeated for them, either.
+In full parts, query heads that share a key-value head are folded into the length, so keys are not repeated.
 
 Shapes: T packed tokens, H query heads, G key-value heads (H is a multiple of G), D head size.
 
-One part of an attention and what it adds to the gradients: PyTorch's flash kernels where it has them, else products.
+How a part is computed:
 
-The backward pass of a part takes output and log-sum-exp of the *whole* attention that the part belongs to; where the
-part is the whole, it is plain attention's.
-
-    processor        flash kernel of any floating type
-    GPU, 16 bits     flash kernel, tried against products once per process before it is relied on (`is_fused`)
+    CPU              flash kernel of any floating type
+    GPU, 16 bits     flash kernel, compared with products once per process (`is_fused`)
     anything else    products
 
-Products are no fused kernel: they make tables of scores, each for as many queries at a time as fit into 2^24 float32
-numbers (64 MiB). At most three tables stand side by side in a forward pass and five in a backward pass, 320 MiB however
-long the rows are; none is kept from one pass to the other. In causal parts, later keys are computed and left out.
+Products make tables of scores for as many queries as fit into 2^24 float32 numbers (64 MiB). A forward pass holds at
+most three tables, a backward pass five (320 MiB), whatever the rows' length; none is kept.
 
 Shapes: b batch, h heads, n queries, K keys, D head size; query (b, h, n, D), key and value (b, h, K, D).
 """
@@ -76,11 +71,10 @@ def compute_part_backward(
 
 @functools.cache
 def is_fused(device: torch.device, dtype: torch.dtype, size: int) -> bool:
-    """Whether a GPU's flash kernels are used: they exist for 16 bits, and must give there what products give.
+    """Return whether to use a GPU's flash kernels (16 bits only): they must agree with products.
 
-    Tried once per device, type and head size; where kernels that should exist fail or differ, a warning says so.
+    Tried once per device, type and head size; warns if kernels fail or differ.
     """
-    # Where kernels do not exist, there is nothing to try and nothing to warn of.
     if device.type != "cuda" or dtype not in _ROUNDING or size % 8 or size > _LARGEST:
         return False
     try:
@@ -225,7 +219,7 @@ class Block:
     """Their places, (n,)."""
 
     def take(self, whole: Tensor) -> Tensor:
-        """Return what belongs to the nodes: (…, T, …) to (…, nodes, longest, …), at the second dimension."""
+        """Select the nodes' tokens: (heads, T, …) to (heads, nodes, longest, …)."""
         return whole[:, self.index]  # (heads, nodes, longest, D), or (heads, nodes, longest)
 
     def drop(self, part: Tensor) -> Tensor:
@@ -409,7 +403,7 @@ def _attend_full_backward(
 
 
 def _fold(rows: Tensor, key: Tensor) -> Tensor:
-    """Fold the query heads of one key-value head into one length: (H, n, …) to (1, G, H/G·n, …)."""
+    """Fold query heads into the length: (H, n, …) to (1, G, H/G·n, …)."""
     return rows.reshape(1, len(key), -1, *rows.shape[2:])
 
 

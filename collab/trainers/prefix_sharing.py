@@ -1,20 +1,18 @@
-"""A causal LM that scores packed rows: one pass over what the rows of a micro-batch have in common and what they add.
+"""Let a causal LM score packed rows: one pass over a micro-batch whose common beginnings are merged.
 
     share(model)                            # once, after TRL has given the model its head; refuses what would break it
-    batch["packed"] = packed_batch(batch)   # in the collator
+    batch["packed"] = pack_batch(batch)     # in the collator
     model(**batch, labels=labels, fused_lm_head=True).log_probs     # (rows, tokens - 1), as TRL's own
 
-What TRL does with log-probabilities stays TRL's; it never sees that rows were packed. Logits are made at scored
-positions only. A pass that is not packed is computed as before.
+TRL only sees the log-probabilities, not the packing. Logits are computed at scored positions only. A pass that is not
+packed is computed as before.
 
-The output layer on scored positions only, and no padding mask.
+TRL's trainers request log-probabilities of labels (`fused_lm_head=True`). TRL computes the output layer only at labels
+on a GPU, but everywhere on a CPU: for a prompt of 400 tokens and a reply of 30 ten times too much. `score_labels_only`
+computes it only at labels on a CPU too.
 
-TRL's trainers ask a model for log-probabilities of labels (`fused_lm_head=True`). On a GPU TRL computes the output
-layer only where there is a label; on a processor it computes it everywhere, which for a prompt of 400 tokens and a
-reply of 30 is ten times too much. `score_labels_only` computes it where there is a label on a processor, too.
-
-Rows are padded on the right and attention looks back only, so no token that counts ever sees padding: the padding mask
-is left out, and attention can use its fastest form.
+Rows are padded on the right and attention is causal, so no scored token sees padding. The padding mask is left out for
+attention's fastest form.
 """
 
 from __future__ import annotations
@@ -57,14 +55,14 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
 def temper(model: Any, temperature: float) -> None:
     """Divide the logits of a causal LM by a temperature, wherever they are computed.
 
-    A reply that was sampled at a temperature came from a policy whose logits are divided by it; that policy is trained
-    where its probabilities are taken in the same way, and no other. The weights stay what they are.
+    A reply sampled at a temperature came from the policy whose logits are divided by it, so that policy is trained. The
+    weights are unchanged.
 
     Args:
         model: the innermost causal LM, whatever else is done with it later.
 
     Raises:
-        ConfigError: its logits are more than a product, so dividing what they are computed from divides not them.
+        ConfigError: its logits are no plain product of the hidden states.
     """
     if temperature == 1:
         return
@@ -83,7 +81,7 @@ def temper(model: Any, temperature: float) -> None:
 
 
 def is_plain(model: Any) -> bool:
-    """Whether the logits of a causal LM are a product and nothing more."""
+    """Return whether a causal LM's logits are a plain product."""
     config = model.config.get_text_config()
     return not any(getattr(config, name, None) for name in _SCALED)
 

@@ -1,4 +1,4 @@
-"""All that is decided before anything is trained: base, examples, order, and a record of them.
+"""Prepare a training: base, examples, order, and a record of them.
 
     prepared = prepare(Task(stage="sft", base="base", preset="pocket", recipe=recipe), rows)
 
@@ -131,7 +131,7 @@ class Prepared:
         return [sum(differ[row] for row in step.rows) for step in self.steps]
 
     def count_computed(self, part: Sequence[int]) -> int:
-        """Tokens that a forward pass computes: padding is computed, too, and what pairs share is computed once."""
+        """Count the tokens that a forward pass computes: padding included, shared prefixes once."""
         items = [self.encoded.items[row] for row in part]
         if is_prefix_shared(self.task.recipe):
             return count_shared_tokens(items)
@@ -165,7 +165,7 @@ class Prepared:
 
 
 def check_installed() -> None:
-    """MissingExtra unless all that training needs is there."""
+    """Check that all packages for training are installed; else MissingExtra."""
     MissingExtra.unless(*PACKAGES, extra="train", purpose="fine-tuning")
 
 
@@ -184,12 +184,12 @@ def check_device(name: str) -> None:
 
 
 def get_world() -> tuple[int, int]:
-    """Number of this process and how many there are, as the launcher says; (0, 1) without one."""
+    """Return this process's rank and the number of processes; (0, 1) without a launcher."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def collect_versions() -> dict[str, str]:
-    """Versions of what trains."""
+    """Return the versions of Collab and the training packages."""
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 
 
@@ -232,15 +232,10 @@ def order_examples(
     rows: str | None,
     processes: int,
 ) -> Prepared:
-    """The order of what is tokenised already.
-
-    Args:
-        base: opened.
-        rows: digest of the rows; None where there are none.
-        processes: that will train together.
+    """Order tokenised examples; `rows` is the rows' digest, or None.
 
     Raises:
-        ConfigError: nothing is left to train, or there is too little for all processes.
+        ConfigError: nothing is left to train, or too little for all processes.
     """
     # The order is decided here, once and for all processes.
     steps = build_steps(task.recipe, encoded, seed=task.seed, processes=processes)
@@ -263,7 +258,7 @@ def order_examples(
 
 
 def read_task(manifest: Mapping[str, Any]) -> FinetuneTask:
-    """The task that a manifest holds.
+    """Read the task from a manifest.
 
     Raises:
         RunFormatError: something is missing in it.
@@ -292,14 +287,14 @@ def read_task(manifest: Mapping[str, Any]) -> FinetuneTask:
 
 
 def list_levels(task: FinetuneTask) -> tuple[Level, ...]:
-    """Which levels a stage trains, in order."""
+    """Return the levels that a stage trains, in order."""
     if isinstance(task.recipe, SftRecipe):
         return tuple(task.recipe.levels)
     return ("preference",) if isinstance(task.recipe, DpoRecipe) else ()
 
 
 def open_reference(task: FinetuneTask, base: Base) -> Base | None:
-    """The checkpoint to compare with; ConfigError where it reads other tokens than the base."""
+    """Open the reference checkpoint, if any; ConfigError if its tokens differ from the base's."""
     if task.reference is None:
         return None
     reference = open_base(task.reference, task.recipe)

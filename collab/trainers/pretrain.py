@@ -1,6 +1,6 @@
-"""A checkpoint from nothing: a tokenizer learned from rows, a chat template, random Qwen2 weights.
+"""Create a checkpoint from scratch: a tokenizer learned from rows, a chat template, random Qwen2 weights.
 
-    new_checkpoint(Path("base"), preset.architecture, rows, seed=0)
+    create_checkpoint(Path("base"), preset.architecture, rows, seed=0)
 
 The tokenizer is a byte-level BPE, so every text has tokens. Digits stand alone, so that numbers are read and copied
 digit by digit; small numbers that stand alone may be one token (`whole_numbers`): an element's index is then the same
@@ -10,7 +10,7 @@ transformers loads whatever stands beside a Qwen2 with Qwen2's own rules of wher
 under these very rules, and one more: a word never merges with the space or the quote before it. "Save" is then the same
 token in a task, on a button and in an action, and naming what a task names is copying tokens.
 
-The copy warm-up: random tokens that repeat once, for a model made from nothing.
+The copy warm-up: random tokens that repeat once, for a model from scratch.
 
     a b c d … ‖ gap ‖ separator ‖ a b c d …
                                   └ scored ┘
@@ -25,7 +25,7 @@ equally likely.)
 Then variety, which makes impossible what could be learned instead: length and distance vary, so no fixed offset helps;
 alphabets are as small as ten tokens, so the last token alone does not say where one is.
 
-What a model made from nothing gains by reading: a loss on prompts beside the loss on replies.
+A loss on prompts beside the loss on replies, for a model from scratch:
 
     loss = mean −log p(reply tokens) + weight · mean −log p(prompt tokens)
 
@@ -185,7 +185,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
 
 
 def _iterate_texts(rows: Iterable[Example]) -> Iterator[str]:
-    """Every text of rows; what many rows share is told once, or it would decide all merges."""
+    """Yield each distinct text of the rows once, as repeated texts would dominate the merges."""
     seen: set[str] = set()
     for row in rows:
         prompt = row.prompt
@@ -227,7 +227,7 @@ _FLAT = 3
 
 
 def copy_sequences(recipe: CopyRecipe, chat: ChatTokenizer, seed: int) -> list[EncodedExample]:
-    """As many sequences as the recipe's steps need; the same seed gives the same ones.
+    """Draw as many sequences as the recipe's steps need, determined by the seed.
 
     Tokens are drawn from the tokenizer's vocabulary without control tokens. The first repeated token is not scored:
     nothing tells which it is.
@@ -252,7 +252,7 @@ def _draw_sequence(recipe: CopyRecipe, tokens: list[int], number: int, rng: rand
 
 
 def _draw_by_rank(tokens: list[int], rng: random.Random) -> int:
-    """A token, the r-th (from 0) with P ~ 1 / (r + 3): byte pairs are learned, and so numbered, by frequency."""
+    """Draw a token, the r-th (from 0) with P ~ 1 / (r + 3), as ids are ordered by frequency."""
     return tokens[int(_FLAT * ((len(tokens) / _FLAT + 1) ** rng.random() - 1))]
 
 
@@ -292,5 +292,5 @@ def read(outputs: FusedCausalLMOutput, replies: Tensor, weight: float) -> Read:
 
 
 def _mean(values: Tensor, where: Tensor) -> Tensor:
-    """Mean of the values there; 0 where there is none."""
+    """Return the mean of the selected values; 0 without any."""
     return (values * where).sum() / where.sum().clamp(min=1)

@@ -248,7 +248,7 @@ class Preset(Definition):
     dpo: DpoRecipe
 
     def get_recipe(self, stage: Stage) -> Recipe:
-        """The recipe of a stage; ConfigError when there is none."""
+        """Return the recipe of a stage; ConfigError without one."""
         recipes: dict[Stage, Recipe | None] = {"copy": self.copying, "sft": self.sft, "dpo": self.dpo}
         found = recipes[stage]
         if found is None:
@@ -257,12 +257,12 @@ class Preset(Definition):
 
 
 def list_builtin_presets() -> dict[str, Path]:
-    """The presets that come with the package, by name."""
+    """Return the built-in presets by name."""
     return list_presets(Path(__file__).parent / "presets")
 
 
 def load_preset(name: str) -> Preset:
-    """A preset by name, or from a YAML file of one's own.
+    """Load a preset by name, or from a YAML file.
 
     Raises:
         UnknownName: no preset has that name.

@@ -1,4 +1,4 @@
-"""One fine-tuning run, from what was prepared to a checkpoint.
+"""Train one prepared fine-tuning run to a checkpoint.
 
     prepared = prepare(task, rows)
     folder = begin(prepared, Path("runs/base"))
@@ -6,7 +6,7 @@
 
 Every process of a distributed run does all three; the first one writes.
 
-What a run leaves behind: a checkpoint that the local engine plays, with a card that says how it was made.
+The result is a checkpoint that the local engine plays, with a card that records its training.
 """
 
 from __future__ import annotations
@@ -56,13 +56,9 @@ class Result:
 
 
 def begin(prepared: Prepared, out: Path, resume: str | None = None) -> FinetuneDir:
-    """Make the run directory; UsageError when something is there already.
+    """Create the run directory; UsageError if it exists.
 
-    A run of one process is trained in as many threads as torch has here, whoever goes on with it. Each of several has
-    as many as its launcher says.
-
-    Args:
-        resume: as of `FinetuneDir`.
+    A run of one process keeps torch's number of threads here for every resume; several processes follow the launcher.
     """
     folder = FinetuneDir(out, resume)
     if get_world()[0] == 0:
@@ -71,7 +67,7 @@ def begin(prepared: Prepared, out: Path, resume: str | None = None) -> FinetuneD
 
 
 def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run whose base, data, order or number of processes is no longer what it was.
+    """Check that base, data, order and number of processes of a run are unchanged.
 
     Raises:
         UsageError: names the first thing that differs.
@@ -108,7 +104,7 @@ def train(
     report_to: Sequence[str] = (),
     tell: Callable[[str], None] = lambda text: None,
 ) -> Result:
-    """Train to the end, or until asked to stop; goes on from the newest whole checkpoint where there is one.
+    """Train to the end or until stopped, from the newest complete checkpoint if there is one.
 
     Args:
         watch: called with every logged step.
@@ -138,7 +134,7 @@ def train(
 
 @contextmanager
 def _report_out_of_memory(folder: FinetuneDir) -> Iterator[None]:
-    """TrainingFailure where memory runs out within; it is named, for a machine and a recipe can be too small."""
+    """Turn an out-of-memory error into TrainingFailure with advice."""
     from collab.models.checkpoint import is_out_of_memory
 
     try:
@@ -256,8 +252,5 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
 
 
 def merge_adapter(model: Any) -> Any:
-    """The base with its adapter added to its weights, in float32 whatever either was in: who writes it rounds once.
-
-    It is changed in place; the base takes the memory of float32.
-    """
+    """Merge the adapter into its base in place, in float32, so that only writing rounds."""
     return model.float().merge_and_unload()

@@ -1,6 +1,6 @@
-"""The directory of a fine-tuning run: what it was asked, what it measured, where it can go on from.
+"""The directory of a fine-tuning run: manifest, metrics and checkpoints.
 
-A checkpoint is written under a temporary name and renamed when all of it is on the disk, so one that is there is whole.
+A checkpoint is written under a temporary name and renamed when complete.
 """
 
 from __future__ import annotations
@@ -51,11 +51,7 @@ class FinetuneDir(RunDir):
             (self.path / LOCK).unlink(missing_ok=True)
 
     def place(self, now: Mapping[str, Any]) -> None:
-        """Have the manifest name the places of another one of the same run, made of today's: it may have been moved.
-
-        Raises:
-            StoreFailure: it cannot be written.
-        """
+        """Update the manifest's paths from the current one, as files may have moved; StoreFailure if not writable."""
         known = self.read()
         placed = {**known, "data": {**known["data"], "paths": now["data"]["paths"]}}
         for name in ("base", "reference", "adapter", "reference_adapter"):
@@ -67,7 +63,7 @@ class FinetuneDir(RunDir):
     # ----------------------------------------------------------------------------------------------- checkpoints
 
     def find_checkpoint(self) -> Path | None:
-        """The newest whole checkpoint; None when there is none yet."""
+        """Return the newest complete checkpoint; None without one."""
         found = self._list_checkpoints()
         return found[-1][1] if found else None
 
@@ -85,7 +81,7 @@ class FinetuneDir(RunDir):
             shutil.rmtree(old, ignore_errors=True)
 
     def check_whole(self, checkpoint: Path) -> None:
-        """RunFormatError unless a checkpoint's files are those that were written."""
+        """Check that a checkpoint's files match their digests; else RunFormatError."""
         path = checkpoint / _DIGESTS
         try:
             digests = json.loads(path.read_text(encoding="utf-8"))
@@ -128,16 +124,15 @@ class FinetuneDir(RunDir):
             file.write(json.dumps(dict(line)) + "\n")
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """All lines so far."""
+        """Return all lines so far."""
         return list(_read_lines(self.metrics)) if self.metrics.is_file() else []
 
 
 @contextlib.contextmanager
 def report_save_errors(what: Path, next_move: str) -> Iterator[None]:
-    """One StoreFailure for all the ways in which libraries say that a file cannot be written.
+    """Turn every library's write errors into one StoreFailure.
 
-    A full disk is an OSError to some, a RuntimeError to torch, an error of its own to safetensors, and to the
-    tokenizers a bare Exception.
+    A full disk is an OSError, in torch a RuntimeError, in safetensors its own error, in tokenizers an Exception.
     """
     try:
         yield

@@ -12,14 +12,13 @@ results is the gradient of the formula above and no approximation of it; the pri
 
 Source: CollabUIAgents, table 3 ("w/o CR"), which says no more than "DPO on whole trajectories".
 
-`prepare_trajectories` writes down what is trained of such preferences, and in which order:
+`prepare_trajectories` tokenises and orders such preferences:
 
     prepared = prepare_trajectories(task, [TrajectoryRows(chosen=solved, rejected=unsolved), …])
 
-A pair has two sides, each with all replies of an episode, every reply under the prompt that it answered. An optimizer
-step takes whole pairs, one at least, until their chosen sides have as many replies as the recipe's `batch_rows`: so it
-is about as much as a step of preferences between replies. Its replies are computed a few at a time, those of one state
-together.
+Each side of a pair has all replies of an episode with their prompts. An optimizer step takes whole pairs, at least one,
+until their chosen sides have `batch_rows` replies, so it is about as large as a step on single replies. Its
+replies are computed a few at a time, those of one state together.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from collab.trainers.recipe import Recipe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighed:
-    """What follows from the log-ratios of a step."""
+    """Loss, margins and gradient factors of a step."""
 
     loss: Tensor
     """()."""
@@ -229,10 +228,10 @@ _ANY = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrajectoryRows:
-    """A pair: all that was said in two episodes."""
+    """A pair: all replies of two episodes."""
 
     chosen: Sequence[Example]
-    """Of the better one; each row is a reply with its own prompt."""
+    """Of the preferred episode; each row is a reply with its own prompt."""
     rejected: Sequence[Example]
 
     @property

@@ -1,8 +1,7 @@
-"""From a wish to a `TransferConfig`: the team and its base, both environments, the training, and what is refused.
+"""From a request to a `TransferConfig`: the team and its base, both environments, and the training.
 
-What decides a transfer: who plays where, on which seeds, and how training goes on.
-
-A `TransferConfig` holds everything, so that a directory can be gone on with from its own `transfer.json`.
+A `TransferConfig` holds everything, so that a directory can be resumed from its own `transfer.json`. Requests that
+contradict themselves, or would measure on training instances, are refused.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from collab.trust import check_trusted
 
 Mode: TypeAlias = Literal["direct", "continual"]
 Place: TypeAlias = Literal["second", "first"]
-"""The environment that is transferred to, and the one where the team was trained."""
+"""The environment of the transfer, and the one where the team was trained."""
 Arm: TypeAlias = Literal["base", "transferred", "continued"]
-"""The untrained start, the team as it was trained in the first environment, the team after training in the second."""
+"""The untrained start, the team as trained in the first environment, the team after training in the second."""
 
 SEEDS = (30, 31, 32)
-"""Run seeds from which results are told."""
+"""Run seeds of the results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferRequest:
-    """A transfer as a user asks for it."""
+    """A transfer as the user requests it."""
 
     mode: Mode
     agents: str
@@ -49,40 +48,40 @@ class TransferRequest:
     env: str
     """The second environment."""
     base: str | None = None
-    """What the team is held against, named as `agents`; None for the policy that its training began with."""
+    """The team to compare with, named like `agents`; None for the policy that its training began with."""
     graph: str = "team"
-    """Who hears whom in the second environment."""
+    """Graph in the second environment."""
     backend: str | None = None
-    """Of the second environment; None for what its file says."""
+    """Of the second environment; None for its file's choice."""
     tasks: tuple[str, ...] = ()
-    """Of the second environment; empty takes what its file says."""
+    """Of the second environment; empty for its file's choice."""
     split: str | None = NEW_SEEDS
-    """What the second environment is measured on; None keeps neither evaluation nor training to a split."""
+    """Split for evaluations in the second environment; None keeps neither evaluation nor training to a split."""
     seeds: tuple[int, ...] = SEEDS
     """Run seeds of all evaluations."""
     episodes: int | None = None
     """Per seed and evaluation; None plays every task once."""
     concurrency: int = 4
-    """Episodes at once."""
+    """Episodes in parallel."""
     algorithm: str | None = None
-    """Continual: that trains, by its name; None for the one that trained the team."""
+    """Continual: name of the training algorithm; None for the one that trained the team."""
     preset: str | None = None
     """Continual: the method; None for the algorithm's own."""
     ablation: str | None = None
-    """Continual: what is changed of it, by its name; None for nothing."""
+    """Continual: ablation of the method, by name; None for nothing."""
     seed: int = 0
-    """Continual: of the training."""
+    """Continual: seed of the training."""
     settings: tuple[str, ...] = ()
-    """Overrides: "epochs=2" of the method; "run.graph.rounds=2" of all that is played in the second environment."""
+    """Overrides: "epochs=2" of the method; "run.graph.rounds=2" of all runs in the second environment."""
 
 
 def _load(training: Any) -> Any:
-    """The training as its algorithm understands it."""
+    """Parse a training with its algorithm's configuration."""
     return load_config(training, "training") if isinstance(training, Mapping) else training
 
 
 class TransferConfig(Definition):
-    """Everything that decides what a transfer does."""
+    """Everything that decides a transfer."""
 
     mode: Mode
     agents: str
@@ -98,7 +97,7 @@ class TransferConfig(Definition):
     training: Annotated[SerializeAsAny[TrainingConfig] | None, BeforeValidator(_load)] = None
     """In the second environment; None for direct."""
     library: str | None = None
-    """Folder of the user's own definitions; None when there is none."""
+    """Folder of the user's own definitions; None if there is none."""
     first_library: str | None = None
     """The same, of the first training."""
 
@@ -121,7 +120,7 @@ _ELSEWHERE = {
     "split": "say it with --split",
     "budget": "say it with --budget",
 }
-"""Settings of what is measured that options decide → what to do instead."""
+"""Settings of evaluations that options decide → what to do instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,14 +130,14 @@ class TransferSource:
     name: PolicyName
     config: TrainingConfig
     library: Library
-    """Where the training's own definitions are looked up."""
+    """Library with the training's own definitions."""
 
 
 async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     """Put a transfer together; nothing is written.
 
     Raises:
-        UsageError: something does not fit, or would be measured where it was trained or chosen.
+        UsageError: something does not fit, or would be measured on instances of training or selection.
     """
     # What contradicts itself is refused before any file is read.
     _check_wish(wish)
@@ -189,14 +188,14 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
     )
 
 
-# ------------------------------------------------------------------------------------------------ who plays where
+# ---------------------------------------------------------------------------------------------------- both teams
 
 
 def _find_source(wish: TransferRequest) -> TransferSource | None:
-    """The training behind a team; None of agents files.
+    """Return the training of a team; None for agents files.
 
     Raises:
-        RunFormatError: there is no training, or what is to be compared with is no longer what it began with.
+        RunFormatError: there is no training, or its first checkpoint, the base, has changed.
     """
     name = parse_policy(wish.agents)
     if name is None:
@@ -205,19 +204,17 @@ def _find_source(wish: TransferRequest) -> TransferSource | None:
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
     if wish.base is None and hash_base_weights(config) != head["base"]:
-        raise RunFormatError(
-            f"{name.run}: the checkpoint that it began with is not what it was; name what to compare with: --base"
-        )
+        raise RunFormatError(f"{name.run}: its first checkpoint has changed; name what to compare with: --base")
     return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 
 
 def _choose_base(wish: TransferRequest, source: TransferSource | None) -> str:
-    """What the team is held against, by name."""
+    """Return the name of the team to compare with."""
     if wish.base is not None:
         return wish.base
     if source is None:
         raise UsageError(
-            f"--agents {wish.agents}: no training, so nobody knows what it began as; name what to compare with: --base"
+            f"--agents {wish.agents}: no training, so its start is not known; name what to compare with: --base"
         )
     return f"{source.name.run}@epoch0"
 
@@ -249,7 +246,7 @@ async def _configure_second(library: Library, wish: TransferRequest, agents: str
 
 
 async def _configure_first(wish: TransferRequest, source: TransferSource) -> list[RunConfig]:
-    """The team's evaluations in the first environment: as its training measured itself, on other seeds."""
+    """Return the team's evaluations in the first environment: its training's own, on other seeds."""
     measured = source.config.held_out[0]
     name = Path(wish.agents).name
     # As the training measured itself, but on other seeds: its own chose the best epoch.
@@ -267,12 +264,12 @@ async def _configure_first(wish: TransferRequest, source: TransferSource) -> lis
     # Another prompt would count as forgetting.
     changed = find_changed_prompt(runs[0], source.library)
     if changed is not None:
-        raise UsageError(f"prompts/{changed} is not what it was when {source.name.run} was trained; restore it")
+        raise UsageError(f"prompts/{changed} has changed since {source.name.run} was trained; restore it")
     return runs
 
 
 async def _configure_training(library: Library, wish: TransferRequest) -> TrainingConfig:
-    """Training in the second environment, from the team as it is."""
+    """Return the training in the second environment, from the current team."""
     # The same function as a training's own command: a second training is an ordinary one.
     assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
@@ -300,42 +297,42 @@ def _place(library: Library) -> str | None:
     return None if library.own is None else str(library.own.resolve())
 
 
-# ------------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------------------ refusals
 
 
 def _check_wish(wish: TransferRequest) -> None:
-    """What can be told from the wish alone."""
+    """Refuse what the request alone shows to be wrong."""
     # What the request alone decides is refused before any file is read.
     if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
         raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
     odd = [seed for seed in wish.seeds if seed not in EVALUATION_SEEDS]
     if odd:
         raise UsageError(
-            f"--seeds: {odd[0]} is a seed for training; results are told of seeds for evaluation, "
+            f"--seeds: {odd[0]} is a seed for training; results need seeds for evaluation, "
             f"{EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}"
         )
     if wish.split == TRAIN:
         raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
     if wish.mode == "continual" and parse_policy(wish.agents) is None:
         raise UsageError(
-            f"--agents {wish.agents}: continual goes on from a training, in whose environment forgetting is measured: "
+            f"--agents {wish.agents}: continual continues a training, in whose environment forgetting is measured: "
             "name RUN@best, RUN@last or RUN@epoch3"
         )
 
 
 def _find_method(wish: TransferRequest) -> type[Method]:
-    """The class of what may be set of a method; where nothing is trained, what all have in common."""
+    """Return the class of the method's settings; without training, the settings common to all."""
     return Method if wish.algorithm is None else load_algorithm(wish.algorithm).method
 
 
 def _check_settings(wish: TransferRequest) -> None:
-    """What can be told once it is known which algorithm trains."""
+    """Refuse settings that do not fit the training algorithm."""
     # An ablation that changes the graph would transfer another team.
     known = {} if wish.algorithm is None else load_algorithm(wish.algorithm).ablations
     ablation = known.get(wish.ablation or "")
     if ablation is not None and ablation.graph is not None:
         raise UsageError(
-            f"--ablation {wish.ablation}: plays another graph, and a team goes elsewhere as it was trained; train one "
+            f"--ablation {wish.ablation}: plays another graph, but a team is transferred with its own graph; train one "
             f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
         )
     refuse_run_settings(wish.settings, _ELSEWHERE, _find_method(wish))
@@ -348,7 +345,7 @@ def _check_settings(wish: TransferRequest) -> None:
 
 
 def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:
-    """Refuse to call it transfer where a team plays what it was trained on."""
+    """Refuse a transfer in which a team plays its own training environment."""
     known = source.config.run
     for run in runs:
         common = sorted(set(run.tasks) & set(known.tasks))
@@ -360,7 +357,7 @@ def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:
 
 
 def _check_unseen(wish: TransferRequest, training: TrainingConfig, which: str, next_move: str) -> None:
-    """Refuse to measure on seeds by which an epoch of a training was chosen, or will be."""
+    """Refuse to measure on seeds by which an epoch of a training is chosen."""
     chosen = [seed for seed in wish.seeds if seed in training.method.held_out.seeds]
     if chosen:
         raise UsageError(f"--seeds: an epoch of the {which} is chosen on seed {chosen[0]}; {next_move}")

@@ -1,6 +1,6 @@
-"""What came of a transfer: `result.json`, and the same as Markdown. Formulas stand at the top of this room.
+"""Result of a transfer: `result.json`, and the same as Markdown; the formulas stand in `collab.transfer`.
 
-Where everything of a transfer lies, what is to be done, and how far it is.
+Also the paths within a transfer, its parts, and their states.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collab.transfer.config import Arm, Mode, Place, TransferConfig
 from collab.utils.files import read_plain, report_write_errors, write_atomic, write_json
 
 Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[EvaluatedRun]]]
-"""Where → who → the runs of that evaluation."""
+"""Place → arm → the runs of that evaluation."""
 
 
 class Difference(Definition):
@@ -38,11 +38,11 @@ class Difference(Definition):
     """95 % bootstrap interval: tasks are resampled, then their instances."""
     pairs: int
     tasks: int
-    """How many tasks the pairs are of."""
+    """Number of tasks of the pairs."""
 
     @classmethod
     def of(cls, comparison: RunComparison) -> Difference:
-        """Second minus first."""
+        """Return the difference second minus first."""
         low, high = comparison.interval
         return cls(value=comparison.difference, low=low, high=high, pairs=comparison.pairs, tasks=comparison.tasks)
 
@@ -60,13 +60,13 @@ class Measured(Definition):
     environment: str
     """As results are labelled."""
     split: str | None
-    """None for tasks that were chosen freely."""
+    """None for freely chosen tasks."""
     success: dict[Arm, Success]
-    """Each names its temperatures."""
+    """With temperatures."""
 
 
 class TransferOutcome(Definition):
-    """`result.json`. Holds no times: what was interrupted and gone on with has the same."""
+    """`result.json`. Holds no times, so an interrupted and resumed transfer has the same."""
 
     mode: Mode
     agents: str
@@ -75,44 +75,38 @@ class TransferOutcome(Definition):
     seeds: list[int]
     second: Measured
     first: Measured | None = None
-    """None for direct, as all below."""
+    """None for direct, as all fields below."""
     generalization: dict[Arm, Difference]
     """Δ_generalization of every team but the base."""
     gained: Difference | None = None
     forgetting: Difference | None = None
     method: str | None = None
-    """How the team was trained in the second environment: preset and ablation."""
+    """Method of the training in the second environment: preset and ablation."""
     epoch: int | None = None
     """Epoch of the second training that was chosen; 0 means that none was better than the transferred team."""
     untrained: list[str] = Field(default_factory=list)
-    """Policies that stayed what they were in an epoch of the second training, and why, e.g. "epoch 1, shared: …"."""
+    """Policies that kept their weights in an epoch of the second training, and why, e.g. "epoch 1, shared: …"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeReport:
-    """An outcome and the same for people."""
+    """An outcome, and the same as Markdown."""
 
     outcome: TransferOutcome
     markdown: str
 
 
 def compare_generalization(base: Report, team: Report) -> RunComparison:
-    """Δ_generalization = SR(team) − SR(base), both in the environment that the team was not trained in first.
+    """Return Δ_generalization = SR(team) − SR(base), both in the second environment.
 
-    Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval.
-
-    Raises:
-        UsageError: see `collab.evaluation.comparison.compare`.
+    Source: CollabUIAgents, tables 1 and 2. Deviation: over the instances that both played, with an interval. Raises as
+    `collab.evaluation.comparison.compare`.
     """
     return compare(base, team)
 
 
 def compare_forgetting(before: Report, after: Report) -> RunComparison:
-    """SR(before) − SR(after) in the first environment: positive where something was forgotten.
-
-    Raises:
-        UsageError: see `collab.evaluation.comparison.compare`.
-    """
+    """Return SR(before) − SR(after) in the first environment, positive if something was forgotten; raises as above."""
     return compare(after, before)
 
 
@@ -127,7 +121,7 @@ def build_outcome(
     method: str | None = None,
     untrained: Sequence[str] = (),
 ) -> OutcomeReport:
-    """Compare what was played; names and numbers as `TransferOutcome` has them.
+    """Compare the played evaluations; names and numbers as in `TransferOutcome`.
 
     Raises:
         UsageError: something is no result or cannot be compared; see `collab.evaluation.report.tabulate`.
@@ -160,7 +154,7 @@ def build_outcome(
 
 
 def _collect_reports(arms: Iterable[Arm], table: ReportTable) -> dict[Arm, Report]:
-    """Who → how they did; of a table with one column, and a line for each."""
+    """Return arm → its report, from a table with one column and a line for each arm."""
     cells = [cell for line in table.lines for cell in line.cells if cell is not None]
     return {arm: cell.evaluation.report for arm, cell in zip(arms, cells, strict=True)}
 
@@ -201,7 +195,7 @@ class TransferPart:
     place: Place
     arm: Arm
     runs: tuple[RunConfig, ...]
-    """One per seed; of the continued team those of the transferred one, whose weights it does not have."""
+    """One per seed; for the continued team those of the transferred one, whose weights it replaces."""
 
     @property
     def name(self) -> str:
@@ -210,7 +204,7 @@ class TransferPart:
 
 
 def list_parts_before(config: TransferConfig) -> list[TransferPart]:
-    """What is played before training goes on; for direct that is all."""
+    """List the evaluations before further training; for direct that is all."""
     found = [
         TransferPart(place="second", arm="base", runs=tuple(config.base)),
         TransferPart(place="second", arm="transferred", runs=tuple(config.transferred)),
@@ -223,7 +217,7 @@ def list_parts_before(config: TransferConfig) -> list[TransferPart]:
 
 
 def list_parts_after(config: TransferConfig) -> list[TransferPart]:
-    """What is played by the team that training leaves; nothing for direct."""
+    """List the evaluations of the continued team; none for direct."""
     if config.training is None:
         return []
     return [
@@ -244,12 +238,12 @@ class TransferDir(RunDir):
 
     @property
     def result(self) -> Path:
-        """There once the transfer is over."""
+        """Exists once the transfer is over."""
         return self.path / "result.json"
 
     @property
     def table(self) -> Path:
-        """The result for people; written before `result`."""
+        """The result as Markdown; written before `result`."""
         return self.path / "result.md"
 
     @property
@@ -258,11 +252,11 @@ class TransferDir(RunDir):
         return TrainingDir(self.path / "training")
 
     def get_part(self, part: TransferPart) -> Path:
-        """Directory of an evaluation."""
+        """Return the directory of an evaluation."""
         return self.path / part.place / part.arm
 
     def find_state(self, part: TransferPart) -> State:
-        """How far an evaluation is; broken episodes do not keep it from being over."""
+        """Return the state of an evaluation; it can be over with broken episodes."""
         places = [self.get_part(part) / f"seed-{run.seed}" for run in part.runs]
         begun = [place for place in places if (place / RUN_FILE).exists()]
         if len(begun) == len(places) and all(is_over(place) for place in begun):
@@ -270,13 +264,13 @@ class TransferDir(RunDir):
         return "begun" if begun else "missing"
 
     def find_training_state(self) -> State:
-        """How far training is."""
+        """Return the state of the training."""
         if not self.training.file.exists():
             return "missing"
         return "over" if "summary" in self.training.read() else "begun"
 
     def read_outcome(self) -> OutcomeReport | None:
-        """What came of it; None while it is not over. RunFormatError when it cannot be read."""
+        """Read the outcome; None before the end. RunFormatError if it cannot be read."""
         if not self.result.exists():
             return None
         try:
@@ -287,7 +281,7 @@ class TransferDir(RunDir):
         return OutcomeReport(outcome=validate(TransferOutcome, content, str(self.result)), markdown=table)
 
     def close(self, told: OutcomeReport) -> None:
-        """Write what came of it; StoreFailure when it cannot be written."""
+        """Write the outcome; StoreFailure if it cannot be written."""
         with report_write_errors(self.result, self.resume):
             write_atomic(self.table, told.markdown.encode("utf-8"))
             write_json(self.result, told.outcome.model_dump(mode="json"))

@@ -1,8 +1,7 @@
-"""A transfer from its beginning, or from wherever it stands, to its result.
+"""Start or resume a transfer, and run it to its result.
 
-The parts of a transfer, each from wherever it stands: an evaluation, the training, and who plays after it.
-
-What a transfer would do, before it is begun, or what is left of one: its parts, and what its training will take.
+Its parts are evaluations and a training, each from wherever it stands. `plan` lists them before a transfer begins, or
+the rest of a begun one, with an estimate of the training.
 """
 
 from __future__ import annotations
@@ -53,25 +52,25 @@ from collab.utils.concurrency import REQUESTED, Stopped
 from collab.utils.text import format_amount
 
 TRAINING = "training"
-"""What `TransferProgress.part` calls the training."""
+"""`TransferProgress.part` during the training."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TransferProgress:
-    """How far a transfer is; a live object."""
+    """Progress of a transfer; a live object."""
 
     part: str = ""
-    """What is being done: "second/base", "training" …"""
+    """Current part: "second/base", "training" …"""
     number: int = 0
-    """Which part that is, from 1."""
+    """Its number, from 1."""
     parts: int
     inner: Any = None
-    """The live object of what is being done: of a collection, or of a training; None before it has one."""
+    """Live object of the current part: of a collection, or of a training; None before it has one."""
     training: Any = None
-    """That of the training, also when it is over; None before."""
+    """That of the training, also after it; None before."""
 
     def __str__(self) -> str:
-        """Return one line: which part, and how far that is."""
+        """Return one line: the current part and its progress."""
         parts = f"part {self.number}/{self.parts}", self.part, str(self.inner or "")
         return " | ".join(part for part in parts if part)
 
@@ -89,21 +88,21 @@ class Work:
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
     meter: UsageMeter = field(default_factory=UsageMeter)
-    """What this process has spent, and since when."""
+    """Usage and start of this process."""
 
     def begin(self, part: str) -> None:
-        """Name what is done next."""
+        """Begin a part."""
         self.progress.part, self.progress.inner = part, None
         self.progress.number += 1
 
     def watch(self, inner: Any) -> None:
-        """Take the live object of what is being done."""
+        """Take the live object of the current part."""
         self.progress.inner = inner
         if self.progress.part == TRAINING:
             self.progress.training = inner
 
     def compute_left(self) -> Budget | None:
-        """What may still be spent; None when a limit is used up."""
+        """Return the remaining budget; None if a limit is used up."""
         return compute_remaining(self.budget, self.meter)
 
     @property
@@ -115,13 +114,13 @@ class Work:
 
 
 async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> str | None:
-    """Play what is missing of an evaluation, broken episodes of an earlier process again.
+    """Play the missing episodes of an evaluation, and broken ones of an earlier process again.
 
     Args:
         runs: one per seed.
 
     Returns:
-        Why that stopped; None when it is over and can be compared.
+        Why that stopped; None if it is over and can be compared.
     """
     work.begin(part.name)
     folder, own = (
@@ -151,7 +150,7 @@ async def measure(work: Work, part: TransferPart, runs: Sequence[RunConfig]) -> 
 
 
 async def train(work: Work) -> str | None:
-    """Train in the second environment, from wherever that stands; returns why that stopped, None when it is over."""
+    """Train in the second environment, from wherever that stands; return why that stopped, None if it is over."""
     work.begin(TRAINING)
     folder = work.folder.training
     if work.folder.find_training_state() == "over":
@@ -192,9 +191,7 @@ async def _train_on(work: Work, budget: Budget) -> TrainingResult:
 
 
 def build_continued_run(config: TransferConfig, folder: TransferDir, run: RunConfig) -> RunConfig:
-    """An evaluation of the transferred team, played by the policy that training in the second environment left.
-
-    Nothing but weights, their version and the team's name differs from what the transferred team played.
+    """Return an evaluation of the transferred team with the weights of the second training and a new name.
 
     Raises:
         RunFormatError: the training cannot be read.
@@ -208,15 +205,15 @@ def build_continued_run(config: TransferConfig, folder: TransferDir, run: RunCon
 
 
 def find_best_epoch(folder: TransferDir) -> int:
-    """Epoch of the second training that was chosen; UsageError when that is not over."""
+    """Return the best epoch of the second training; UsageError if it is not over."""
     summary = folder.training.read().get("summary")
     if summary is None or summary["best"] is None:
-        raise UsageError(f"{folder.training.path}: no epoch is the best yet; go on with: {folder.resume}")
+        raise UsageError(f"{folder.training.path}: no epoch is the best yet; resume with: {folder.resume}")
     return int(summary["best"])
 
 
 def list_untrained(folder: TransferDir, epochs: int) -> list[str]:
-    """What the second training did not train, and why; of as many of its epochs as are over."""
+    """List the policies that the second training left unchanged, and why, in its finished epochs up to `epochs`."""
     return [
         f"epoch {record.epoch}, {policy}: {why}"
         for record in read_records(folder.training, epochs)
@@ -225,7 +222,7 @@ def list_untrained(folder: TransferDir, epochs: int) -> list[str]:
 
 
 def open_library(own: str | None) -> Library:
-    """Where definitions are looked up; None for the built-in ones alone."""
+    """Open the library of definitions; None for the built-in ones alone."""
     return Library.for_recorded_training(own)
 
 
@@ -235,13 +232,13 @@ Watch = Callable[[TransferProgress], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferResult:
-    """How a transfer went."""
+    """Result of a transfer."""
 
     path: Path
     told: OutcomeReport | None
-    """None when it stopped before its end."""
+    """None if it stopped before its end."""
     stopped: str | None
-    """Why it ended early; None when it is done."""
+    """Why it ended early; None if it is done."""
 
 
 async def start(
@@ -256,13 +253,12 @@ async def start(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
-    """Begin a transfer in the directory `out`; arguments as of `collab.loop.loop.start`.
+    """Start a transfer in the directory `out`. Arguments as `collab.loop.loop.start`.
 
     Raises:
-        UsageError: something does not fit or may not be used, or `out` already holds something; nothing was
-            started.
-        ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nor was anything.
-        RunError: something failed while working; what is there stays, and `resume` goes on.
+        UsageError: something does not fit or may not be used, or `out` already holds something; nothing was started.
+        ModelFailure, EnvironmentFailure: a server does not answer, or an environment does not open; nothing was
+        started. RunError: something failed while working; its results stay, and `resume` continues.
     """
     config = hide_secrets(config)
     method = None if config.training is None else config.training.method
@@ -296,17 +292,17 @@ async def resume(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
-    """Go on with a transfer where it stopped or died; of one that is done, only tell again what came of it.
+    """Resume a transfer that stopped or died; return the outcome of a finished one.
 
     Args:
-        budget: what may be spent from here on; None grants the transfer's own budget once more.
+        budget: from here on; None grants the transfer's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        tell: as of `collab.loop.loop.resume`.
+        tell: as for `collab.loop.loop.resume`.
 
     Raises:
-        RunFormatError: it cannot be read, or weights are no longer what they were.
-        UsageError: prompts are no longer what they were, or another process works on it.
+        RunFormatError: it cannot be read, or weights have changed.
+        UsageError: prompts have changed, or another process works on it.
     """
     folder = TransferDir(path)
     # A finished transfer only shows its result again.
@@ -319,16 +315,16 @@ async def resume(
     # Other weights at the same path would be another team.
     changed = [name for name, known in hash_weights_played(config).items() if known != begun.get(name)]
     if changed:
-        raise RunFormatError(f"{path}: the weights of {changed[0]} are not what they were; begin another transfer")
+        raise RunFormatError(f"{path}: the weights of {changed[0]} have changed; begin another transfer")
     with compute_as_begun(folder, tell):
         return await _run(config, folder, limits, watch, stop)
 
 
 async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, Any]) -> list[str]:
-    """Open once whatever the parts will open: both environments, base and team, and whom a training asks.
+    """Open once all that the parts will open: both environments, base and team, and the training's models.
 
     Returns:
-        What is worth knowing of them, a line each, as from `collab.rollout.run.check` and `check_training`.
+        Findings, a line each, as from `collab.rollout.run.check` and `check_training`.
     """
     found: list[str] = []
     transferred = config.transferred if config.training is None else []
@@ -340,15 +336,14 @@ async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, A
 
 
 def read_stored_config(folder: TransferDir) -> TransferConfig:
-    """The configuration that a directory holds; RunFormatError or ConfigError when it cannot be read."""
+    """Read the configuration of a directory; RunFormatError or ConfigError if it cannot be read."""
     return validate_recorded(TransferConfig, folder.read()["config"], str(folder.file))
 
 
 def hash_weights_played(config: TransferConfig) -> dict[str, str]:
-    """Digests of the checkpoints and adapters here that the base and the team play with, by "arm/slot".
+    """Return digests of the local checkpoints and adapters of base and team, by "arm/slot".
 
-    Of a team on a server it is what lies here of what the server plays; see
-    `collab.models.checkpoint.hash_played_weights`.
+    For a served team these are its local files; see `collab.models.checkpoint.hash_played_weights`.
     """
     played: dict[Arm, Mapping[str, AgentDefinition]] = {
         "base": config.base[0].agents,
@@ -366,7 +361,7 @@ def hash_weights_played(config: TransferConfig) -> dict[str, str]:
 
 
 def _get_adapter(agent: AgentDefinition) -> str | None:
-    """Its directory; None where it has none, or a server has one of that name by itself."""
+    """Return the adapter's directory; None without one, or if only the server has that name."""
     adapter = agent.options.get("adapter")
     return adapter if adapter is not None and Path(adapter).is_dir() else None
 
@@ -403,18 +398,17 @@ async def _run(
 
 
 def _check_prompts(config: TransferConfig, folder: TransferDir) -> None:
-    """Refuse to compare teams under two prompts: runs read them from the library."""
+    """Refuse to compare teams under changed prompts of the library."""
     for run, own in ((config.transferred[0], config.library), *((one, config.first_library) for one in config.first)):
         changed = find_changed_prompt(run, open_library(own))
         if changed is not None:
             raise UsageError(
-                f"{folder.path}: prompts/{changed} is not what it was when the transfer began; "
-                "restore it, or begin anew"
+                f"{folder.path}: prompts/{changed} has changed since the transfer began; restore it, or begin anew"
             )
 
 
 async def _run_all(work: Work) -> str | None:
-    """Make every part that is missing; returns why that stopped, None when all are there."""
+    """Make every missing part; return why that stopped, None if all are there."""
     # Before the training: evaluations that need none, so a refusal of the second environment comes early.
     for part in list_parts_before(work.config):
         stopped = await measure(work, part, part.runs)
@@ -461,33 +455,32 @@ class PlanLine:
     environment: str
     """Its definition."""
     split: str | None
-    """None for tasks that were chosen freely."""
+    """None for freely chosen tasks."""
     team: str
-    """As it is named."""
+    """Its name."""
     seeds: tuple[int, ...]
     """Run seeds of the evaluation; of the training its own."""
     episodes: int
-    """Over all seeds; of the training over all epochs, its own evaluations included where they were counted."""
+    """Over all seeds; for the training over all epochs, counted evaluations included."""
     calls_per_step: int
-    """Of the policies: agents by rounds."""
+    """Calls of the policies: agents × rounds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransferPlan:
-    """All parts in the order in which they are made."""
+    """All parts in their order."""
 
     parts: tuple[PlanLine, ...]
     training: estimate.TrainingPlan | None
-    """In numbers; None for direct, and for one that has begun."""
+    """Its estimate; None for direct, and for a begun training."""
 
 
 async def plan(config: TransferConfig, folder: TransferDir | None = None, device: str | None = None) -> TransferPlan:
-    """Count; for a training that has not begun, also play one step. Nothing is written.
+    """List all parts; for a training that has not begun, also play one step. Nothing is written.
 
     Args:
-        folder: of a transfer that is gone on with; None for one that would be begun.
-        device: where policies are trained, "auto" or "cpu"; None for where the transfer was begun to train them, "auto"
-            for one that would be begun.
+        folder: of a transfer to resume; None for a new one.
+        device: where policies are trained, "auto" or "cpu"; None for the begun transfer's, or "auto" for a new one.
 
     Raises:
         UsageError, RunError: as the first rollout of the training would.

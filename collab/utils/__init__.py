@@ -1,1 +1,1 @@
-"""What knows nothing of the project: files, threads, secrets, words."""
+"""Helpers that are independent of the project: files, threads, secrets, words."""

@@ -1,16 +1,15 @@
-"""Many pieces of work at once, work that ends when it is to stop, work in a thread of its own, and what takes long.
+"""Worker pools, stoppable waiting, background threads, and notes on long operations.
 
     pool = WorkerPool(items, exceeded=lambda: progress.exceeded(budget), stop=stop)
     await pool.run(workers, work)                       # each worker: for item in pool.take(): ...
-    capabilities = await unless_stopped(team.probe(), stop, "the models were asked what they support")
-    result = await in_background(train, folder)
-    with doing("loading the model"): ...                # the command line says so where it takes long
+    capabilities = await wait_unless_stopped(team.probe(), stop, "the models were asked what they support")
+    result = await run_in_background(train, folder)
+    with note_doing("loading the model"): ...           # the command line prints it if it takes long
 
-A worker pool ends when no item is left, when it is asked to stop, when a limit is used up, or after ten failures in a
-row.
+A worker pool ends when no item is left, on request, when a limit is used up, or after ten failures in a row.
 
-Threads of `asyncio.to_thread` are waited for wherever a loop of events ends, so whoever leaves a command amid an
-optimizer step would have to sit it out. What works here must bear to be killed.
+An event loop waits for threads of `asyncio.to_thread` when it closes, so leaving a command during an optimizer step
+would wait for the step. Threads of `run_in_background` are not waited for; their work must survive a kill.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 PATIENCE = 10
-"""Failures in a row before work stops, for it is not the fault of single items."""
+"""Failures in a row before work stops, since single items are then not the cause."""
 REQUESTED = "stopped on request"
 
 GRACE_S = 3.0
-"""How long a question that is on its way is still waited for once work is to stop."""
+"""Seconds that running requests may still take once work is to stop."""
 _NAME = "collab-background"
 _MOMENT_S = 0.1
-"""What a thread that has told its result may take to end."""
+"""Seconds that a thread may take to end after its result."""
 
 
 class Stopped(RunError):
-    """Work was ended on request before it was done."""
+    """Work was stopped on request before it was done."""
 
 
 async def wait_unless_stopped(
@@ -50,8 +49,8 @@ async def wait_unless_stopped(
 
     Args:
         stop: set from outside; None waits to the end.
-        doing: what the work is, for the message: "the models were asked what they support".
-        grace_s: how long the work is waited for after that.
+        doing: description of the work, for the message: "the models were asked what they support".
+        grace_s: seconds to wait for the work after that.
 
     Raises:
         Stopped: it was not done in time.
@@ -85,12 +84,12 @@ class WorkerPool(Generic[ItemT]):
 
     Args:
         items: in the order in which they are begun, read one by one.
-        exceeded: says which limit is used up; None while there is room.
+        exceeded: returns which limit is used up; None while there is room.
         stop: set from outside to end the work; None for never.
-        failing: what `count` counts, for the message, e.g. "failures in a row".
-        has_clock: whether a limit may be used up though no item ends: it is looked at five times a second.
-        finishes: whether items that are begun are finished after a limit, and have `GRACE_S` after a request to stop.
-            Otherwise they are cancelled where they stand.
+        failing: noun for the failures that `count` counts, for the message, e.g. "failures in a row".
+        has_clock: whether a limit may be used up without an item ending: it is checked five times a second.
+        finishes: whether begun items are finished after a limit, and have `GRACE_S` after a request to stop. Otherwise
+            they are cancelled at once.
     """
 
     def __init__(
@@ -121,8 +120,8 @@ class WorkerPool(Generic[ItemT]):
             yield item
 
     def may_go_on(self) -> bool:
-        """Look whether something says stop, and return whether nothing does."""
-        # A request comes before a limit: a user's own stop is the reason shown.
+        """Check for a stop or a used-up limit; return whether work may continue."""
+        # A request comes before a limit: a user's own stop is the reported reason.
         why = REQUESTED if self._stop.is_set() else self._exceeded()
         if why is not None:
             self.halt(why)
@@ -134,14 +133,14 @@ class WorkerPool(Generic[ItemT]):
         self._halt.set()
 
     def count(self, failure: str | None) -> None:
-        """Note that an item is over, and why it failed; None where it did not."""
+        """Count a finished item, and why it failed; None if it did not."""
         # Any success in between clears the count: single items may fail, a broken server fails them all.
         self.failed_in_a_row = 0 if failure is None else self.failed_in_a_row + 1
         if failure is not None and self.failed_in_a_row >= PATIENCE:
             self.halt(f"{PATIENCE} {self._failing}, the last: {failure}")
 
     async def run(self, workers: int, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Let so many workers work until they are done or something says stop; the first error of one ends all."""
+        """Run so many workers until they are done or the work is stopped; the first error of one ends all."""
         # Waiting tasks in place of polling: a stop is seen at once, even while every worker waits for a server.
         jobs = (run_together([work] * workers), self._stop.wait(), self._halt.wait(), self._watch_clock())
         working, asked, halted, clock = (asyncio.ensure_future(job) for job in jobs)
@@ -178,7 +177,7 @@ async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once
     """Return the results of jobs, in their order; the first error cancels the rest and is raised plainly.
 
     Args:
-        at_once: how many of them are worked on at the same time; None for all.
+        at_once: number of jobs in parallel; None for all.
     """
     # Bounded by a semaphore and not by fewer tasks, so that results keep the order of the jobs.
     room = asyncio.Semaphore(at_once or max(1, len(jobs)))
@@ -199,10 +198,10 @@ async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Doing:
-    """Something that may take long."""
+    """An operation that may take long."""
 
     what: str
-    """As a person is told, e.g. "starting a browser"."""
+    """In words for people, e.g. "starting a browser"."""
 
 
 _DOING: list[Doing] = []
@@ -210,7 +209,7 @@ _DOING: list[Doing] = []
 
 @contextlib.contextmanager
 def note_doing(what: str) -> Iterator[None]:
-    """Note what is being done while the block runs, so that the command line can show it."""
+    """Note an operation while the block runs, so that the command line can show it."""
     one = Doing(what)
     _DOING.append(one)
     try:
@@ -220,14 +219,14 @@ def note_doing(what: str) -> Iterator[None]:
 
 
 def get_latest_doing() -> Doing | None:
-    """Return what was begun last and goes on; None where nothing that was noted does."""
+    """Return the latest operation that is still running; None if there is none."""
     # Copied, because other threads add and remove meanwhile.
     known = list(_DOING)
     return known[-1] if known else None
 
 
 async def run_in_background(function: Callable[..., ResultT], *args: Any) -> ResultT:
-    """Return what a function returns or raises. Cancelled, this returns at once and the function works on."""
+    """Run a function in a thread of its own. On cancellation this returns at once and the function keeps running."""
     # A daemon thread of our own: those of `asyncio.to_thread` are waited for when the loop closes.
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
@@ -252,7 +251,7 @@ async def run_in_background(function: Callable[..., ResultT], *args: Any) -> Res
 
 
 def is_left_behind() -> bool:
-    """Whether some work goes on. A process that ends with it must not wait, nor clear up under its feet."""
+    """Return whether background work is still running: the process must then exit without waiting or cleaning up."""
     threads = [thread for thread in threading.enumerate() if thread.name == _NAME]
     for thread in threads:
         thread.join(_MOMENT_S)

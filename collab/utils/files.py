@@ -1,12 +1,12 @@
-"""The few file operations that must not go wrong: whole files at once, and errors that say what to do.
+"""File operations that must not go wrong: atomic writes, and errors with a next move.
 
-Open files that came from elsewhere: plain ones only, never through a link, and never one that waits.
+Files from elsewhere are opened only if they are plain, never through a link, and never waiting:
 
     with open_plain(run / "events" / name, within=run) as file: ...
     text = read_plain(path, limit=2**21).decode()
 
-A received folder may hold a link to a file of yours, a pipe that never ends, a socket or a device. Each is refused by
-name, as an `OSError` whose `strerror` says what it is.
+A received folder may hold a link to a private file, a pipe that never ends, a socket or a device. Each is refused by
+name, as an `OSError` whose `strerror` names its kind.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _WHY = "only plain files and folders are read here"
 
 
 class NotPlain(OSError):
-    """A link, pipe, socket or device stands where a plain file or folder belongs."""
+    """A link, pipe, socket or device instead of a plain file or folder."""
 
 
 def open_plain(path: Path, *, within: Path | None = None, follow: bool = False) -> BinaryIO:
-    """Open a plain file for reading; it neither waits nor leads elsewhere.
+    """Open a plain file for reading, without waiting or following links.
 
     Args:
         within: folder that the caller chose; every folder between it and the file must be plain, too.
@@ -76,11 +76,11 @@ def open_descriptor(
 
 
 def read_plain(path: Path, *, limit: int | None = None, within: Path | None = None, follow: bool = False) -> bytes:
-    """Return what a plain file holds.
+    """Return the content of a plain file.
 
     Args:
-        limit: most bytes that are read; a longer file is refused.
-        within, follow: as of `open_plain`.
+        limit: most bytes; a longer file is refused.
+        within, follow: as for `open_plain`.
 
     Raises:
         NotPlain: it is no plain file.
@@ -96,7 +96,7 @@ def read_plain(path: Path, *, limit: int | None = None, within: Path | None = No
 
 
 def check_folders(folder: Path, within: Path) -> None:
-    """Check that all folders from below `within` down to `folder` are plain; those that are not there count as plain.
+    """Check that all folders from below `within` down to `folder` are plain; missing ones count as plain.
 
     Raises:
         NotPlain: names the first that is not.
@@ -109,7 +109,7 @@ def check_folders(folder: Path, within: Path) -> None:
 
 
 def list_foreign_entries(folder: Path) -> list[tuple[Path, str]]:
-    """Everything in a folder, at any depth, that is neither a plain file nor a plain folder, and what it is."""
+    """List everything in a folder, at any depth, that is neither a plain file nor a plain folder, with its kind."""
     found: list[tuple[Path, str]] = []
     folders = [folder]
     while folders:
@@ -124,7 +124,7 @@ def list_foreign_entries(folder: Path) -> list[tuple[Path, str]]:
 
 
 def _read_kind(path: Path, *, follow: bool = False) -> int | None:
-    """What stands at a path, as `stat.S_IFMT` gives it; None where nothing does."""
+    """Return the kind of a path as `stat.S_IFMT` gives it; None if nothing is there."""
     try:
         return stat.S_IFMT((path.stat() if follow else path.lstat()).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -139,7 +139,7 @@ def _build_refusal(path: Path, kind: int) -> OSError:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write a file so that nobody ever sees half of it: beside it first, then renamed into place.
+    """Write a file atomically: beside it first, then renamed into place.
 
     Raises:
         OSError: as the file system says; nothing is left behind.
@@ -157,13 +157,13 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def read_json(path: Path, absent: str) -> Any:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Args:
-        absent: what to say where there is no such file.
+        absent: message for a missing file.
 
     Raises:
-        RunFormatError: it is not there, or cannot be read.
+        RunFormatError: it is missing, or cannot be read.
     """
     try:
         return json.loads(read_plain(path))
@@ -179,8 +179,8 @@ def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = (
     """Check that a folder, which may have been received, holds plain files and folders only.
 
     Args:
-        what: the folder is, for the message.
-        leaving: names in it that are not looked at.
+        what: noun for the folder, for the message.
+        leaving: names in it that are not checked.
 
     Raises:
         RunFormatError: names the first link, pipe, socket or device.
@@ -195,12 +195,12 @@ def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = (
         more = f" (and {len(foreign) - 1} more)" if len(foreign) > 1 else ""
         raise RunFormatError(
             f"{foreign[0][0]}: is {foreign[0][1]}{more}; a {what} holds plain files and folders only: remove it, or "
-            "put there what it leads to"
+            "replace it by its target"
         )
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a power cut."""
+    """Sync the names in a directory, so that they survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -210,11 +210,11 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def report_write_errors(path: Path, next_move: str = "") -> Iterator[None]:
-    """Turn whatever the file system refuses into one StoreFailure that says how to go on.
+    """Turn errors of the file system into one StoreFailure with a next move.
 
     Args:
-        path: what is written, a run unless `next_move` says otherwise.
-        next_move: what to do once there is room; by default, resume the run.
+        path: written path, a run unless `next_move` says otherwise.
+        next_move: advice once there is room; by default, resume the run.
     """
     try:
         yield
@@ -226,13 +226,13 @@ def report_write_errors(path: Path, next_move: str = "") -> Iterator[None]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file at once, secrets hidden."""
+    """Write a JSON file atomically, with secrets hidden."""
     text = json.dumps(hide_values(value), indent=2, ensure_ascii=False) + "\n"
     write_atomic(path, text.encode("utf-8", "backslashreplace"))  # as JSON itself writes half a surrogate pair
 
 
 def sync_files(folder: Path) -> None:
-    """Make the files of a directory, and their names, survive a power cut."""
+    """Sync the files of a directory, and their names, so that they survive a power cut."""
     for path in folder.rglob("*"):
         sync_directory(path)  # a descriptor is a descriptor
     sync_directory(folder)

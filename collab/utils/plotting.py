@@ -1,7 +1,7 @@
 """The look of every plot, and plots as SVG and PNG; drawn with matplotlib, without pyplot's global state.
 
     with plot_style():
-        axes = new_axes("Held-out success", width=420, height=220)
+        axes = create_axes("Held-out success", width=420, height=220)
         axes.plot([0, 1], [0.2, 0.4])
     to_svg(axes.figure), to_png(axes.figure)
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7B00", "#4D4D4D")
-"""Of Okabe and Ito, yellow and black exchanged for what can be read on white."""
+"""Of Okabe and Ito, without yellow and black, which are hard to read on white."""
 INK, PALE, GRID, EMPTY, BAR = "#1B1F24", "#57606A", "#E3E6EA", "#F3F4F6", "#9CC7E4"
 MARKS = "osvDosvD"
-"""Marks of lines, so that colour says nothing alone; the second four are drawn hollow."""
+"""Marks of lines, so that colour alone carries no meaning; the second four are drawn hollow."""
 
 _DPI = 72
 """One point is one pixel, so sizes of text and of axes have the same unit."""
@@ -49,7 +49,7 @@ _STYLE: Any = {
 
 @contextlib.contextmanager
 def plot_style() -> Iterator[None]:
-    """Give what is drawn inside the look of this project; `@plot_style()` does so for a function that draws."""
+    """Draw inside this block in the project's style; also a decorator, `@plot_style()`."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
@@ -82,7 +82,7 @@ def create_axes(title: str, note: str = "", *, width: float, height: float) -> A
 
 
 def mark_style(place: int) -> dict[str, Any]:
-    """Return colour and mark of the line at a place; unlike those of its neighbours in both."""
+    """Return colour and mark of the line at a place; both differ from its neighbours'."""
     colour = PALETTE[place % len(PALETTE)]
     hollow = place % len(MARKS) >= len(MARKS) // 2
     face = "#FFFFFF" if hollow else colour
@@ -90,13 +90,13 @@ def mark_style(place: int) -> dict[str, Any]:
 
 
 def make_printable(words: str, longest: int = 160) -> str:
-    """Return a text that any format can hold: without control characters or half ones, and cut if it is too long."""
+    """Return a text that any format can hold: without control characters or lone surrogates, and cut if too long."""
     clean = "".join(letter if letter.isprintable() else " " for letter in words)
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
 
 
 def format_number(value: float) -> str:
-    """Return a number as people read it, with three digits that count: 12,345 → 12.3k."""
+    """Format a number for people, with three significant digits: 12,345 → 12.3k."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             unit = 1e3 if letter == "k" else size

@@ -1,10 +1,9 @@
-"""How far long work is, on stderr: live on a terminal, plain lines elsewhere.
+"""Progress of long work on stderr: live on a terminal, plain lines elsewhere.
 
     result = await show_work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop))
 
-Nobody waits for long without a word: what is being done is said where a command is silent. A thread looks whether
-something was printed in the last moment. It runs in processes of the command line alone (`begin`), and is silent while
-a live line is on the screen.
+If a command prints nothing for a moment, a thread prints the current operation. It runs only in processes of the
+command line (`begin`), and is silent while a live line is on the screen.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from collab.utils.text import clean_line
 ResultT = TypeVar("ResultT")
 
 Watch = Callable[[Any], None]
-"""Told once of a live object; of which kind, the one who shows it must know."""
+"""Called once with a live object, whose kind the display must know."""
 Job = Callable[[Watch, asyncio.Event], Coroutine[Any, Any, ResultT]]
 Lines = Callable[[Any], Sequence[str]]
-"""Of what the job lets be watched."""
+"""Formats the live object of a job in lines."""
 
 BLINK_S = 0.2
-"""Between two refreshes of the live line."""
+"""Seconds between two refreshes of the live line."""
 LINE_S = 5.0
-"""Between two plain lines."""
+"""Seconds between two plain lines."""
 
 
 SILENCE_S = 1.5
-"""After so long without a word something is said."""
+"""Seconds without output after which the current operation is printed."""
 _LOOK_S = 0.1
 
 _state = {"spoken": 0.0, "paused": 0.0}
-"""When something was printed last, 0 for never; and how many live lines are on the screen."""
+"""Time of the last output, 0 for never; and number of live lines on the screen."""
 
 
 def begin() -> None:
@@ -49,13 +48,13 @@ def begin() -> None:
 
 
 def mark_spoken() -> None:
-    """Note that something was printed."""
+    """Note that a line was printed."""
     _state["spoken"] = time.monotonic()
 
 
 @contextlib.contextmanager
 def pause_output() -> Iterator[None]:
-    """Say nothing during the block: a live line tells what goes on."""
+    """Print no operations during the block, which has a live line."""
     _state["paused"] += 1
     try:
         yield
@@ -79,7 +78,7 @@ def _watch(started: float) -> None:
 
 
 def note(text: str) -> None:
-    """One line beside the result, on stderr; if nobody can be told, work goes on."""
+    """Print a line beside the result, on stderr; ignore a closed stream."""
     from collab.utils.redact import hide_text
 
     with contextlib.suppress(OSError):
@@ -87,7 +86,7 @@ def note(text: str) -> None:
 
 
 def write_line(stream: TextIO, text: str) -> None:
-    """Write a line, and note that something was printed."""
+    """Write a line, and note the output."""
     mark_spoken()
     stream.write(text + "\n")
     stream.flush()
@@ -102,14 +101,14 @@ async def show_work(
     below: Lines = lambda progress: (),
     news: Lines = lambda progress: (),
 ) -> ResultT:
-    """Await a job with its progress shown on stderr; signals are left to whoever runs the loop of events.
+    """Await a job with its progress on stderr; signals are left to the caller of the event loop.
 
     Args:
-        stop: passed on to the job; one that has nothing to show yet is ended when it is set.
-        opening: said once the work has really begun; empty for nothing.
-        tell: the line for what the job lets be watched.
-        below: what stands below it on a terminal.
-        news: elsewhere, all that is to be said once; it only grows.
+        stop: passed to the job; a job that has nothing to show yet ends when it is set.
+        opening: printed once the work has begun; empty for nothing.
+        tell: formats the live line.
+        below: formats the lines below it on a terminal.
+        news: formats all lines that are printed once elsewhere; it only grows.
 
     Raises:
         RunError: it was stopped before anything was begun.
@@ -139,7 +138,7 @@ class _Telling(NamedTuple):
 
 
 async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Event, seen: Sequence[Any]) -> ResultT:
-    """Run a job; one that is asked to stop before it has anything to show is ended at once.
+    """Run a job; one that is stopped before it has anything to show is ended at once.
 
     Raises:
         RunError: it was ended; nothing was begun.
@@ -160,15 +159,15 @@ async def _run_until_stopped(job: Coroutine[Any, Any, ResultT], stop: asyncio.Ev
 
 
 class _Display(Protocol):
-    """Shows how far the work is."""
+    """Display of progress."""
 
     interval_s: float
 
     def show(self, progress: Any, tell: _Telling) -> None:
-        """What has changed since it was shown last."""
+        """Show the changes since the last call."""
 
     def end(self, progress: Any, tell: _Telling) -> None:
-        """What must be told before the work is left."""
+        """Print the final state before the work is left."""
 
 
 class _Lines:
@@ -194,7 +193,7 @@ class _Lines:
 
 
 class _Live:
-    """A screen that is written over and over, with what else is said above it."""
+    """A screen that is rewritten, with other output above it."""
 
     interval_s = BLINK_S
 
@@ -209,7 +208,7 @@ class _Live:
             self._shown = text
 
     def end(self, progress: Any, tell: _Telling) -> None:
-        """Nothing: it vanishes, and the result tells all."""
+        """Do nothing: the live line vanishes, and the result has all."""
 
 
 @contextlib.contextmanager
@@ -237,7 +236,7 @@ def _open_display() -> Iterator[_Display]:
 
 
 async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
-    """Show the newest progress every so often, and only when there is something to tell."""
+    """Show the latest progress at intervals, if there is any."""
     while True:
         await asyncio.sleep(display.interval_s)
         if seen:

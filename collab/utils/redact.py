@@ -1,9 +1,9 @@
 """Keep secrets out of every text that is shown or stored.
 
-A key can come back in an error message: servers quote it, clients print headers, addresses carry passwords. Whatever
-a model raises goes through `redact` first. A key can also stand on a page or in a reply: whatever writes a file hides
-the values of secret environment variables in its texts first (`hide_values`), before they are encoded. Numbers, names
-of fields and the words by which a file is read (kinds, ids, hashes) are never touched, so all of it can be read back.
+A key can come back in an error message: servers quote it, clients print headers, addresses carry passwords. So errors
+of models pass through `redact` first. A key can also stand on a page or in a reply. So writers of files hide the values
+of secret environment variables in texts before encoding (`hide_values`). Numbers, field names and structural words
+(kinds, ids, hashes) are never touched, so all of it can be read back.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _KEY = re.compile(
     r"\b(?:(?:sk|pk|rk|xai|nvapi|pplx|csk|glpat|tgp)[-_][\w-]{12,}|(?:gsk|hf|ghp|gho|r8|github_pat)_\w{16,}"
     r"|AIza[\w-]{20,}|AKIA[A-Z0-9]{12,}|eyJ[\w-]{16,}\.[\w-]{16,}[\w.-]*)"
 )
-"""Keys that their makers gave a form of its own."""
+"""Keys in the formats of known providers."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _registered: set[str] = set()
-"""Secrets from variables of any other name; only ever grows, and only to hide more."""
+"""Secrets from variables of any other name; only ever grows."""
 _HEADER = re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{8,}")
 _ADDRESS = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
 _PARAMETER = re.compile(r"(?<=[?&#;])([\w.-]{1,60})=([^&#;\s\"'<>]{8,})")
@@ -43,11 +43,11 @@ _SHORTEST = 8
 
 
 def redact(text: str, *secrets: str) -> str:
-    """Replace secrets by "[redacted]".
+    """Replace secrets by "[redacted]"; values under eight characters are left alone.
 
-    Hidden are the values of environment variables whose name ends in KEY, TOKEN, SECRET, PASSWORD or the like, what
-    was registered, what follows "Bearer" or "Basic", the user part of an address, what has the form of a key (sk-…),
-    and `secrets`. Values under eight characters are left alone.
+    Secrets are values of environment variables whose name ends in KEY, TOKEN, SECRET, PASSWORD or the like, registered
+    values, `secrets`, and words behind "Bearer" or "Basic". The user part of an address and the form of a key (sk-…)
+    count, too.
     """
     for value in _sort_longest_first((*list_secrets(), *(secret.strip() for secret in secrets))):
         text = text.replace(value, HIDDEN)
@@ -57,7 +57,7 @@ def redact(text: str, *secrets: str) -> str:
 def hide_in_addresses(value: Any) -> Any:
     """Replace the user part, and values of parameters that name secrets, in every address of a text.
 
-    Dicts, lists and tuples are gone through; anything else is given back as it is. Twice is the same as once.
+    Dicts, lists and tuples are searched; other values are returned as they are. Twice is the same as once.
     """
     if isinstance(value, str):
         return _PARAMETER.sub(_hide_parameter, _ADDRESS.sub(HIDDEN, value)) if "://" in value else value
@@ -73,20 +73,20 @@ def _hide_parameter(match: re.Match[str]) -> str:
 
 
 def register(secret: str) -> None:
-    """Hide a value everywhere from now on, whatever the variable it came from is called."""
+    """Hide a value everywhere from now on, whatever the name of its variable."""
     _registered.add(secret.strip())
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field, header or variable of this name holds a secret, however its words are put together."""
+    """Return whether a field, header or variable of this name holds a secret, however its words are joined."""
     joined = _WORDS.sub("_", name)
     return bool(_SECRET_NAME.search(joined)) and not _MARKS.match(joined)
 
 
 def find_misplaced_key(options: Any, place: str = "options") -> str | None:
-    """Where a key stands among the options of a model, and what is wrong with it; None where none does.
+    """Return where a key stands among the options of a model, and what is wrong with it; None if there is none.
 
-    The answer holds no value, so it can be printed.
+    The answer contains no value, so it can be printed.
     """
     if isinstance(options, Mapping):
         for name, value in options.items():
@@ -117,12 +117,12 @@ def _find_misplaced(name: str, value: Any, place: str) -> str | None:
 
 
 def _is_header(text: str) -> bool:
-    """Whether it is what a header says that holds a key: "Bearer 0a1b…", and no words of a text."""
+    """Return whether it is the value of a header with a key: "Bearer 0a1b…", and no words of a text."""
     return bool(_HEADER.fullmatch(text.strip())) and any(map(str.isdigit, text))
 
 
 def _is_variable(name: str) -> bool:
-    """Whether it can be the name of a variable, and is not a key that was written there."""
+    """Return whether it can be the name of a variable, and is not a key in its place."""
     if not name or name in os.environ:
         return True
     longest = max(name.split("_"), key=len)
@@ -133,15 +133,15 @@ def _is_variable(name: str) -> bool:
 
 
 _RANDOM = 16
-"""Characters from which on a word with digits, which no variable is called, is taken for a key."""
+"""Length from which a word with digits counts as a key."""
 _DIGITS_OF_CAPITALS = 5
 """Digits that a word of capitals needs for that: OPENROUTERACCESS2024 is a name."""
 _LONGEST_WORD = 28
-"""Characters from which on a word is taken for a key, digits or not."""
+"""Length from which a word counts as a key, with or without digits."""
 
 
 def _has_key(address: str) -> bool:
-    """Whether an address holds a user, a password, or a key in its query or behind "#"."""
+    """Return whether an address holds a user, a password, or a key in its query or behind "#"."""
     before, *parameters = re.split("[?&;#]", urllib.parse.unquote(address))
     user = "@" in before.partition("://")[2].partition("/")[0]
     names = [one.partition("=")[0] for one in parameters]
@@ -149,13 +149,13 @@ def _has_key(address: str) -> bool:
 
 
 def list_secrets() -> tuple[str, ...]:
-    """Registered ones and values of environment variables that name secrets, longest first: one may contain another."""
+    """List registered values and values of secret environment variables, longest first: one may contain another."""
     named = [value.strip() for name, value in os.environ.items() if is_secret_name(name)]
     return _sort_longest_first((*named, *_registered))
 
 
 def hide_text(text: str, secrets: Iterable[str] | None = None) -> str:
-    """Replace secrets in a text; None takes those that are known now."""
+    """Replace secrets in a text; None uses all currently known ones."""
     for secret in list_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
     return text
@@ -164,18 +164,18 @@ def hide_text(text: str, secrets: Iterable[str] | None = None) -> str:
 def hide_values(data: Any, secrets: Sequence[str] | None = None) -> Any:
     """Replace secrets in the texts of JSON data, and nothing else.
 
-    Keys stay, and so do numbers and what a file is read by: ids, names, hashes (`_STRUCTURE`, `_OPAQUE`). A reply whose
-    text held a secret loses its tokens, which spell it.
+    Keys, numbers and structural words stay: ids, names, hashes (`_STRUCTURE`, `_OPAQUE`). A reply whose text held a
+    secret loses its tokens, which spell it.
 
     Args:
-        secrets: longest first; None takes those that are known now.
+        secrets: longest first; None uses all currently known ones.
     """
     secrets = list_secrets() if secrets is None else secrets
     return _hide_value(data, secrets, free=False) if secrets else data
 
 
 def has_secret(line: bytes, secrets: Iterable[str]) -> bool:
-    """Whether a line of JSON may hold a secret, however it is escaped in it."""
+    """Return whether a line of JSON may hold a secret, however it is escaped."""
     forms = {
         form
         for secret in secrets
@@ -185,7 +185,7 @@ def has_secret(line: bytes, secrets: Iterable[str]) -> bool:
 
 
 class HidingFormatter(logging.Formatter):
-    """Writes log lines without secrets."""
+    """Formats log lines without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format as usual, then hide."""
@@ -203,11 +203,11 @@ _STRUCTURE = frozenset(
         *("rewire", "vote", "modality", "path", "library", "method", "preset", "unit", "level", "cause"),
     }
 )
-"""Fields whose words a file is read by. They are kept where they hold a word or a list of words."""
+"""Fields with structural words. They are kept if they hold a word or a list of words."""
 _OPAQUE = frozenset({"agent_names", "versions", "weights", "adapters", "base"})
-"""Fields whose objects hold nothing but such words."""
+"""Fields whose objects hold only such words."""
 _FREE = frozenset({"params", "info", "drawing", "extra", "options"})
-"""Fields below which names mean nothing."""
+"""Fields below which names have no meaning."""
 
 
 def _hide_value(value: Any, secrets: Sequence[str], *, free: bool) -> Any:
@@ -238,7 +238,7 @@ def _hide_field(key: Any, item: Any, secrets: Sequence[str], *, free: bool) -> A
 
 
 def _is_words(item: Any) -> bool:
-    """Whether it is a word, or a list of words, at any depth."""
+    """Return whether it is a word, or a list of words, at any depth."""
     return all(map(_is_words, item)) if isinstance(item, list | tuple) else not isinstance(item, Mapping)
 
 

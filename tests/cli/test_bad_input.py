@@ -88,7 +88,7 @@ def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
         (["rollout", "--env", "corridor", "--tasks", "tag:prss"], "did you mean press?"),
         (["rollout", "--env", "corridor", "--backend", "slwo"], "did you mean slow?"),
         (["env", "tasks", "corridor", "--backend", "slwo"], "did you mean slow?"),
-        (["rollout", "--env", "corridor", "--agents", "ada=parrot"], "nobody speaks for: ben, cyd, dee"),
+        (["rollout", "--env", "corridor", "--agents", "ada=parrot"], "no agent for: ben, cyd, dee"),
         (["rollout", "--env", "corridor", "--agents", "bob=parrot"], "the graph has no slot 'bob'"),
         (["rollout", "--env", "corridor", "--budget", "dollars=3"], "known: minutes, tokens, usd"),
         (["rollout", "--env", "corridor", "--budget", "usd=much"], "not a number"),
@@ -155,7 +155,7 @@ def test_an_edge_to_a_stranger_is_named(capsys):
             ":3: backends.fake.opts: no key called 'opts'; did you mean options?",
         ),
         ("backend: fake\nbackends: {fake: {kind: fake}}\nlimits:\n  step_s: -1\n", ":4: limits.step_s"),
-        ("backend: fake\nbackend: fake\n", ":2: the key 'backend' stands twice"),
+        ("backend: fake\nbackend: fake\n", ":2: the key 'backend' is given twice"),
         ("backend: [fake\n", "not YAML"),
         (
             "backend: fake\nbackends: {fake: {kind: fakery}}\n",

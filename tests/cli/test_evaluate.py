@@ -159,7 +159,7 @@ def test_seeds_within_a_split_on_the_phone(collab):
         (("--seeds", "30,31", "--set", "seed=3"), "--set seed=… and --seeds both say which"),
         (("--seeds", "30,x"), "--seeds '30,x': write whole numbers with commas, e.g. 30,31,32"),
         (("--seeds", ","), "--seeds ',': nothing is named"),
-        (("--seeds", "30,30"), "run seed 30 stands twice"),
+        (("--seeds", "30,30"), "run seed 30 is given twice"),
     ],
 )
 def test_mistakes_with_seeds(collab, options, message):

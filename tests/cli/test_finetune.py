@@ -349,7 +349,7 @@ def test_a_part_of_a_training_is_left_to_it(tmp_path: Path, capsys: pytest.Captu
         FinetuneDir(part).begin({"stage": "dpo"})
         for command in (["finetune", "--resume"], ["finetune", "--plan", "--resume"], ["runs", "resume"]):
             assert main([*command, str(part)]) == 2
-            told = f"{part}: is a part of the training {training.path}, which alone goes on with it: {training.resume}"
+            told = f"{part}: is a part of the training {training.path}, which alone resumes it: {training.resume}"
             assert told in capsys.readouterr().err
         shutil.rmtree(part)
     own = tmp_path / "own"

@@ -161,7 +161,7 @@ def test_a_second_signal_ends_a_server_that_does_not_stop(
 def test_a_server_that_dies_while_starting_is_told_with_its_last_lines(vllm: Path, capsys) -> None:
     assert main(["serve", "dying", "--vllm", str(vllm), "--port", "0"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last.startswith("error: the server ended with exit code 1; it said last: ")
+    assert last.startswith("error: the server ended with exit code 1; its last output: ")
     assert last.endswith("ValueError: no such architecture")
     assert "a-secret-value" not in last
 
@@ -202,7 +202,7 @@ def test_a_server_that_is_never_healthy_is_stopped(vllm: Path, capsys) -> None:
     started = time.monotonic()
     assert main(["serve", "hanging", "--vllm", str(vllm), "--port", "0", "--wait", "1"]) == 1
     assert time.monotonic() - started < 20
-    assert "not healthy within 1 s; it said last: 100% loaded" in capsys.readouterr().err
+    assert "not healthy within 1 s; its last output: 100% loaded" in capsys.readouterr().err
     assert gone(json.loads((vllm.parent / "log").read_text())[0])
 
 

@@ -171,7 +171,7 @@ def test_every_summary_counts_replies_without_an_action(collab):
 def test_a_prompt_of_another_action_space_is_warned_of_before_playing(collab):
     _, out, err = collab("rollout", *PLAY, "--agents", "clicker", "--set", "environment.limits.max_steps=2")
     warning, playing = err.splitlines()[:2]
-    assert warning.startswith("warning: agents/clicker speaks the actions of web (prompts/calls)")
+    assert warning.startswith("warning: agents/clicker uses the actions of web (prompts/calls)")
     assert playing.startswith("playing 1 episode")
     assert "replies without an action: 2 of 2 (2 an action of another action space)" in out
     assert "warning" not in collab("rollout", *PLAY, "--agents", "mute", "--set", "environment.limits.max_steps=1")[2]

@@ -204,4 +204,4 @@ def test_a_screen_that_shows_the_unseen_app_is_found(collab):
     assert collab("runs", "overlap", "training")[0] == 0
     code, _, err = collab("runs", "overlap", "whole")
     assert code == 2
-    assert "whole: SystemWifiTurnOn/0 'SystemWifiTurnOn': says 'expense' (unseen-app)" in err
+    assert "whole: SystemWifiTurnOn/0 'SystemWifiTurnOn': contains 'expense' (unseen-app)" in err

@@ -188,7 +188,7 @@ def test_any_resume_goes_on_with_a_training(
         assert f"; resume with: collab train --resume {out}\n" in capsys.readouterr().err
     for part in ("epochs/1/rollout", "epochs/0/evaluation/seed-39", "epochs/1/training"):
         assert main(["runs", "resume", str(out / part)]) == 2
-        told = f"is a part of the training {out}, which alone goes on with it: collab train --resume {out}"
+        told = f"is a part of the training {out}, which alone resumes it: collab train --resume {out}"
         assert told in capsys.readouterr().err
 
 

@@ -90,7 +90,7 @@ def test_the_message_counts_names_and_says_what_to_do() -> None:
         refuse_overlap([*leaks, TrainingInstance(task="Other")], KEPT)
     assert str(caught.value) == (
         "4 of 5 training instances overlap (new-seeds 1, unseen-tasks 1, unseen-app 2): "
-        f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': says 'detour' (unseen-app); "
+        f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': contains 'detour' (unseen-app); "
         "rows:3 'Route': its task is kept (unseen-app); leave these out, or add --allow-overlap"
     )
     assert caught.value.exit_code == 2

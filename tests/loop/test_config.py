@@ -48,7 +48,7 @@ def test_no_epoch_is_chosen_by_what_results_are_told_of() -> None:
         ("min_critic_auc=1.1", "less than or equal to 1"),
         ("rerference=previous", "reference"),
         ("pairs={adversary: 0, contrast: 0}", "above 0"),
-        ("pairs={anchors: 1} dpo.anchor=0", "nothing holds on to them; set pairs.anchors=0"),
+        ("pairs={anchors: 1} dpo.anchor=0", "no loss term uses them; set pairs.anchors=0"),
         ("adversary={kind: llm}", "agent: openai"),
         ("adversary=sampler=0", "weight above 0"),
         ("adversary=sampler=often", "sampler=3,openai=1"),

@@ -150,9 +150,9 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
     team = TrainingDir(tmp_path / "team")
     team.begin({})
     FinetuneDir(team.get_epoch(1).get_training_dir("shared")).begin({"stage": "dpo"})
-    with pytest.raises(UsageError, match="not done; go on with: collab train --resume"):
+    with pytest.raises(UsageError, match="not done; resume with: collab train --resume"):
         find(str(team.get_epoch(1).get_training_dir("shared")))
-    with pytest.raises(UsageError, match="not done; go on with: collab finetune --resume"):
+    with pytest.raises(UsageError, match="not done; resume with: collab finetune --resume"):
         find(str(run))
     make_tiny_checkpoint(run / "final", hidden=32, layers=1)
     (run / "final" / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
@@ -167,7 +167,7 @@ def test_a_finetuning_run_is_its_result(tiny: Path, tmp_path: Path) -> None:
 
 def test_names_without_a_policy_are_refused(training: Training, tmp_path: Path) -> None:
     folder = training()
-    with pytest.raises(UsageError, match=r"say which epoch: .*@best"):
+    with pytest.raises(UsageError, match=r"name an epoch: .*@best"):
         find(str(folder.path))
     with pytest.raises(UsageError, match="leave --base out"):
         find(f"{folder.path}@best", str(tmp_path))

@@ -134,8 +134,8 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
     folder = calibrate(tmp_path / "measured", first, 0.9)
     assert "take care" not in known(first, folder)
     assert known(moved, folder).endswith(
-        "; measured of the model at http://127.0.0.1:8001/v1, asked is the one at http://127.0.0.1:8002/v1: take care "
-        "that both are the same weights"
+        "; measured with the model at http://127.0.0.1:8001/v1, but the critic uses the one at "
+        "http://127.0.0.1:8002/v1: take care that both have the same weights"
     )
 
 

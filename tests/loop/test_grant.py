@@ -80,5 +80,5 @@ def test_a_training_of_another_format_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(RunFormatError, match=r"has format 1, this version reads format 4; .*begin another training"):
         asyncio.run(resume(folder.path))
     folder.write({"config": {}})
-    with pytest.raises(RunFormatError, match="does not say what may be spent"):
+    with pytest.raises(RunFormatError, match="names no budget and no device"):
         asyncio.run(resume(folder.path))

@@ -42,7 +42,9 @@ def test_a_run_whose_head_is_lost_stays_for_its_log_holds_a_copy(tmp_path: Path)
 )
 def test_another_part_whose_head_is_lost_is_named_and_stays(tmp_path: Path, kind: type[RunDir], part: str) -> None:
     folder = holding(tmp_path / "part", part)
-    with pytest.raises(RunFormatError, match=rf"part: {kind.HEAD}, which says what lies in it, is gone; put it back"):
+    with pytest.raises(
+        RunFormatError, match=rf"part: {kind.HEAD}, which describes its content, is missing; put it back"
+    ):
         kind(folder).clear_unbegun()
     assert (folder / part).exists()
 

@@ -338,5 +338,5 @@ def test_another_base_or_a_taken_directory_is_refused(whole: TrainingResult, sch
     folder = TrainingDir(tmp_path / "run")
     head = TrainingDir(whole.path).read()
     folder.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
-    with pytest.raises(RunFormatError, match="is not what it was"):
+    with pytest.raises(RunFormatError, match="its first checkpoint has changed"):
         asyncio.run(resume(folder.path, device="cpu"))

@@ -41,7 +41,7 @@ def test_other_names_with_an_at_are_refused(text: str) -> None:
 
 def test_a_training_without_an_epoch_is_told_how_to_name_one(tmp_path: Path) -> None:
     (tmp_path / "training.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"a training of a team; say which epoch: .*@best, .*@last or .*@epoch1"):
+    with pytest.raises(UsageError, match=r"a training of a team; name an epoch: .*@best, .*@last or .*@epoch1"):
         parse_policy(str(tmp_path))
 
 
@@ -114,7 +114,7 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
     run = TrainingDir(tmp_path / "run")
     run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
     (adapter / WEIGHTS[0]).write_bytes(b"others")
-    with pytest.raises(RunFormatError, match=f"the checkpoint that it began with is not what it was: {base} has"):
+    with pytest.raises(RunFormatError, match=f"its first checkpoint has changed: {base} has"):
         asyncio.run(resume(run.path))
     (base / "model.safetensors").unlink()
     with pytest.raises(RunFormatError, match=f"the checkpoint that it began with, {base}, is not there; put it back"):
@@ -159,7 +159,7 @@ def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_
         build_first_policy(run, configured("determinism=fast").method)
     with pytest.raises(UsageError, match="determinism: exact needs kind local"):
         build_first_policy(run, configured(KEPT).method)
-    with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; what is trained has to lie here"):
+    with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; its weights must lie here"):
         build_first_policy(served(config, "Qwen/nowhere"), config.method)
 
 
@@ -172,7 +172,7 @@ def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_pa
     assert set(first.adapters.values()) == {str(tmp_path.resolve())}
     local = {"path": str(tiny), "adapter": str(tmp_path)}
     agents = {slot: one.model_copy(update={"options": local}) for slot, one in config.run.agents.items()}
-    with pytest.raises(ConfigError, match=r"has an adapter, which this method does not go on with"):
+    with pytest.raises(ConfigError, match=r"has an adapter, which this method does not train further"):
         build_first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
 
 
@@ -219,7 +219,7 @@ def test_best_and_numbered_epochs_fill_the_slots(trained: TrainingDir) -> None:
 def test_the_last_epoch_of_a_training_in_which_none_is_over_is_refused(trained: TrainingDir) -> None:
     """It is not the untrained team, which is called @epoch0."""
     trained.get_epoch(1).record.unlink()
-    with pytest.raises(UsageError, match="run@last: no epoch is over yet; go on with it: collab train --resume"):
+    with pytest.raises(UsageError, match="run@last: no epoch is over yet; resume it: collab train --resume"):
         load_policy_agents(PolicyName(run=trained.path, epoch=None, last=True), ("ada", "ben"))
 
 

@@ -210,16 +210,16 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
     rehearsed = read_rows(second.get_epoch(1).examples / "shared" / OLDER)
     assert [row.id for row in rehearsed] == [row.id for row in learned.made.rows["shared"]]
     first.file.unlink()
-    with pytest.raises(RunFormatError, match=f"{first.path}: the training is gone whose examples are to be mixed in"):
+    with pytest.raises(RunFormatError, match=f"{first.path}: the training with the examples to mix in is missing"):
         store_examples(config, second, 2, found.made)
     store_examples(learned.config, second, 2, found.made)  # nothing of it is wanted
     first.file.write_text("{}")
     rows = get_examples_file(first, 1, "shared", FILES_OF[learned.config.method.objective])
     rows.unlink()
-    with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
+    with pytest.raises(RunFormatError, match=f"{rows}: the examples to mix in are missing"):
         store_examples(config, second, 1, found.made)
     shutil.rmtree(first.get_epoch(1).examples)
-    with pytest.raises(RunFormatError, match=f"{rows}: the examples are gone that are to be mixed in"):
+    with pytest.raises(RunFormatError, match=f"{rows}: the examples to mix in are missing"):
         store_examples(config, second, 1, found.made)
 
 

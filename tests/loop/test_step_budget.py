@@ -160,7 +160,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     assert "resume with" not in shown
     (row,) = [one for one in json.loads(told("list", str(tmp_path), "--json")) if one["run"] == str(out)]
     assert (row["done"], row["planned"], row["status"]) == (len(those), len(those), "finished")
-    assert told("resume", str(out), code=2).rstrip().endswith(f"which alone goes on with it: {training.resume}")
+    assert told("resume", str(out), code=2).rstrip().endswith(f"which alone resumes it: {training.resume}")
     with monkeypatch.context() as inside:
         inside.chdir(tmp_path)
         assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train --resume training")

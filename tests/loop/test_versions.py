@@ -10,6 +10,6 @@ def test_other_versions_are_told() -> None:
     now = collect_versions()
     told = _compare_versions({"versions": {**now, "torch": "1.0"}})
     assert told == (
-        f"begun with torch 1.0, gone on with torch {now['torch']}: what follows need not be what it would have been"
+        f"begun with torch 1.0, resumed with torch {now['torch']}: the rest may differ from an uninterrupted training"
     )
     assert _compare_versions({"versions": now}) is _compare_versions({}) is None

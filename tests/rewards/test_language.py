@@ -384,7 +384,7 @@ def test_a_server_that_fails_is_a_failure_and_no_score(twelve: CriticInput) -> N
 def test_what_other_rounds_were_answered_is_told_where_one_fails(twelve: CriticInput, failing: list[int]) -> None:
     model = ScriptedModel(replies=["{}"], fail_calls=failing)
     critic = LanguageCritic(model=model, texts=TEXTS, per="round")
-    with pytest.raises(PartlyAnswered, match=f"call {failing[0]} was told to fail") as raised:
+    with pytest.raises(PartlyAnswered, match=f"call {failing[0]} is set to fail") as raised:
         asyncio.run(critic.judge(twelve))
     spent = raised.value.spent
     assert (model.calls, spent.calls) == (3, 3 - len(failing))

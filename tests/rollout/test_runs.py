@@ -256,7 +256,9 @@ def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Pa
     asyncio.run(resume(tmp_path / "run"))
     shutil.rmtree(checkpoint)
     after = hash_weights(make_tiny_checkpoint(checkpoint, seed=3))
-    with pytest.raises(RunFormatError, match=f"ada spoke with weights {before[:12]}, the same path holds {after[:12]}"):
+    with pytest.raises(
+        RunFormatError, match=f"ada played with weights {before[:12]}, the same path holds {after[:12]}"
+    ):
         asyncio.run(resume(tmp_path / "run"))
 
 
@@ -338,7 +340,7 @@ def test_what_is_no_run_says_what_goes_on_with_it(tmp_path: Path) -> None:
         folder = tmp_path / command
         folder.mkdir()
         (folder / file).write_text("{}")
-        with pytest.raises(RunFormatError, match=f"no run.json.*goes on with: {command} --resume '{folder}'"):
+        with pytest.raises(RunFormatError, match=f"no run.json.*resumes it with: {command} --resume '{folder}'"):
             asyncio.run(resume(folder))
 
 

@@ -121,7 +121,7 @@ def test_a_run_that_is_being_played_is_left_alone(library: Library, tmp_path: Pa
 
 
 def test_mistakes_are_found_before_anything_is_played(library: Library, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="run seed 30 stands twice among 30, 31, 30"):
+    with pytest.raises(UsageError, match="run seed 30 is given twice in 30, 31, 30"):
         planned(configs(library, 30, 31, 30), library, tmp_path / "out")
     (run,) = planned(configs(library, 30), library, tmp_path / "out")
     finish((run,), library)

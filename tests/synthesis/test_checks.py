@@ -77,7 +77,8 @@ def test_an_instruction_names_no_numbers():
 def test_what_is_typed_must_have_been_given():
     typed = MOBILE.make("input_text", index=2, text="Ada  Lovelace")
     assert explain_unfounded("Call them ada lovelace.", typed, MOBILE, screen()) is None
-    assert explain_unfounded("Fill in the name.", typed, MOBILE, screen()) == "the step holds a text that nobody gave"
+    unfounded = "the step holds a text that is neither in the instruction nor on the screen"
+    assert explain_unfounded("Fill in the name.", typed, MOBILE, screen()) == unfounded
 
 
 def test_an_answer_may_stand_on_the_screen():

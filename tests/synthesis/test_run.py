@@ -305,7 +305,7 @@ def test_a_kept_word_that_only_the_teacher_says_is_left_out_and_counted(wanted: 
 
 
 def test_a_kept_word_on_the_screens_is_a_leak_and_refused(wanted: Wanted, tmp_path: Path, teacher: str):
-    with pytest.raises(OverlapError, match="says 'room'"):
+    with pytest.raises(OverlapError, match="contains 'room'"):
         run(wanted(env="leaking", teacher=teacher, episodes=2, screens=4), tmp_path / "out")
     assert not tables(tmp_path / "out")
 

@@ -118,7 +118,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"mode": "direct", "settings": ("run.budget.tokens=3",)}, "--set run.budget: say it with --budget"),
         ({"mode": "direct", "settings": ("epochs=2",)}, "direct trains nothing; leave it out, or add --mode continual"),
         ({"mode": "direct", "settings": ("episodes=2",)}, "direct trains nothing; say it with --episodes"),
-        ({"agents": "scholar"}, "continual goes on from a training"),
+        ({"agents": "scholar"}, "continual continues a training"),
         ({"mode": "direct", "agents": "presser"}, "name what to compare with: --base"),
         ({"mode": "direct", "agents": "presser", "base": "show"}, "is a rehearsal"),
         ({"env": "corridor"}, r"was trained there, on 1 of these tasks \(PressButton …\)"),
@@ -128,7 +128,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
         ({"ablation": "no-rc"}, "no ablation of collabuiagents called 'no-rc'; did you mean no-cr"),
         ({"ablation": "anchor"}, "--ablation anchor: changes nothing"),
         ({"ablation": "rft", "settings": ("objective=dpo",)}, "--set objective=dpo: --ablation rft stands for"),
-        ({"ablation": "single-agent"}, "a team goes elsewhere as it was trained"),
+        ({"ablation": "single-agent"}, "a team is transferred with its own graph"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -149,7 +149,7 @@ def test_a_base_that_changed_since_is_no_base(
     other = TrainingDir(tmp_path / "run")
     head = trained.read()
     other.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
-    with pytest.raises(RunFormatError, match="not what it was; name what to compare with: --base"):
+    with pytest.raises(RunFormatError, match="its first checkpoint has changed; name what to compare with: --base"):
         put(library, wish, mode="direct", agents=f"{other.path}@epoch0")
 
 
@@ -160,7 +160,7 @@ def test_prompts_that_changed_since_are_refused(
     for run in head["config"]["held_out"]:
         run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
     other.begin(head)
-    with pytest.raises(UsageError, match="prompts/pocket is not what it was"):
+    with pytest.raises(UsageError, match="prompts/pocket has changed since"):
         put(library, wish, agents=f"{other.path}@epoch0")
 
 

@@ -318,7 +318,7 @@ def test_a_taken_directory_and_changed_words_are_refused(library: Library, tmp_p
     for one in told["transferred"]:
         one["prompts"]["default"] = dict.fromkeys(one["prompts"]["default"], "other words")
     folder.begin({"config": told, "weights": {}, **RunLimits().head})
-    with pytest.raises(UsageError, match="prompts/default is not what it was when the transfer began"):
+    with pytest.raises(UsageError, match="prompts/default has changed since the transfer began"):
         asyncio.run(resume(folder.path))
     with pytest.raises(RunFormatError, match="nowhere: no such directory; name the directory of a transfer"):
         asyncio.run(resume(tmp_path / "nowhere"))
@@ -340,7 +340,7 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
     folder = TransferDir(tmp_path / "out")
     folder.begin({"config": config.model_dump(mode="json"), "weights": known, **RunLimits().head})
     (adapter / "some.safetensors").write_bytes(b"others")
-    with pytest.raises(RunFormatError, match="the weights of transferred/ada are not what they were"):
+    with pytest.raises(RunFormatError, match="the weights of transferred/ada have changed"):
         asyncio.run(resume(folder.path))
 
 
@@ -452,5 +452,5 @@ def test_weights_that_changed_since_are_refused(whole: TransferResult, tmp_path:
     head = TransferDir(whole.path).read()
     folder = TransferDir(tmp_path / "out")
     folder.begin({**head, "weights": {**head["weights"], "base/ada": "0" * 64}})
-    with pytest.raises(RunFormatError, match="the weights of base/ada are not what they were"):
+    with pytest.raises(RunFormatError, match="the weights of base/ada have changed"):
         asyncio.run(resume(folder.path))

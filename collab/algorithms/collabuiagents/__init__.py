@@ -1,10 +1,8 @@
 """CollabUIAgents: a critic re-assigns credit to every cell, and DPO learns from chosen and rejected replies.
 
-algorithm.py     the algorithm: what it configures, checks and tells
-config.py        its method and configuration; ablations.py, presets/
-judge.py         a critic judges a rollout, also while it is played
+algorithm.py     the algorithm: configuration, checks, estimate
+config.py        its method, configuration and ablations; presets/
 labeller.py      judgements and pairs of an epoch
-examples.py      pairs and rewarded replies as examples
-learner.py       one fine-tuning run per policy
-estimate.py      what judging, pairing and learning will take
+learner.py       examples, and one fine-tuning run per policy
+metrics.py       metrics, hashes and printed lines
 """

@@ -1,13 +1,12 @@
 """CollabUIAgents: multi-agent training with credit re-assignment, as an algorithm of the loop.
 
-Epoch by epoch the graph is drawn anew, the team plays, a critic judges every cell of the action matrix, an adversary or
-disagreement in the team gives the rejected replies, and DPO trains the policies (section 3.2 of the paper, eq. 7, 8).
-Open there, chosen here: the epoch that counts is the best on held-out seeds, ties to the earlier one; epoch 0, the
-untrained team, is a candidate. Defaults differ from the paper where `presets/collab.yaml` says so.
+Each epoch draws a new graph, and the team plays. A critic judges every cell of the action matrix. Rejected replies come
+from an adversary or from the team's own disagreement, and DPO trains the policies (section 3.2 of the paper, eq. 7
+and 8). The paper leaves open which epoch counts: here it is the best on held-out seeds, ties to the earlier one, and
+epoch 0, the untrained team, is a candidate. Other defaults differ where `presets/collab.yaml` says so.
 
-What is checked of critic and adversary: both answer, and the critic's last calibration lets it judge.
-
-What judging, pairing and learning will take, from one step that is really tried, without asking a model.
+Before a training, critic and adversary must answer, and the critic's latest calibration must let it judge. The estimate
+judges, pairs and trains on one tried step, without asking a model.
 """
 
 from __future__ import annotations
@@ -81,11 +80,12 @@ _OWN = frozenset({"local"})
 """Engines that compute on this machine and send no bill."""
 _MILLION = 1e6
 _ONCE_MORE = 5 / 4
-"""Work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for two."""
+"""Extra work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for
+two."""
 
 
 async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Estimate:
-    """Judge and pair the step that was tried where that asks no model, and train what might be learned of it.
+    """Judge and pair the tried step if that asks no model, and train on its likely examples.
 
     Args:
         rolled: environment steps of all rollouts.
@@ -129,7 +129,7 @@ def count_examples(
 
 
 def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
-    """Return a pair for each cell, with its own prompt and reply; the rejected one is as long and differs at once."""
+    """Return a pair for each cell, with its own prompt and reply; the rejected side is as long and differs at once."""
     # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
     return [
         EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
@@ -138,7 +138,7 @@ def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], ch
 
 
 def read_prices(engine: PartDefinition) -> tuple[float, float] | None:
-    """Return USD per million tokens of prompts and of replies; None where they are not known."""
+    """Return USD per million tokens of prompts and of replies; None if unknown."""
     if engine.kind in _OWN:
         # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
         return 0.0, 0.0
@@ -154,7 +154,7 @@ def compute_cost(prompt: Range, completion: Range, per_million: tuple[float, flo
 
 
 async def estimate_critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
-    """Return the calls and tokens that a critic asks about a step; None where it does not show its questions.
+    """Estimate the calls and tokens that a critic needs for a step; None if it does not show its questions.
 
     Args:
         name: of its agents file, for messages.
@@ -186,16 +186,15 @@ async def estimate_critic_questions(choice: CriticChoice, name: str, case: Criti
 
 
 async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
-    """Return the calls and tokens that the adversary asks about a step, from none to every attempt at every cell.
+    """Estimate the calls and tokens that the adversary needs for a step, from none to every attempt at every cell.
 
-    How few of them contrasts take over is not known: a rewarded cell that nothing can be set against falls to the
-    adversary, whatever its weight.
+    The lower end is unknown: a rewarded cell without a contrast falls to the adversary, whatever its weight.
 
     Args:
-        prompts: what the cells of the step read.
+        prompts: of the cells of the step.
 
     Returns:
-        None where an adversary that is not known asks by other means than a model.
+        None if the kind of adversary is unknown and asks no model.
     """
     sources = config.method.pairs
     return await _estimate_choice_questions(config.erring, prompts, sources.attempts if sources.adversary else 0)
@@ -204,10 +203,10 @@ async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[P
 async def _estimate_choice_questions(
     choice: AdversaryChoice, prompts: Sequence[Prompt], times: int
 ) -> Questions | None:
-    """Return the calls and tokens of one adversary; of several in turn, those of the dearest.
+    """Return the calls and tokens of one adversary; if several take turns, those of the dearest.
 
     Args:
-        times: how often each prompt is asked at most.
+        times: attempts per prompt, at most.
     """
     # Zero weight is zero calls: the estimate must not open a model that the training never asks.
     if choice.free or not times:
@@ -242,7 +241,7 @@ def _build_questions(calls: Range, read: Range, said: Range, engine: PartDefinit
 
 
 async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
-    """Return the seconds of judging and of pairing, where these ask no model; pairing needs judgements.
+    """Return the seconds of judging and of pairing, if these ask no model; pairing needs judgements.
 
     Raises:
         RunError: the step can be neither judged nor paired.
@@ -290,7 +289,7 @@ async def _build_first_input(tried: TriedStep) -> CriticInput:
 
 
 def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:
-    """Forecast the training on what might be learned of this step; of policies trained apart, the first one's."""
+    """Forecast the training on this step's likely examples; of separate policies, the first one's."""
     from collab.trainers.estimate import forecast
 
     method, slots = config.method, next(iter(config.groups.values()))
@@ -312,15 +311,15 @@ def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
 
 
 async def admit_critic(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
-    """Return what is known of a training's critic, in a line, and check that it may judge.
+    """Check that a training's critic may judge; return a line about its calibration.
 
     Args:
-        calibrations: where they are looked for; a directory with one of them each, or a calibration itself.
-        anyway: let it judge, whatever is known of it.
+        calibrations: a directory with one calibration each, or a calibration itself.
+        anyway: let it judge in any case.
 
     Raises:
-        ConfigError: it has no calibration, or one that does not reach the method's `min_critic_auc`; or it or the
-            environment cannot be built.
+        ConfigError: it has no calibration, or one below the method's `min_critic_auc`; or it or the environment cannot
+            be built.
         RunFormatError: its calibration is needed and cannot be read.
     """
     if not config.method.is_judged:
@@ -351,7 +350,7 @@ async def admit_critic(config: CollabConfig, *, calibrations: Path = FOLDER, any
 
 
 def _find_calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
-    """Return the critic's latest calibration, or None. An unreadable file is an error only where one is needed."""
+    """Return the critic's latest calibration, or None. An unreadable file is an error only if one is needed."""
     try:
         return find_last_calibration(folder, digest)
     except RunFormatError:
@@ -361,7 +360,7 @@ def _find_calibration(digest: str, folder: Path, *, needed: bool) -> Calibration
 
 
 async def _label(config: CollabConfig) -> str:
-    """Return the label of the environment that is trained in."""
+    """Return the label of the training environment."""
     suite = build_suite(config.run)
     try:
         return suite.label
@@ -370,18 +369,21 @@ async def _label(config: CollabConfig) -> str:
 
 
 def _warn_other_environment(found: CalibrationRecord, label: str) -> str:
-    """Return a warning where the calibration was made in another environment; empty where it was not."""
+    """Return a warning if the calibration was made in another environment; else empty."""
     if label == found.environment:
         return ""
     return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
 
 
 def _warn_other_address(found: CalibrationRecord, config: CollabConfig) -> str:
-    """Return a warning where the calibrated model stood at another address: only its name says that it is the same."""
+    """Return a warning if the calibrated model had another address, since only its name is equal; else empty."""
     then, now = _describe_address(found.config.get("critic")), _describe_address(config.critic.model_dump(mode="json"))
     if then == now:
         return ""
-    return f"; measured of the model at {then}, asked is the one at {now}: take care that both are the same weights"
+    return (
+        f"; measured with the model at {then}, but the critic uses the one at {now}: take care that both have the same "
+        "weights"
+    )
 
 
 def _describe_address(critic: Any) -> str:
@@ -393,7 +395,7 @@ def _describe_address(critic: Any) -> str:
 
 
 async def check_asked(config: CollabConfig, budget: Budget) -> None:
-    """Open critic and adversary, as far as the method asks them, and close them again; raises as `build`."""
+    """Open and close the critic and adversary that the method needs; raises as `build`."""
     # Opened and closed again: a key, an address or a model that is wrong shows before anything is played.
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
@@ -409,7 +411,7 @@ async def list_doubts(config: CollabConfig) -> list[str]:
     """Return settings that may be mistakes, a line each. Models and environments are not opened.
 
     Raises:
-        UsageError: the oracle is to judge where it knows no solution: every score would be missing.
+        UsageError: the oracle is the critic but knows no solution, so every score would be missing.
     """
     return [
         *_doubt_temperatures(config),
@@ -419,7 +421,7 @@ async def list_doubts(config: CollabConfig) -> list[str]:
 
 
 def _doubt_temperatures(config: CollabConfig) -> list[str]:
-    """Return a warning where replies are sampled hotter than they are learned from."""
+    """Return a warning if replies are sampled hotter than they are learned from."""
     # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
     hottest = max(max(_list_temperatures(agent)) for agent in config.run.agents.values())
@@ -432,12 +434,12 @@ def _doubt_temperatures(config: CollabConfig) -> list[str]:
 
 
 def _doubt_adversary(config: CollabConfig) -> list[str]:
-    """Return a warning where an adversary is named that no source of pairs asks."""
+    """Return a warning if an adversary is named that no source of pairs asks."""
     method = config.method
     if method.asks_an_adversary or method.adversary.kind == SAMPLER:
         return []
     name = method.adversary.agent or method.adversary.kind
-    return [f"adversary {name} is not asked: no pairs are made of what it says; --set pairs.adversary=1 makes them"]
+    return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
 
 
 def _list_temperatures(agent: AgentDefinition) -> list[float]:
@@ -447,7 +449,7 @@ def _list_temperatures(agent: AgentDefinition) -> list[float]:
 
 
 async def _doubt_oracle(config: CollabConfig) -> list[str]:
-    """Return a warning where the oracle has no solution of some tasks."""
+    """Return a warning if the oracle lacks solutions of some tasks."""
     if config.critic.kind != ORACLE:
         return []
     # The suite is asked, not the library: solutions belong to the environment's version.
@@ -496,7 +498,7 @@ class CollabUIAgents(Algorithm):
     curriculum, labeller, learner = DrawnTasks(), CreditLabeller(), CreditLearner()
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
-        """Return critic and adversary with all that stands in their files."""
+        """Return critic and adversary with the content of their files."""
         method = _narrow_method(method)
         critic = load_critic(library, method.critic)
         return {
@@ -506,7 +508,7 @@ class CollabUIAgents(Algorithm):
         }
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
-        """Refuse whole trajectories of tasks that are played once: no two could be compared."""
+        """Refuse whole trajectories if each task is played once: no two could be compared."""
         # A pair of trajectories needs two episodes of one task, one solved and one not.
         if _narrow_method(method).objective == "trajectory-dpo" and episodes <= tasks:
             raise ConfigError(
@@ -517,7 +519,7 @@ class CollabUIAgents(Algorithm):
             )
 
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
-        """Refuse to mix examples in that this training cannot learn from."""
+        """Refuse examples of a training that this one cannot learn from."""
         own = _narrow_method(method)
         if not own.replay_fraction:
             return
@@ -533,15 +535,15 @@ class CollabUIAgents(Algorithm):
             )
 
     async def list_doubts(self, config: TrainingConfig) -> list[str]:
-        """Return what the user may not have meant of temperatures, adversary and critic."""
+        """Return doubts about temperatures, adversary and critic."""
         return await list_doubts(_narrow_config(config))
 
     async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Check that critic and adversary answer, and that the critic may judge.
 
         Args:
-            options: `calibrations`, the folder where those of the critic are looked for, and `anyway`: let the critic
-                judge, whatever is known of it.
+            options: `calibrations`, the folder with those of the critic, and `anyway`: let the critic judge in any
+            case.
         """
         # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
         mine, anyway = _narrow_config(config), bool(options["anyway"])
@@ -556,7 +558,7 @@ class CollabUIAgents(Algorithm):
         await check_asked(_narrow_config(config), budget)
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
-        """Return what judging, pairing and learning will take."""
+        """Estimate judging, pairing and learning."""
         return await estimate(_narrow_config(config), tried, rolled)
 
     def describe(self, config: TrainingConfig) -> str:
@@ -564,16 +566,16 @@ class CollabUIAgents(Algorithm):
         return describe(_narrow_config(config).method)
 
     def describe_examples(self, config: TrainingConfig, records: Sequence[EpochRecord], group: str) -> str:
-        """Return what a policy learned from."""
+        """Return a description of a policy's examples."""
         what = "rewarded replies" if _narrow_config(config).method.objective == "rft" else "pairs"
         return f"{sum(one.examples[group].examples for one in records if group in one.examples)} {what}"
 
     def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
-        """Return rewards, pairs and what preference training measured."""
+        """Return rewards, pairs and metrics of preference training."""
         return build_columns(record)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
-        """Return rewards, pairs and what became of them, line by line."""
+        """Format rewards, pairs and skipped cells, line by line."""
         return format_lines(record)
 
 

@@ -2,9 +2,11 @@
 
     method = override(load_method(algorithm, "collab"), ["epochs=2", "dpo.beta=0.3"])
 
-Ablations have names, and each changes one thing of a preset. Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o
-edge update, single-agent systems); the pair sources and the anchor are ours. The untrained team is none of these:
-`collab eval` plays it, and epoch 0 of every training measures it on the held-out seeds.
+`objective` names what an epoch learns from: "dpo", "trajectory-dpo" (ablation no-cr) or "rft" (ablation rft).
+
+Each ablation changes one thing of a preset. Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update,
+single-agent systems); the pair sources and the anchor are ours. The untrained team is none of these, because nothing is
+trained: `collab eval` plays it, and epoch 0 of every training measures it on the held-out seeds.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ class Pairs(Definition):
     adversary: Weight = 1.0
     """Weight of synthesised rejected replies (the paper's)."""
     contrast: Weight = 0.0
-    """Weight of rejected replies from another cell of the same step."""
+    """Weight of rejected replies that another cell of the same step gave."""
     correction: float = Field(default=0.0, ge=0, le=1)
-    """The chance with which a cell that erred learns, under its own input, a rewarded cell's reply."""
+    """Probability that a cell that erred learns, under its own input, the reply of a rewarded cell."""
     threshold: float = Field(default=0.5, ge=0, lt=1)
     """A score above it is rewarded."""
     cap: int | None = Field(default=None, ge=1)
-    """The most pairs of one state; None for all."""
+    """At most so many pairs of one state; None for all."""
     attempts: int = Field(default=3, ge=1)
     """Questions to the adversary per cell."""
     stop_at_first_error: bool = False
@@ -44,10 +46,10 @@ class Pairs(Definition):
     action, or one whose executed action was judged and not rewarded; an unjudged action is none. Holds for anchors and
     rewarded replies (`rft`), too."""
     anchors: int = Field(default=0, ge=0)
-    """The most rewarded replies of a state that are learned without a pair under their own input, the surest first (by
-    the likelihood of the whole reply). A row compares each with itself: only the loss's anchor has a gradient there.
-    Where agents disagree about few states, nothing else holds the policy in all others. A policy without any pair in an
-    epoch learns nothing in it."""
+    """At most so many rewarded replies of a state are learned without a pair under their own input, the likeliest
+    first (by the likelihood of the whole reply). A row compares each with itself: the preference loss then has no
+    gradient, but its anchor term has. Where agents agree, nothing else keeps the policy from drifting. A policy without
+    any pair in an epoch learns nothing in it."""
 
     @model_validator(mode="after")
     def _some(self) -> Pairs:
@@ -75,22 +77,22 @@ class CollabMethod(Method):
     RECIPE: ClassVar[str] = "dpo"
 
     objective: Objective = "dpo"
-    """Objective of an epoch: "dpo" compares chosen with rejected replies; "trajectory-dpo" solved with unsolved
-    episodes of a task, without a critic (ablation "w/o CR"); "rft" learns rewarded replies alone (ablation "PO →
-    RFT")."""
+    """What is learned from an epoch: "dpo" from chosen and rejected replies; "trajectory-dpo" from solved and
+    unsolved episodes of a task, whatever any critic says (ablation "w/o CR"); "rft" from rewarded replies, with nothing
+    to compare them with (ablation "PO → RFT")."""
     reference: Literal["initial", "previous"] = "initial"
-    """Reference policy of DPO: the one before any training, or that of the previous epoch."""
+    """The reference of DPO: the policy before any training, or that of the epoch before."""
     critic: str = "critic-llm"
     """Agents file of the critic; its rewards are learned from."""
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
-    """Lowest AUC of the critic's last calibration (`collab critic calibrate`); None allows any critic. The oracle needs
-    no calibration."""
+    """AUC that the critic's latest calibration must reach (`collab critic calibrate`); None lets any critic judge. The
+    oracle needs no calibration."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
-    """The adversary: a name, names with weights ("sampler=3,openai=1"), or written out."""
+    """The adversary that writes rejected replies: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: Pairs = Pairs()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of pairs of older epochs among the trained pairs, as far as there are enough. Where the team comes from
-    another training (`--agents RUN@last`), its epochs count as older ones, too."""
+    """Share of pairs of older epochs among those that are trained, as far as there are enough. If the team comes from
+    another training (`--agents RUN@last`), its epochs count as older ones."""
     dpo: DpoRecipe
 
     @model_validator(mode="after")
@@ -98,7 +100,7 @@ class CollabMethod(Method):
         if self.pairs.anchors and not (self.dpo.anchor and self.objective == "dpo"):
             raise ValueError(
                 f"pairs.anchors: {self.pairs.anchors}, but with objective {self.objective} and dpo.anchor "
-                f"{self.dpo.anchor:g} nothing holds on to them; set pairs.anchors=0"
+                f"{self.dpo.anchor:g} no loss term uses them; set pairs.anchors=0"
             )
         return self
 
@@ -130,7 +132,7 @@ class CollabMethod(Method):
 
     @property
     def asks_an_adversary(self) -> bool:
-        """Whether some source of pairs needs synthesised rejected replies."""
+        """Whether a source of pairs needs invented rejected replies."""
         return self.objective == "dpo" and self.pairs.adversary > 0
 
 
@@ -141,9 +143,9 @@ class CollabConfig(TrainingConfig):
     critic: CriticDefinition
     """The critic."""
     critic_texts: dict[str, str] = Field(default_factory=dict)
-    """Template → text of the critic's prompt; empty when it asks no model."""
+    """Template → text of its questions; empty if it asks nothing."""
     adversary: dict[str, Any]
-    """The adversary with the contents of its files: `AdversaryChoice.as_json`."""
+    """The adversary, with the content of its files: `AdversaryChoice.as_json`."""
 
     def build_critic_choice(self, labels: str, seed: int) -> CriticChoice:
         """Return the critic, for labels of that name and a run of that seed."""
@@ -153,7 +155,7 @@ class CollabConfig(TrainingConfig):
 
     @property
     def erring(self) -> AdversaryChoice:
-        """Return the adversary."""
+        """The adversary."""
         return choice_from_json(self.adversary)
 
 
@@ -171,7 +173,7 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("edges=null",),
     ),
     "single-agent": Ablation(
-        description="one agent on the graph single; it hears no other agent, so the adversary writes rejected replies",
+        description="one agent alone, on the graph single; without disagreement, rejected replies are invented",
         settings=("pairs.adversary=1", "pairs.contrast=0", "pairs.correction=0"),
         graph="single",
     ),
@@ -184,7 +186,7 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pairs.adversary=0", "pairs.contrast=1", "pairs.correction=0"),
     ),
     "correction-pairs": Ablation(
-        description="cells that erred learn a rewarded cell's reply under their own input",
+        description="cells that erred learn a rewarded cell's reply, under their own input",
         settings=("pairs.adversary=0", "pairs.contrast=0", "pairs.correction=1"),
     ),
     "mixed-pairs": Ablation(
@@ -196,11 +198,11 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pairs.stop_at_first_error=false",),
     ),
     "anchor": Ablation(
-        description="the loss keeps the likelihood of chosen replies from falling, with weight 5",
+        description="a loss term with weight 5 keeps the likelihood of chosen replies from falling",
         settings=("dpo.anchor=5",),
     ),
     "no-anchor": Ablation(
-        description="plain DPO: nothing keeps the likelihood of chosen replies from falling",
+        description="plain DPO: no loss term keeps the likelihood of chosen replies from falling",
         settings=("dpo.anchor=0", "pairs.anchors=0"),
     ),
 }

@@ -1,19 +1,17 @@
-"""The labeller: a critic judges every cell of a rollout, and pairs are made of its judgements.
+"""The labeller: a critic judges every cell of a rollout, and the judgements give pairs.
 
-Both lie beside the rollout, under the name `training`.
+Both lie beside the rollout, under the name `training`. A critic can judge while later episodes are still played:
 
-Judging a rollout by a critic, also while later episodes are still played.
-
-    async with judging_ahead(state, run, out):
+    async with judge_ahead(state, run, out):
         await roll_out(state, run, out)
-    labels = await judge(state, run, out, played)           # asks about what is left
+    labels = await judge(state, run, out, played)           # asks about the rest
 
-An episode is judged as soon as it is recorded and sure to be learned from. What is said of a step depends on the step,
-the critic and its seed alone, and what is judged is not asked again: labels, pairs and hashes are those of a critic
-that waited, wherever the training was killed.
+An episode is judged once it is recorded and sure to be learned from. A judgement depends only on the step, the critic
+and its seed, and no step is asked twice. So labels, pairs and hashes are those of a critic that judges afterwards,
+wherever the training was killed.
 
-Only a critic that is waited for is asked ahead. One that computes in this process (the oracle, a local model) would
-take from the rollout what it gains, and memory beside; and limits on money or tokens are spent by one part at a time.
+Judging ahead is for critics on another machine. One that computes in this process (the oracle, a local model) would
+slow the rollout and use memory. With limits on money or tokens, one part spends at a time.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ from collab.utils.text import format_amount
 _SERVED = frozenset({"openai"})
 """Engines that compute elsewhere."""
 _LOOK_S = 0.2
-"""Seconds between two looks at what is over."""
+"""Seconds between two looks for finished episodes."""
 
 
 def get_config(state: LoopState) -> CollabConfig:
@@ -81,11 +79,11 @@ def get_config(state: LoopState) -> CollabConfig:
 async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
     """Judge every step of a rollout that is not judged yet, and read the judgements.
 
-    A step about which the critic could not be asked stays unjudged and is counted. Ten such steps in a row stop the
-    training, and so does more than half of all; so do answers without a single score.
+    A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training, and so
+    do more than half of all, or answers without a single score.
 
     Raises:
-        Halted: it stopped before its end, or knows less than half of it.
+        Halted: it stopped before its end, or judged less than half of it.
         StoreFailure: the judgements cannot be written.
     """
     state.begin("critic")
@@ -104,11 +102,10 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
 
 
 def _explain_unjudged(labels: LabelSet, out: Path) -> str | None:
-    """Return why an epoch cannot be learned from, where a critic judged less than half of it; else None.
+    """Return why an epoch cannot be learned from if a critic judged less than half of it; else None.
 
-    It may not have been reached, have answered without a score, or not have been asked for want of room; the sum of
-    these steps counts. A resume asks again only about steps for which it was not reached: where these decide, the
-    message names them first.
+    The critic may have been unreachable, have given no score, or have had no room for the step; the sum of these steps
+    counts. A resume asks again only about unreachable ones: if these decide, the message names them first.
     """
     # The three causes exclude each other, so their sum never counts a step twice.
     judged, failed = list(labels.judged.values()), list(labels.failed.values())
@@ -142,12 +139,12 @@ def _explain_unjudged(labels: LabelSet, out: Path) -> str | None:
 
 
 def _is_too_long(one: Judgement) -> bool:
-    """Whether nothing of a step was shown to the critic, because it does not fit."""
+    """Return whether a step was not shown to the critic because it does not fit."""
     return TOO_LONG in one.missing and all(cell.score is None for cell in one.rewards.rewards)
 
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
-    """Whether the critic is to be asked about anything; opening one for nothing may take a server's time."""
+    """Return whether a step is left to judge; opening a critic for nothing may take a server's time."""
     if NAME not in list_labellings(out):
         return True
     known = read_labels(out, NAME)
@@ -182,7 +179,7 @@ async def open_labelling(
 
 
 def is_waited_for(state: LoopState) -> bool:
-    """Whether judging takes nothing but time: see above."""
+    """Return whether judging only waits for another machine: see above."""
     # Judging ahead pays only where the critic's machine is not ours, and no limit makes the parts compete.
     engine = get_config(state).critic.options.get(MODEL)
     served = isinstance(engine, dict) and engine.get("kind") in _SERVED
@@ -191,13 +188,13 @@ def is_waited_for(state: LoopState) -> bool:
 
 @contextlib.asynccontextmanager
 async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncIterator[None]:
-    """Judge episodes of the rollout that the block plays; where that gains nothing, do nothing beside the block.
+    """Judge episodes of the rollout that the block plays; do nothing if that gains no time.
 
-    After the block the rest is judged, and that is the critic's time; when the block fails, only questions on their way
+    After the block the rest is judged, and that is the critic's time. If the block fails, only questions on their way
     are still answered. Failures to ask or to write are not reported here: `judge` tries again and reports them.
 
     Raises:
-        Halted: nothing more may be done when the block has ended.
+        Halted: nothing more may be spent after the block.
     """
     if not is_waited_for(state):
         yield
@@ -233,7 +230,7 @@ async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncItera
 
 
 async def _finish_judging(judging: asyncio.Task[None], failed: BaseException | None) -> None:
-    """Wait for it. What the block failed with is told, and not what judging fails with beside it."""
+    """Wait for the judging; an error of the block is raised, one of judging beside it is not."""
     if failed is None:
         await judging
         return
@@ -261,7 +258,7 @@ async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Even
 async def _follow(
     state: LoopState, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: Labelling
 ) -> None:
-    """Judge until the rollout is over and all of it is judged, or until something stops that."""
+    """Judge until the rollout is over and judged, or until something stops that."""
     steps, many, budget = get_config(state).method.steps, run.concurrency, state.compute_left()
     async with open_labelling(state, run, out, budget) as (critic, writer):
         with RunStore.open(out).open_reader() as reader:
@@ -284,14 +281,14 @@ async def _pause(over: asyncio.Event) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pile:
-    """Episodes that are over, each taken once."""
+    """Finished episodes, each taken once."""
 
     reader: RunReader
     suite: Suite
     steps: int | None
-    """That the rollout ends with; None where all its episodes belong to it."""
+    """Steps that end the rollout; None if all its episodes belong to it."""
     order: Sequence[str]
-    """All planned episodes, where it has `steps`."""
+    """All planned episodes, if it has `steps`."""
     taken: set[str] = field(default_factory=set)
     states: StateRebuilder = field(init=False)
 
@@ -299,7 +296,7 @@ class _Pile:
         object.__setattr__(self, "states", StateRebuilder(self.suite))
 
     def iterate_inputs(self) -> Iterator[CriticInput]:
-        """Yield the steps of episodes that were not taken yet, and of those that end meanwhile."""
+        """Yield the steps of finished episodes that were not taken yet, and of those that end meanwhile."""
         # Episodes may end while earlier ones are judged: look again until a look finds nothing new.
         while fresh := self._list_fresh():
             for name in fresh:
@@ -321,23 +318,23 @@ NO_COUNTERPART = "an episode without one of the same task that ended otherwise"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRollout:
-    """What the learner takes of a rollout."""
+    """Labels of a rollout for the learner."""
 
     labels: LabelSet | None
-    """None where no critic was asked."""
+    """None if no critic was asked."""
     pairs: StoredPairs | None
-    """None where nothing is compared."""
+    """None if nothing is compared."""
 
 
 class CreditLabeller:
     """Judges and pairs a rollout; see `Labeller`."""
 
     def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
-        """Judge episodes that are over while others are played, where the critic is waited for."""
+        """Judge finished episodes while others are played, if the critic is on another machine."""
         return judge_ahead(state, run, out)
 
     async def label(self, state: LoopState, rollout: Rollout) -> EpochLabels:
-        """Judge and pair what is not yet, and read all of it; raises as `judge` and `pair`."""
+        """Judge and pair the rest of a rollout, and read all of it; raises as `judge` and `pair`."""
         config, run = get_config(state), rollout.run
         threshold = config.method.pairs.threshold
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
@@ -361,15 +358,14 @@ class CreditLabeller:
         )
 
     def read_spent(self, rollout: Path) -> Usage:
-        """Return what judgements of a rollout took; what an adversary was paid is counted with its pairs."""
+        """Return the usage of a rollout's judgements; the adversary's is counted with its pairs."""
         return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_labellings(rollout) else Usage()
 
 
 async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
-    """Return the judgements that the method learns from; None where it asks no critic.
+    """Return the judgements that the method learns from; None if it asks no critic.
 
-    Once pairs or examples were made of them the critic is not asked any more: a step that is unjudged stays it, and
-    what was made and what is told of it agree.
+    Once pairs or examples exist, the critic is not asked any more: unjudged steps stay unjudged, so that records agree.
 
     Raises:
         UnknownName: there are pairs or examples, and the judgements behind them are gone.
@@ -385,10 +381,10 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
 
 
 async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | None) -> StoredPairs | None:
-    """Return the pairs that the method learns from, made or read; None where it compares nothing.
+    """Make or read the pairs that the method learns from; None if it compares nothing.
 
     Raises:
-        RunFormatError: they rest on other judgements than `labels`, or were made in another way than the method says.
+        RunFormatError: they rest on other judgements than `labels`, or on another recipe than the method's.
         And all of `pair`.
     """
     config, run, out = get_config(state), rollout.run, rollout.path
@@ -405,7 +401,7 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
 
 
 def _explain_unasked(made: Paired) -> str | None:
-    """Return why pairs are not learned from, where asking the adversary mostly failed; else None."""
+    """Return why pairs are not learned from if asking the adversary mostly failed; else None."""
     failed = sum(made.failed.values())
     # More than half without an answer: the pairs that exist would be those of the luckier calls.
     if 2 * failed <= made.asked:
@@ -415,11 +411,11 @@ def _explain_unasked(made: Paired) -> str | None:
 
 
 async def pair(state: LoopState, rollout: Rollout, labels: LabelSet) -> StoredPairs:
-    """Pair a judged rollout, or read the pairs that are there.
+    """Pair a judged rollout, or read its pairs.
 
     Raises:
-        Halted: asking the adversary, or trying its answers, failed for ten steps in a row, or for most; what was
-            answered is kept.
+        Halted: asking the adversary, or trying its answers, failed for ten steps in a row, or for most; its answers are
+            kept.
         EnvironmentFailure, ModelFailure: the adversary or the environment cannot be reached.
         StoreFailure: the pairs cannot be written.
     """
@@ -502,7 +498,7 @@ def _is_paired(out: Path) -> bool:
 
 
 def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
-    """Check that pairs are what this training makes of the judgements beside them; else RunFormatError."""
+    """Check that pairs match this training's recipe and the judgements beside them; else RunFormatError."""
     others = _explain_difference(head, labels, config, run)
     if others is not None:
         raise RunFormatError(
@@ -512,7 +508,7 @@ def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, 
 
 
 def _explain_difference(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig) -> str | None:
-    """Return what is different about pairs, in words; None where they are as this training makes them."""
+    """Return how pairs differ from this training's, in words; None if they do not."""
     # From the coarsest to the finest difference, so that the message names the cause and not a consequence.
     critic = None if labels is None else labels.head.critic
     if head.critic != critic:

@@ -1,15 +1,15 @@
 """The learner: examples from pairs and rewarded replies, then one fine-tuning run per policy.
 
-What of a judged rollout is learned: replies with their own prompts, in the pieces in which a policy reads them.
+Examples are replies with their own prompts, in tokenised pieces:
 
     made = build_examples(rollout, judged, suite.space, make_builder(config, rollout, policy))
-    made.rows["shared"], made.counts("shared", older=[])
+    made.rows["shared"], made.count_group("shared")
 
-By the method's objective, "dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt,
-and behind these one per anchor, a rewarded reply without a pair of its own, on both sides;
-"rft" a row per rewarded reply; "trajectory-dpo" a row per reply of both episodes of a pair, each under its own prompt.
+"dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt. Behind these stands one row
+per anchor, a rewarded reply without a pair of its own, on both sides. "rft" has a row per rewarded reply.
+"trajectory-dpo" has a row per reply of both episodes of a pair, each under its own prompt.
 
-Rows stand in the order of the episodes: by task, episode, step, agent and round; of a pair of whole trajectories the
+Rows stand in the order of the episodes: by task, episode, step, agent and round; in a pair of whole trajectories the
 chosen one's come first.
 """
 
@@ -61,17 +61,17 @@ FILES: Mapping[Objective, str] = {
 
 @dataclass(slots=True, kw_only=True)
 class CollabExamples(Examples):
-    """Examples by policy, and what became none."""
+    """Examples by policy, and counts of cells that gave none."""
 
     replies: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Of pairs of whole trajectories: replies of the chosen and of the rejected side."""
+    """For pairs of whole trajectories: number of replies of the chosen and of the rejected side."""
     anchors: Counter[str] = field(default_factory=Counter)
     """Examples by policy that compare a reply with itself."""
     unjudged: int = 0
-    """Unjudged steps; 0 where pairs were made of judgements, whose record counts them."""
+    """Unjudged steps; 0 if there are pairs, whose record counts them."""
 
     def count_group(self, group: str, older: Sequence[Example] = ()) -> CollabCounts:
-        """Return what there is of a policy, older examples beside it."""
+        """Return the counts of a policy, with older examples."""
         replies, found = self.replies.get(group, []), super(CollabExamples, self).count_group(group, older)
         counted = {
             **found.model_dump(),
@@ -87,7 +87,7 @@ def build_examples(
     """Return the examples of a rollout, by the method's objective.
 
     Args:
-        space: of the suite that was played in.
+        space: of the played suite.
     """
     # The objective decides what a row compares: replies of one state, single replies, or whole episodes.
     method, labels, pairs = get_method(builder), judged.labels, judged.pairs
@@ -110,7 +110,7 @@ def get_method(builder: ExampleBuilder) -> CollabMethod:
 
 
 def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """Return a row per pair of one state, for the policy whose input it is."""
+    """Return a row per pair of one state, for the policy of the chosen reply's input."""
     made = CollabExamples.of(builder.config)
     # Pairs of whole trajectories have no row of one state; they are counted, not lost.
     for pair in pairs:
@@ -129,14 +129,13 @@ def add_anchors(
     space: ActionSpace,
     builder: ExampleBuilder,
 ) -> None:
-    """Put rewarded replies without a pair of their own behind the rows of pairs, of each state as the method says.
+    """Append rewarded replies without a pair of their own to the rows of pairs, at most `anchors` per state.
 
-    A reply that is chosen under another cell's input has none under its own. Those are taken first that their
-    policy was surest of: what a hot policy says of little likelihood is no model to hold on to. A policy without any
-    pair has nothing to hold on against, and gets none.
+    A reply that is chosen under another cell's input has no pair under its own. The likeliest replies of the policy
+    come first: a hot policy's unlikely ones are no model to keep. A policy without any pair gets no anchors.
 
     Args:
-        space: of the suite that was played in.
+        space: of the played suite.
     """
     # "Without a pair under its own input": a reply may well be the chosen one of another cell's correction.
     method = get_method(builder).pairs
@@ -166,10 +165,10 @@ def build_rewarded_examples(
 ) -> CollabExamples:
     """Return a row per rewarded reply, compared with nothing (CollabUIAgents, table 3, "PO → RFT").
 
-    Of a state with more rewarded replies than `pairs.cap`, those are kept that pairs would be kept of.
+    If a state has more rewarded replies than `pairs.cap`, the same ones are kept as for pairs.
 
     Args:
-        space: of the suite that was played in.
+        space: of the played suite.
     """
     # One pass in order; None marks steps without a judgement, which are only counted.
     made, steps = (
@@ -193,7 +192,7 @@ def build_rewarded_examples(
 def build_trajectory_examples(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
     """Return a row per reply of both trajectories of a pair, for each policy its own replies.
 
-    A pair is refused whole, by the first cause that one of its replies has.
+    One refused reply refuses the whole pair, by the first cause.
     """
     # All or nothing: a trajectory with a missing reply would be compared as a shorter one.
     made = CollabExamples.of(builder.config)
@@ -243,7 +242,7 @@ def _iterate_judged(
 
 
 def _find_behind(steps: Iterable[JudgedStep], builder: ExampleBuilder) -> frozenset[tuple[str, int]]:
-    """Return the steps (trajectory, step) that teach nothing because of where they stand."""
+    """Return the steps (trajectory, step) that teach nothing because they stand behind an error."""
     return find_behind_errors(steps) if get_method(builder).pairs.stop_at_first_error else frozenset()
 
 
@@ -271,7 +270,7 @@ def _build_target(said: ReplyRef, judgement: Judgement, level: Level, kind: str)
 
 
 def _select_cells(step: JudgedStep, cells: Sequence[Utterance], seed: int, cap: int | None) -> set[CellRef]:
-    """Return the cells that the seed ranks first, as their pairs would be ranked; all where there is no cap."""
+    """Return the cells that the seed ranks first, as for pairs; all of them without a cap."""
     ranked = sorted(cells, key=lambda cell: step.derive_seed(seed, "pair cap", cell.cell))
     return {cell.cell for cell in ranked[:cap]}
 
@@ -291,7 +290,7 @@ def read_trajectories(path: Path, replies: Sequence[tuple[int, int]]) -> list[Tr
         replies: `CollabCounts.replies`.
 
     Raises:
-        RunFormatError: there are other rows than were counted.
+        RunFormatError: the number of rows is not the counted one.
     """
     # Counted before anything is cut: one row more or less would shift all pairs behind it.
     rows = list(read_rows(path))
@@ -330,7 +329,7 @@ class CreditLearner:
 
 
 async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> dict[str, CollabCounts]:
-    """Return the counts of an epoch's examples, as they were written, or written now."""
+    """Write an epoch's examples unless they are written; return their counts."""
     config, folder, number = get_config(state), state.folder, rollout.number
     # What is written counts, even if the library would now build other rows.
     counts = read_counts(folder.get_epoch(number).examples, CollabCounts)
@@ -345,7 +344,7 @@ async def write_examples(state: LoopState, rollout: Rollout, labels: Labels, pol
 def store_examples(
     config: CollabConfig, folder: TrainingDir, number: int, made: CollabExamples
 ) -> dict[str, CollabCounts]:
-    """Write the examples of an epoch, with those of older epochs that are drawn for it, and return their counts."""
+    """Write the examples of an epoch, with drawn examples of older epochs, and return their counts."""
     # Replay: rows of earlier epochs, drawn by seed, are trained beside the new ones.
     file, share = FILES[config.method.objective], config.method.replay_fraction
     older = {
@@ -357,10 +356,7 @@ def store_examples(
 
 
 def build_sft_recipe(recipe: DpoRecipe) -> SftRecipe:
-    """Return the same recipe without a comparison: rate, batches, passes, adapter and precision are those of DPO.
-
-    What is left of its loss is what the anchor of DPO is, the mean −log p per token of good replies, with weight 1.
-    """
+    """Return the recipe without a comparison: the loss is the mean −log p per token, like DPO's anchor at weight 1."""
     # Same rate, batches and passes, so that the ablation changes the loss alone.
     same = {name: getattr(recipe, name) for name in Recipe.model_fields}
     return SftRecipe(**same, levels=("demonstration",))
@@ -382,9 +378,9 @@ def build_finetuning(state: LoopState, number: int, policy: Policy) -> Finetunin
 
 
 def _prepare_task(state: LoopState, number: int, policy: Policy, group: str) -> Prepared:
-    """Prepare the fine-tuning of a policy: its examples, tokenised and ordered, and what they are compared with.
+    """Prepare the fine-tuning of a policy: its examples, tokenised and ordered, and its reference.
 
-    Few examples make one smaller step, which the manifest tells.
+    Few examples make one smaller step, which the manifest notes.
 
     Raises:
         NothingFits: all are longer than the context.

@@ -1,7 +1,4 @@
-"""What credit re-assignment tells of an epoch: rewards, pairs, and what became of them; and the hashes of both.
-
-How credit re-assignment tells of an epoch and of its method, in words.
-"""
+"""Metrics of credit re-assignment: rewards, pairs and skipped cells of an epoch, their hashes, and printed lines."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from collab.utils.text import format_amount, format_causes
 
 
 class PairCounts(Definition):
-    """What became of cells that pairs might have been made of; see `collab.preferences.store.PairHead`."""
+    """Counts of cells that could give pairs; see `collab.preferences.store.PairHead`."""
 
     counts: dict[str, int] = Field(default_factory=dict)
     off_context: int = 0
@@ -35,40 +32,41 @@ class PairCounts(Definition):
 
 
 class CollabCounts(ExampleCounts):
-    """What became of pairs and rewarded replies on their way to examples."""
+    """Counts of pairs and rewarded replies that gave examples."""
 
     replies: list[tuple[int, int]] = Field(default_factory=list)
-    """Of pairs of whole trajectories: replies of the chosen and of the rejected one; empty for other pairs."""
+    """For pairs of whole trajectories: number of replies of the chosen and of the rejected one; empty for other
+    pairs."""
     anchors: int = 0
-    """Rewarded replies without a pair of their own that the loss holds on to beside pairs; margin, accuracy and log p
-    leave them out."""
+    """Rewarded replies without a pair of their own, in the anchor term of the loss; margin, accuracy and log p leave
+    them out."""
     unjudged: int = 0
-    """Unjudged steps of the epoch, where rewarded replies are learned; else see `PairCounts`."""
+    """Unjudged steps of the epoch if rewarded replies are learned; else see `PairCounts`."""
 
 
 class CollabMetrics(Definition):
-    """`metrics` of an epoch's record; a field that a record has not is as in an epoch without labels."""
+    """`metrics` of an epoch's record; missing fields are as in an epoch without labels."""
 
     rewarded: float | None = None
-    """Share of judged cells that were rewarded; None where none was judged."""
+    """Share of judged cells that were rewarded; None if none was judged."""
     rewards: dict[str, list[float | None]] = Field(default_factory=dict)
-    """Agent → per round, the share of judged cells that were rewarded; None where none was judged."""
+    """Agent → per round, the share of judged cells that were rewarded; None if none was judged."""
     missing: dict[str, int] = Field(default_factory=dict)
     """Cells without a score, by cause."""
     unasked: dict[str, int] = Field(default_factory=dict)
-    """Steps about which the critic could not be asked, by cause; their cells are in no other count."""
+    """Steps for which asking the critic failed, by cause; their cells are in no other count."""
     pairs: PairCounts = PairCounts()
     anchors: dict[str, int] = Field(default_factory=dict)
-    """Policy → `CollabCounts.anchors`, where there are any."""
+    """Policy → `CollabCounts.anchors`, if there are any."""
     unjudged: dict[str, int] = Field(default_factory=dict)
-    """Policy → `CollabCounts.unjudged`, where there are any."""
+    """Policy → `CollabCounts.unjudged`, if there are any."""
 
 
 def read_metrics(record: EpochRecord) -> CollabMetrics:
-    """Return what a record tells of credit re-assignment.
+    """Return the metrics of credit re-assignment in a record.
 
     Raises:
-        RunFormatError: it tells something else under these names.
+        RunFormatError: it holds something else under these names.
     """
     known = {name: value for name, value in record.metrics.items() if name in CollabMetrics.model_fields}
     try:
@@ -80,11 +78,11 @@ def read_metrics(record: EpochRecord) -> CollabMetrics:
 def label_metrics(
     labels: LabelSet | None, pairs: StoredPairs | None, run: RunConfig, threshold: float
 ) -> CollabMetrics:
-    """Return what judgements and pairs tell.
+    """Return the metrics of judgements and pairs.
 
     Args:
-        labels: None where no critic was asked.
-        pairs: None where nothing was compared, or not yet.
+        labels: None if no critic was asked.
+        pairs: None if nothing was compared, or not yet.
         threshold: a score above it is rewarded.
     """
     judged = list_judgements(labels)
@@ -98,9 +96,9 @@ def label_metrics(
 
 
 def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float) -> dict[str, float | None]:
-    """Return what preference training measured, of the pairs in the last quarter of the logged steps.
+    """Return the metrics of preference training, over the pairs in the last quarter of the logged steps.
 
-    margin         β times the mean difference of log-ratios, chosen less rejected; None where nothing was compared
+    margin         β times the mean difference of log-ratios, chosen less rejected; None if nothing was compared
     accuracy       share of pairs whose chosen side is preferred
     log p(chosen)  mean log p of a pair's chosen reply in nats, and of those in the first quarter
     chosen gain    nats that a chosen side is likelier than under the reference
@@ -115,14 +113,14 @@ def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float)
 
 
 def list_judgements(labels: LabelSet | None) -> list[Judgement]:
-    """Return the judgements of a rollout; none where no critic was asked."""
+    """Return the judgements of a rollout; none if no critic was asked."""
     return [] if labels is None else list(labels.judged.values())
 
 
 def reward_rates(
     judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
-    """Return the share of judged cells above the threshold, per agent and round; None where none was judged."""
+    """Return the share of judged cells above the threshold, per agent and round; None if none was judged."""
     # Missing scores count in no share: an unjudged cell is neither right nor wrong.
     judged, rewarded = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for judgement in judgements:
@@ -133,13 +131,13 @@ def reward_rates(
 
 
 def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
-    """Return the share of all judged cells with a score above the threshold; None where none was judged."""
+    """Return the share of all judged cells with a score above the threshold; None if none was judged."""
     scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
     return sum(score > threshold for score in scores) / len(scores) if scores else None
 
 
 def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
-    """Return cause → steps about which the critic could not be asked: the error's class, and its last message."""
+    """Return cause → steps for which asking the critic failed: the error's class, and its last message."""
     found: dict[str, list[str]] = {}
     for one in failed:
         found.setdefault(one.error, []).append(one.message)
@@ -147,7 +145,7 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
 
 
 def sum_judging_usage(labels: LabelSet) -> Usage:
-    """Return what the calls behind judgements cost, those about steps that could not be judged included."""
+    """Return the usage of the calls behind judgements, steps that could not be judged included."""
     return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
@@ -194,7 +192,7 @@ def _share(
 
 
 def build_columns(record: EpochRecord) -> Mapping[str, object]:
-    """Return columns of the table of epochs; of several policies that were trained, the mean."""
+    """Return columns of the table of epochs; the mean over trained policies."""
     found, trained = read_metrics(record), list(record.trained.values())
     # The mean over policies only where all have the number.
     margin, accuracy, logp, gain = (
@@ -213,7 +211,7 @@ def build_columns(record: EpochRecord) -> Mapping[str, object]:
 
 
 def format_lines(record: EpochRecord) -> list[str]:
-    """Return all that is told of rewards and pairs, one line for each kind of it that came up."""
+    """Format rewards and pairs, one line for each kind of them that occurred."""
     found = read_metrics(record)
     # From results to their causes: rewards, training, pairs, then what was left out.
     return [
@@ -222,7 +220,7 @@ def format_lines(record: EpochRecord) -> list[str]:
         *count_lines(found.pairs),
         *(_format_anchors(name, count) for name, count in found.anchors.items()),
         *(
-            f"unjudged {name}: {format_amount(count, 'step')} that nobody could judge"
+            f"unjudged {name}: {format_amount(count, 'step')} that could not be judged"
             for name, count in found.unjudged.items()
         ),
         *format_causes("no score", found.missing),
@@ -269,10 +267,10 @@ def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str
 
 def _format_anchors(name: str, count: int) -> str:
     replies = "1 rewarded reply" if count == 1 else f"{count} rewarded replies"
-    return f"anchors  {name}: {replies} without a pair, held on to"
+    return f"anchors  {name}: {replies} without a pair, learned as anchors"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None where there is no value, or not everywhere one."""
+    """Return the mean; None if a value is missing, or there is none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None

@@ -2,11 +2,11 @@
 
     collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc
 
-The simplest way to learn from one's own episodes, and the baseline of others: no labels, no comparison, only the next
-token of replies that an environment's own judgement let through. A team that never solves a task learns nothing.
+The simplest way to learn from own episodes, and a baseline: no labels, no comparison, only next tokens of replies that
+the environment's outcome let through. A team that never solves a task learns nothing.
 
-Source: "Filtered BC" in DigiRL (Bai et al. 2024), there over single agents. Here every agent that spoke in a solved
-episode is imitated, in every round, also where the vote went against it.
+Source: "Filtered BC" in DigiRL (Bai et al. 2024), there with single agents. Here every agent that spoke in a solved
+episode is imitated, in every round, also if the vote went against it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from collab.trainers.recipe import Recipe, SftRecipe
 from collab.types import ReplyRef, Trajectory
 
 FILE = "demonstration.parquet"
-"""Of a policy's examples, as `collab.data.tokenize` reads it."""
+"""File of a policy's examples, as `collab.data.tokenize` reads it."""
 
 
 class FilteredBCMethod(Method):
@@ -43,7 +43,7 @@ class FilteredBCMethod(Method):
     RECIPE: ClassVar[str] = "sft"
     sft: SftRecipe
     most_per_task: int | None = Field(default=None, ge=1)
-    """Solved episodes of a task that are imitated, at most, by number; None imitates all."""
+    """At most so many solved episodes of a task are imitated, the first by number; None imitates all."""
 
     @model_validator(mode="after")
     def _learns_demonstrations(self) -> FilteredBCMethod:
@@ -99,7 +99,7 @@ class ImitationLearner:
         return made
 
     def iterate_replies(self, trajectory: Trajectory) -> Iterator[ReplyRef]:
-        """Yield what is imitated of a solved episode."""
+        """Yield the replies of a solved episode that are imitated."""
         # Every cell, not only the winners of the vote: in a solved episode the discussion is learned as well.
         for step in trajectory.steps:
             for cell in step.matrix.utterances:
@@ -128,7 +128,7 @@ class FilteredBC(Algorithm):
     curriculum, labeller, learner = DrawnTasks(), NoLabels(), ImitationLearner()
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
-        """Return what learning every reply of every episode would take, at the most."""
+        """Estimate learning from every reply of every episode, an upper bound."""
         from collab.trainers.estimate import forecast
 
         # Of policies that are trained apart, the first one's cost stands for all.

@@ -59,13 +59,8 @@ class ScreenDump:
 
 
 def read_size(xml: str, width: int, height: int) -> tuple[int, int]:
-    """Return the size of the screen that a dump shows: the given one, or that one turned.
-
-    A device may turn between the dump and the question for its size; a window that fits only the turned screen tells.
-
-    Raises:
-        DumpError: it is no dump.
-    """
+    """Return the size of a dump's screen: the given one, or turned if its windows fit only then; else DumpError."""
+    # A device may turn between the dump and the query of its size.
     boxes = [box for box in map(_parse_box, _parse(xml)) if box is not None]
     right, bottom = max((box.right for box in boxes), default=0), max((box.bottom for box in boxes), default=0)
     is_turned = (right > width or bottom > height) and right <= height and bottom <= width

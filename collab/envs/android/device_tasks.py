@@ -1,4 +1,4 @@
-"""Tasks on a device: what a task file says, and how a screen is judged.
+"""Tasks on a device, from a task file or from the device, and how they are judged.
 
     tasks:
       - name: wifi-page
@@ -6,13 +6,11 @@
         start: Settings
         success: {text: Internet, package: com.android.settings}
 
-Nothing on a device can be looked into, so a task is judged by what the last screen shows and what the agent answered,
-when the agent says that it is complete. Everything that `success` names must hold.
+A device's state cannot be read, so the last screen and the agent's answer decide once the agent declares completion.
+Everything that `success` names must hold.
 
-Tasks that a device brings along, sets up and judges itself.
-
-A SimPhone from `collab phone serve` answers the adb service `collab:` (one JSON question, one JSON answer); every
-other device closes it, and cannot set up or judge anything but what its screen shows.
+A device may also bring, set up and judge tasks itself. A SimPhone from `collab phone serve` answers the adb service
+`collab:` (one JSON question, one JSON answer); every other device closes it.
 """
 
 from __future__ import annotations
@@ -118,11 +116,7 @@ class DeviceTasks(Protocol):
         ...
 
     def begin(self, task: Task) -> Start | None:
-        """Prepare the device; what is left to do with its apps, or None when the task has begun.
-
-        Raises:
-            UnknownName: the task is none of these.
-        """
+        """Prepare the device; return what is left to start, or None if the task has begun. UnknownName if unknown."""
         ...
 
     def report_answer(self, text: str) -> None:

@@ -62,12 +62,7 @@ _ROUNDS: dict[Noise, int] = {"none": 0, "some": 1, "plenty": 3}
 
 
 def build_noisy(phone: Phone, amount: Noise, seed: int, task: str) -> Phone:
-    """Build the fresh phone of an instance, with data as after some use.
-
-    Args:
-        seed: of the task instance.
-        task: its name.
-    """
+    """Add data as after some use to the fresh phone of an instance; `seed` and `task` are the instance's."""
     for number in range(_ROUNDS[amount]):
         names = (task, number) if number else (task,)
         phone = add_noise(generator(derive(seed, "noise", *names)), phone)
@@ -224,11 +219,7 @@ class SimPhone:
         return copy.copy(self)
 
     def score(self) -> float:
-        """Return how far the goal holds now, in [0, 1], whatever the agent has said.
-
-        Raises:
-            EnvironmentFailure: no episode is running.
-        """
+        """Return how far the goal holds now, in [0, 1]; EnvironmentFailure if no episode is running."""
         return self._require_running().score(self.phone)
 
     def oracle(self) -> tuple[Action, ...] | None:

@@ -1,18 +1,15 @@
-"""Acting on the phone: one action of the mobile space in, the next phone out.
+"""Execute an action of the mobile space on the phone, and describe its effect for the history.
 
-Execution follows AndroidWorld: `input_text` taps its target, types and presses Enter (a new line in a multi-line
-editor, the field's own action elsewhere), does nothing for an empty text, and with `clear_text` empties the field
-first; `scroll` names the direction in which the content is looked through, `swipe` the direction of the finger. A
-swipe without a target starts at the edge of the screen, so that one downwards pulls down the notifications.
+Execution follows AndroidWorld. `input_text` taps its target, types and presses Enter (a new line in a multi-line
+editor, the field's own action elsewhere). It does nothing for an empty text; `clear_text` empties the field first.
+`scroll` names the direction of reading, `swipe` that of the finger. A swipe without a target starts at the screen's
+edge, so that one downwards pulls down the notifications.
 
 Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
 height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
 text instead of selecting a word. A finger that drags a slider ends at the slider's edge, as it does there.
 
-What an action did to the screen, in a few words for the history.
-
-Told by comparing the looks before and after, so that every app is described in the same way and none has to
-describe itself.
+An effect is described by comparing the screens before and after, in the same way for every app.
 """
 
 from __future__ import annotations

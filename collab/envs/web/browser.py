@@ -104,7 +104,7 @@ class BrowserChoice:
 
 
 def find_browser(executable_path: str | None = None) -> BrowserChoice:
-    """Find the browser that `Browser` would start; imports no Playwright and starts no browser.
+    """Find the browser that `Browser` would start, without importing Playwright.
 
     Order: `executable_path`, the variable COLLAB_BROWSER, Playwright's own Chromium, then Chromium, Chrome or Edge
     of the system.

@@ -1,12 +1,12 @@
-"""A page as elements: one look from inside the page, checked when it comes out.
+"""Read a page as elements by a script inside it, and validate the result.
 
     snapshot = await look(page)                    # one call into the page, about a millisecond
     observation = observe(snapshot)                # elements and the text a policy reads
     place = await locate(page, element.key)        # where that element is now
 
-What a page says about itself is untrusted: it is data in an observation and nothing more. The script (`dom.js`)
-tells what a person could see and use: interactive things by role and accessible name, the remaining text once,
-pictures and shapes in words. What lies outside the window or under something else is left out.
+A page's content is untrusted data. The script (`dom.js`) reports what a person could see and use: interactive elements
+by role and accessible name, the remaining text once, pictures and shapes in words. Parts outside the window or covered
+by others are left out.
 """
 
 from __future__ import annotations
@@ -194,9 +194,9 @@ async def locate(page: Page, key: str, seen: Element | None = None, *, again: bo
     Args:
         page: the page.
         key: `Element.key` of an earlier snapshot.
-        seen: the element as that snapshot told it. Then only this one counts: the same node of the document, or a new
-            one of the same role and name at its key. None for whatever is at the key now.
-        again: the element was found a moment ago; its name may have changed since (under the mouse), the node not.
+        seen: the element in that snapshot; then only the same node counts, or a new one of equal role and name at its
+            key. None for any element at the key.
+        again: the element was just found; its name may have changed since (under the mouse), but not its node.
     """
     place = await _locate_once(page, key, seen, again)
     if place is not None and place.point is None and FRAME_STEP in key:

@@ -1,8 +1,8 @@
-"""The gate between live pages and the network: a small proxy on loopback that asks the host policy first.
+"""The gate between live pages and the network: a small loopback proxy that enforces the host policy.
 
-A browser that can reach the network only through this gate cannot be led around the policy: redirects, frames,
-pictures, web sockets and workers all connect here, the gate looks a name up once, checks every address it stands for
-and connects to exactly those. What it refuses it remembers, so that the environment can say so.
+The browser reaches the network only through the gate, so no page can bypass the policy: redirects, frames, pictures,
+web sockets and workers all connect here. The gate resolves a name once, checks all its addresses and connects only to
+these. It remembers refusals for the environment's report.
 
     gate = Gate(policy)
     await gate.start()
@@ -10,14 +10,14 @@ and connects to exactly those. What it refuses it remembers, so that the environ
     gate.take_refusals()   # what was refused since the last call
     await gate.close()
 
-Which addresses a live page may reach, as one pure rule.
+`HostPolicy` decides which addresses a live page may reach:
 
     policy = HostPolicy(allow_hosts=("shop.example", "*.cdn.example"))
     policy.refusal("http://192.168.0.1/")          # "192.168.0.1 is a private address"
     policy.refusal("https://shop.example/cart")    # None: allowed as far as the name tells
     await policy.resolve("shop.example", 443)      # the addresses to connect to, every one of them checked
 
-The rule, for everything a page loads and not only for what it navigates to:
+It applies to everything that a page loads:
 
 - schemes: http and https (and `about:blank`); `file:` only with `allow_files`;
 - hosts: with a list, only its entries; "*.example.org" stands for the name and everything below it, an entry with a
@@ -26,10 +26,8 @@ The rule, for everything a page loads and not only for what it navigates to:
   `allow_private`; link-local addresses (169.254.0.0/16 and fe80::/10, where clouds keep their metadata) are refused
   even then, unless the list names them literally.
 
-Static sites that exist only behind the gate: a folder of files under a host name, without a server.
-
-The example shop that comes with the project lives here as `http://shop.test/`, so that live pages work on a machine
-without the internet and have the same address every time.
+Static sites exist only behind the gate: a folder of files under a host name, without a server. The built-in example
+shop is `http://shop.test/`, so live pages work offline with a fixed address.
 """
 
 from __future__ import annotations

@@ -6,24 +6,22 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
 
 - An episode begins in a fresh window (no cookies, no storage) at the task's start address. Pages are what they are
   that day: the seed changes nothing, and an episode cannot be rebuilt from its actions.
-- An action touches the element that was seen or nothing: where the page, the tab or what stands at that place became
-  another while the action was chosen, its effect is "the page changed; nothing happened", and the episode goes on.
-- Pages are read out of reach of their scripts, frames of other origins and closed shadow roots included (see
-  `worlds`). Of what would make a text too long, the text says what was left out. A closed root is missed only where a
-  plain element (no name with a hyphen) has one that shows all of its own content in slots and adds to it.
-- A start page is played as soon as it arrives; a picture or script of it that never comes is not waited for.
+- An action only touches the element that was seen. If the page, the tab or that element changed meanwhile, the effect
+  is "the page changed; nothing happened", and the episode continues.
+- Pages are read out of reach of their scripts, with frames of other origins and closed shadow roots (see `worlds`). A
+  text that is cut says what was left out. A closed root is missed only if a plain element (no hyphen in its name) has
+  one that shows all of its own content in slots and adds to it.
+- A start page is played as soon as it arrives, without waiting for missing pictures or scripts.
 - Credentials in a start address answer the site's sign-in prompt. They are in no observation, error or record.
-- After an action the page settles: two looks 0.1 s apart are equal, nothing it needs is loading and no new tab is
-  being opened, for at most `settle_s` after it arrived. A navigation, a new tab's included, has `nav_timeout_s`; where
-  a new tab did not come in that time, further ones have `settle_s` until one does.
+- After an action the page settles: two looks 0.1 s apart are equal, nothing it needs is loading and no tab is opening.
+  This takes at most `settle_s` after it arrived. A navigation, also of a new tab, has `nav_timeout_s`. If a new tab did
+  not come in that time, further ones have `settle_s` until one does.
 - The page is judged after every step; the episode ends as soon as the task is solved, or, with `on_finish`, only
   when the agent finishes. `user_input` ends it unsolved unless the task has a `user_reply`.
 - `StepResult.info["refused"]` lists the connections that the gate refused during the step: what to add to
   `allow_hosts` when a page looks broken.
 - A page that crashes or does not answer within `answer_timeout_s` is an EnvironmentFailure; the next `reset` opens a
   new window.
-
-One window on live pages: actions in, observations and outcomes out. `live` states its rules.
 """
 
 from __future__ import annotations

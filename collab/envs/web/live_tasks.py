@@ -145,7 +145,7 @@ async def judge(success: PageSuccess, page: Page, answer: str | None) -> PageVer
     Args:
         success: the task's condition.
         page: the tab that is shown.
-        answer: what the agent answered; None before it finished, or when it gave none.
+        answer: the agent's answer; None before it finished, or without one.
 
     Raises:
         playwright.async_api.Error: the page is gone.

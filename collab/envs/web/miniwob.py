@@ -1,4 +1,4 @@
-"""MiniWoB++: 130 small pages with a goal each, worked on with real mouse and keyboard input in a real browser.
+"""MiniWoB++: 130 small pages with a goal each, operated by real mouse and keyboard input in a real browser.
 
     suite = MiniwobSuite()
     environment = await suite.open()
@@ -6,19 +6,16 @@
     environment.goal()                                   # 'Click on the "Next" button.'
     result = await environment.step(suite.space.make("click", id=1))
 
-How an episode runs: the page draws its problem from the seed; its clock stands still between actions and runs
-`step_ms` after each (see clock.js), so what moves by itself moves by turns and an episode depends on nothing but
-(task, seed, actions). A fork is a second tab that is given the same seed and the same actions, and is compared.
-The page says when it is done and with which reward; `reward` says what counts as success:
+The page draws its problem from the seed. Its clock stops between actions and runs `step_ms` after each (see clock.js),
+so an episode depends only on (task, seed, actions). A fork is a second tab with the same seed and actions, compared
+with the first. The page reports its end and reward; `reward` defines success:
 
     raw==1     full reward, regardless of time (AndroidWorld's rule)
     raw>0      any reward, regardless of time (BrowserGym's rule)
     original   the page's own reward, which falls with time in many tasks; the page's time limit ends the episode
 
-One episode on a MiniWoB++ page, whatever the view: start, act, look, judge, copy.
-
-The desktop view (`miniwob`) and the phone view (`mobile`) differ in their action space, in how an action is carried
-out and in how many screen pixels a pixel of the page has; a `PageView` says so. All else is here.
+The desktop view (`miniwob`) and the phone view (`mobile`) differ in their `PageView`: action space, execution of
+actions, and screen pixels per page pixel.
 """
 
 from __future__ import annotations

@@ -165,10 +165,7 @@ _TAGS = {
 
 
 def list_tags(name: str) -> tuple[str, ...]:
-    """Return words to select a page by: its family (click, email …) and what it asks for.
-
-    look: colours, shapes or places matter; motion: it goes on by itself; read, search, form, drag, draw, scroll.
-    """
+    """Return a page's tags: its family (click, email …) and look, motion, read, search, form, drag, draw, scroll."""
     return _TAGS[name]
 
 
@@ -296,11 +293,7 @@ class MiniwobPage:
         await self.tab.mouse.up()
 
     async def park(self) -> None:
-        """Move the mouse into a corner, where no page has anything.
-
-        What comes to lie under a mouse at rest, because an episode starts or the page scrolls, is hovered when the
-        browser gets to it, which may be before the next look or after.
-        """
+        """Move the mouse into an empty corner: elements under a resting mouse are hovered at an unknown time."""
         size = self.tab.viewport_size
         await self.tab.mouse.move(*((size["width"] - 1, size["height"] - 1) if size else (0, 0)))
 

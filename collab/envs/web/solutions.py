@@ -1,17 +1,10 @@
-"""Scripted solutions of MiniWoB++ pages: from what stands in the goal and on the screen, never from hidden state.
+"""Scripted solutions of MiniWoB++ pages, from the goal and the screen, never from hidden state.
 
     solve("click-button", goal, screen, deeds)     # remaining actions, or None when this screen is not understood
 
-A solution reads the present screen as a person would and names what is left to do as far as the screen shows it:
-a form is told to its end, a page of search results only up to the click that turns it. It is asked again after
-every step. Because it never counts steps, it also finds back after a foreign mistake, where the page lets it.
-The same solutions serve the desktop view (web actions) and the phone view (mobile actions).
-
-What a scripted solution may look at, and what it may say: the words that solutions are written in.
-
-Solutions of the MiniWoB++ pages that are clicked through.
-
-Solutions of the MiniWoB++ pages on which text is typed: forms, search, tables, sums.
+A solution reads the current screen and returns the remaining actions as far as the screen shows them: a form to its
+end, a page of search results only up to the click that turns it. It runs again after every step and counts none, so it
+recovers from mistakes where the page allows it. Desktop and phone view share the solutions.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""A page's frames, asked by a script of our own in worlds that the page's scripts cannot reach.
+"""Read a page's frames by our own script in isolated worlds that the page's scripts cannot reach.
 
-    world = await world_of(page)                       # of the page itself
+    world = await find_world(page)                     # of the page itself
     inside = await world.within(key_of_a_frame)        # of a frame of another origin, wherever the browser keeps it
     answer = await inside.ask({"key": key})
 
-A page shares its elements with such a world and nothing else: whatever it does to Array, JSON or an element's
-methods, the script (`dom.js`) works with the browser's own. Shadow roots that a page keeps to itself (closed ones) are
-asked of the browser and handed to the script, which tells the elements that may have one. The world ends with its
-document, and what it remembered of the last look ends with it.
+A world shares only the page's elements: even if the page changes Array, JSON or methods of elements, the script
+(`dom.js`) uses the browser's own. It names elements that may have a closed shadow root; the browser then passes the
+root to it. The world and its memory of the last look end with the document.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class World(Protocol):
     """Where the script runs for one document."""
 
     async def ask(self, request: Mapping[str, Any]) -> str:
-        """Put a request to the script; its answer as JSON text.
+        """Send a request to the script; return its answer as JSON text.
 
         Raises:
             playwright.async_api.Error: the document is gone, or is just being replaced by another.
@@ -132,9 +131,9 @@ class FrameWorld:
         return answer
 
     async def _reveal(self) -> bool:
-        """Hand closed shadow roots to the script, of the elements that it suspects; whether there are any.
+        """Pass closed shadow roots of suspected elements to the script; return whether there are any.
 
-        The page's scripts cannot notice: only the browser is asked, and this world alone gets the answer.
+        The page's scripts cannot notice: only the browser answers, and only to this world.
         """
         from playwright.async_api import Error
 

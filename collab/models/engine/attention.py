@@ -1,12 +1,11 @@
-"""Attention to keys that stand in several places, computed place by place and joined exactly.
+"""Attention to keys in several places, computed per place and joined exactly.
 
-Softmax over a union of key sets is a mean of the softmaxes over each set, weighted by the exponential of their
-log-sum-exp. So rows that share a prefix attend to one copy of its keys, all rows in one product, then to their own
-keys, and the two results are joined: nothing is copied per row.
+Softmax over a union of key sets is the mean of the softmaxes over each set, weighted by the exponential of their
+log-sum-exp. Rows that share a prefix attend to one copy of its keys, all rows in one product, and then to their own
+keys. Joining the two results copies nothing per row.
 
-A forward pass packs its tokens into one row, (1, tokens), whichever sequences they belong to. `PackedPass` says where
-each
-token's keys are; `PackedPass.attend` is what a transformers model calls in place of its own attention.
+A forward pass packs the tokens of all sequences into one row, (1, tokens). `PackedPass` says where each token's keys
+are; a transformers model calls `PackedPass.attend` in place of its own attention.
 
 Shapes: T tokens, H query heads, G key-value heads (H is a multiple of G), D head size, K keys, L layers.
 """
@@ -22,24 +21,24 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 IMPLEMENTATION = "collab_shared_prefix"
-"""Name under which transformers knows this attention."""
+"""Name of this attention in transformers."""
 _BENDING = ("sliding_window", "softcap", "s_aux", "position_bias")
-"""Arguments by which a model asks for other than plain causal attention."""
+"""Arguments by which a model requests other than plain causal attention."""
 _SCORES_AT_ONCE = 1 << 24
-"""Largest table of scores that is computed in one piece, in elements."""
+"""Largest table of scores computed at once, in elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSegment:
-    """A run of new tokens of one sequence inside a pass: one piece of its prompt, or several that follow each other."""
+    """New tokens of one sequence in a pass: one or several consecutive pieces of its prompt."""
 
     first: int
-    """Its first token's place in the pass."""
+    """Place of its first token in the pass."""
     kept: Sequence[Tensor]
-    """Where the keys and values of its pieces are kept, (L, 2, G, tokens, D) each, in their order."""
+    """Storage for its pieces' keys and values, (L, 2, G, tokens, D) each, in order."""
     above: Sequence[Tensor] = ()
-    """Keys and values of earlier pieces of its sequence that it attends to, of the same shape: those that are in no
-    `SharedKeys`, because they are short. One product serves them all."""
+    """Keys and values of earlier short pieces that it attends to, same shape; one product serves them all. Long pieces
+    are in `SharedKeys`."""
 
     @property
     def tokens(self) -> slice:
@@ -49,40 +48,39 @@ class PassSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedKeys:
-    """Keys that several tokens of a pass attend to, all of them."""
+    """Keys that several tokens of a pass attend to in full."""
 
     kv: Tensor
     """(L, 2, G, K, D)."""
     tokens: Tensor
-    """Places of the tokens that attend, (n,)."""
+    """Places of the attending tokens, (n,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """A run of tokens of a pass: one new token each for R running sequences, of similar lengths at best."""
+    """One new token each for R running sequences, preferably of similar lengths."""
 
     first: int
-    """The first one's place in the pass."""
+    """Place of the first one in the pass."""
     kv: Tensor
     """The sequences' own keys and values, (L, 2, R, G, room, D)."""
     lengths: Tensor
-    """How many keys each has before this token, (R,)."""
+    """Number of keys before this token, (R,)."""
     longest: int
     """The largest of `lengths`, plus one."""
     cells: Tensor = field(init=False)
-    """Where each row keeps this token's keys, one place per group, among all its places in a line, (R * G,)."""
+    """Flat index where each row and group stores this token's keys, (R * G,)."""
     absent: Tensor = field(init=False)
-    """What is added to scores: minus infinity at those of `longest` places that hold no key of the row, else 0,
-    (R, 1, 1, longest)."""
+    """Added to scores, (R, 1, 1, longest): minus infinity at places without a key of the row, else 0."""
 
     def __post_init__(self) -> None:
         device = self.lengths.device
         beyond = torch.arange(self.longest, device=device) > self.lengths[:, None]  # (R, longest)
-        # Added to scores before the softmax: minus infinity gives a place weight 0, whatever stale key lies there.
+        # Minus infinity gives a place weight 0, whatever stale key lies there.
         absent = torch.zeros(beyond.shape, device=device).masked_fill(beyond, -torch.inf)
         groups, room = self.kv.shape[3:5]
         lines = torch.arange(len(self.lengths) * groups, device=device).view(-1, groups)  # (R, G)
-        # Made once for all layers; a frozen dataclass leaves no other way to set what it derives.
+        # Computed once for all layers; a frozen dataclass needs `object.__setattr__`.
         object.__setattr__(self, "cells", (lines * room + self.lengths[:, None]).flatten())
         object.__setattr__(self, "absent", absent[:, None, None])
 
@@ -94,22 +92,22 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedPass:
-    """Which keys the tokens of one forward pass attend to.
+    """Keys that the tokens of one forward pass attend to.
 
-    Every token attends to all keys of the `shared` parts it is named in, and to its own sequence's keys up to itself:
-    what its segment names above itself and the segment's own, or its row's.
+    Every token attends to all keys of the `shared` parts that list it, and to its own sequence's keys up to itself:
+    those above and in its segment, or those of its row.
     """
 
     rows: Sequence[Rows]
     segments: Sequence[PassSegment]
     shared: Sequence[SharedKeys]
     asking: Tensor = field(init=False)
-    """Places of the tokens that attend to shared parts, part by part, (N,)."""
+    """Places of tokens that attend to shared parts, part by part, (N,)."""
     places: Tensor = field(init=False)
-    """For each token, which of the partial results are its own, (T, most parts); see `locate_partials`."""
+    """Indices of each token's partial results, (T, most parts); see `locate_partials`."""
 
     def __post_init__(self) -> None:
-        # A segment with pieces above itself has two partial results, one over those and one over its own tokens.
+        # A segment with earlier pieces has two partial results: one over those, one over its own tokens.
         runs = [run for segment in self.segments for run in [segment.tokens] * (2 if segment.above else 1)]
         runs += [part.tokens for part in self.rows]
         count = max(run.stop for run in runs)
@@ -117,14 +115,14 @@ class PackedPass:
         every = torch.arange(count, device=device)  # (T,)
         asking = [part.tokens for part in self.shared]
         object.__setattr__(self, "asking", torch.cat([every[:0], *asking]))
-        # In the order in which `attend` appends its parts: shared ones, then segments, then rows.
+        # Same order as in `attend`: shared parts, then segments, then rows.
         object.__setattr__(self, "places", locate_partials([*asking, *(every[run] for run in runs)], count))
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Keep the new keys and values, and attend.
+        """Store the new keys and values, and attend.
 
         Args:
-            layer: which one.
+            layer: its index.
             query: (T, H, D).
             key: (G, T, D).
             value: (G, T, D).
@@ -133,18 +131,17 @@ class PackedPass:
         Returns:
             (T, H, D).
         """
-        # All new keys are written before anything attends: a segment may attend to one computed in this very pass.
+        # Write all new keys first: a segment may attend to another one of this pass.
         for segment in self.segments:
             first = segment.first
             for kv in segment.kept:
-                # A wrong shape would be broadcast silently; the probe in `Checkpoint.share_prefixes` counts on this
-                # refusal.
+                # A wrong shape would broadcast silently; `Checkpoint.share_prefixes` relies on this error.
                 if (kv.shape[2], kv.shape[4]) != (len(key), key.shape[-1]):
                     raise NotImplementedError("its layers have other heads than its configuration says")
                 kv[layer, 0] = key[:, first : first + kv.shape[3]]
                 kv[layer, 1] = value[:, first : first + kv.shape[3]]
                 first += kv.shape[3]
-        # softmax over K₁ ∪ K₂ = Σᵢ wᵢ · softmax over Kᵢ, wᵢ ∝ exp(lseᵢ): each set is attended to where it lies.
+        # softmax over K₁ ∪ K₂ = Σᵢ wᵢ · softmax over Kᵢ, wᵢ ∝ exp(lseᵢ)
         parts = [self._attend_shared(layer, query, scale)] if self.shared else []
         for segment in self.segments:
             own = segment.tokens
@@ -159,7 +156,7 @@ class PackedPass:
         return join(parts, self.places)
 
     def _attend_shared(self, layer: int, query: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """Attend with all tokens of shared parts, part by part; as `attend`, with n = N."""
+        """Attend to the shared parts, part by part; shapes as in `attend`, with n = N."""
         groups = self.shared[0].kv.shape[2]
         folded = _fold_heads(query[self.asking], groups)  # (G, N * H / G, D)
         each = folded.shape[1] // len(self.asking)  # H / G
@@ -174,23 +171,16 @@ class PackedPass:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend to all keys.
+    """Attend from query (n, H, D) to all of key and value (G, K, D).
 
-    Args:
-        query: (n, H, D).
-        key: (G, K, D).
-        value: (G, K, D).
-        scale: what scores are multiplied with.
-
-    Returns:
-        Output (n, H, D) and log-sum-exp of the scores (n, H), float32.
+    Returns the output (n, H, D) and the log-sum-exp of the scores (n, H), both float32.
     """
     return _unfold(*_attend_all(_fold_heads(query, key.shape[0]), key, value, scale), len(query))
 
 
 def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend to the keys up to one's own; as `attend`, with n = K."""
-    # On CPUs the fused kernel needs no table of scores; it knows no groups, so keys are repeated per query head.
+    """Attend causally; shapes as in `attend`, with n = K."""
+    # The fused CPU kernel needs no table of scores but has no groups, so keys are repeated per query head.
     if query.device.type == "cpu":
         each = query.shape[1] // key.shape[0]
         output, lse = _flash_attention(  # (1, H, n, D), (1, H, n)
@@ -205,7 +195,7 @@ def attend_causal(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tu
 
 
 def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Tensor, Tensor]:
-    """Call PyTorch's own kernel for processors, which also returns log-sum-exps."""
+    """Call PyTorch's CPU kernel, which also returns log-sum-exps."""
     found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
         *tensors, scale=scale, **options
     )
@@ -213,20 +203,20 @@ def _flash_attention(*tensors: Tensor, scale: float, **options: Any) -> tuple[Te
 
 
 def _fold_heads(query: Tensor, groups: int) -> Tensor:
-    """Fold (n, H, D) to (G, n * H / G, D): the heads that share keys become queries of their own."""
+    """Fold (n, H, D) to (G, n * H / G, D): heads that share keys become separate queries."""
     n, heads, size = query.shape
     return query.view(n, groups, heads // groups, size).transpose(0, 1).reshape(groups, -1, size)
 
 
 def _unfold(output: Tensor, lse: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Return the results of folded queries, (G, n * H / G, D) and (G, n * H / G), in the shapes of `attend`."""
+    """Reshape results of folded queries, (G, n * H / G, D) and (G, n * H / G), as `attend` returns them."""
     groups, _, size = output.shape
     output = output.view(groups, n, -1, size).transpose(0, 1).reshape(n, -1, size)
     return output.float(), lse.view(groups, n, -1).transpose(0, 1).reshape(n, -1)
 
 
 def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend as `attend`, from and to folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
+    """Attend in folded shapes: (G, n, D) in, (G, n, D) and (G, n) out."""
     if folded.device.type != "cpu":
         # Plain products also give the log-sum-exp that `join` needs.
         return _attend_in_pieces(folded, key, value, scale)
@@ -235,7 +225,7 @@ def _attend_all(folded: Tensor, key: Tensor, value: Tensor, scale: float) -> tup
 
 
 def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend by matrix products, (G, n, D) against (G, K, D), as many queries at a time as the table allows."""
+    """Attend by matrix products, (G, n, D) to (G, K, D), in pieces of queries that bound the table of scores."""
     outputs, lses = [], []
     for piece in torch.split(query, max(1, _SCORES_AT_ONCE // (key.shape[0] * key.shape[1])), 1):
         # (G, piece, K); float32 from here on, for exponentials and their sums
@@ -247,12 +237,12 @@ def _attend_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -
 
 
 def _attend_causal_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend as `attend_causal`, by plain matrix products."""
+    """Attend causally by plain matrix products."""
     n, heads, size = query.shape
     groups = key.shape[0]
     folded = query.view(n, groups, heads // groups, size).permute(1, 2, 0, 3)  # (G, H / G, n, D)
     outputs, lses = [], []
-    # Pieces of queries bound the table of scores; a piece needs no keys behind its last query.
+    # Pieces of queries bound the table of scores; a piece needs no keys after its last query.
     step = max(1, _SCORES_AT_ONCE // (heads * n))
     for first in range(0, n, step):
         last = min(first + step, n)
@@ -272,12 +262,12 @@ def _attend_causal_in_pieces(query: Tensor, key: Tensor, value: Tensor, scale: f
 def _attend_rows(
     rows: Rows, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """Attend with one new token per row to the row's own keys, its new one included."""
+    """Attend from each row's new token to the row's keys, the new one included."""
     count, groups = rows.kv.shape[2], rows.kv.shape[3]
     heads, size = query.shape[1:]
     kept = rows.kv[layer]  # (2, R, G, room, D)
     for place, new in zip(kept, (key, value), strict=True):
-        # Written in place, one line per row and group: growing tensors by a token would copy all of them.
+        # Write in place, one line per row and group: growing the tensor would copy everything.
         place.view(-1, size).index_copy_(0, rows.cells, new.transpose(0, 1).reshape(-1, size))
     keys, values = kept[:, :, :, : rows.longest]  # (R, G, longest, D)
     folded = query.reshape(count, groups, heads // groups, size)  # (R, G, H / G, D)
@@ -290,7 +280,7 @@ def _attend_rows(
 
 
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, absent: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Attend by matrix products, (R, G, n, D) against (R, G, K, D): output and log-sum-exp (R, G, n)."""
+    """Attend by matrix products, (R, G, n, D) to (R, G, K, D); return output and log-sum-exp (R, G, n)."""
     scores = query.float() @ key.float().transpose(-1, -2) * scale + absent  # (R, G, n, K), float32 as in all parts
     lse = scores.logsumexp(-1)
     return (scores - lse[..., None]).exp().to(value.dtype) @ value, lse
@@ -300,35 +290,35 @@ def join(parts: Sequence[tuple[Tensor, Tensor]], places: Tensor) -> Tensor:
     """Join partial results.
 
     Args:
-        parts: outputs (n, H, D) with log-sum-exps (n, H), of different n, float32.
-        places: for each token, the places of its results among all parts' in a row, (T, most parts); one past the
-            last stands for none.
+        parts: outputs (n, H, D) with log-sum-exps (n, H), float32, n differs.
+        places: indices of each token's results in the concatenated parts, (T, most parts); one past the last
+            stands for no result.
 
     Returns:
         (T, H, D).
     """
     heads, size = parts[0][0].shape[1:]
-    # One line more stands for "no result": its log-sum-exp of minus infinity has weight 0.
+    # An extra line stands for "no result": its log-sum-exp of minus infinity has weight 0.
     nothing = parts[0][0].new_zeros(1, heads, size), parts[0][1].new_full((1, heads), -torch.inf)
     # (M + 1, H, D), (M + 1, H); M results in all
     outputs, lses = (torch.cat(together) for together in zip(*parts, nothing, strict=True))
     weights = lses[places].softmax(1).transpose(1, 2).reshape(-1, places.shape[1])  # (T * H, most parts)
     # (T * H, most parts)
     each = (places[:, None] * heads + torch.arange(heads, device=places.device)[:, None]).flatten(0, 1)
-    # A weighted sum of lines of a table, a table line per result and head: what embedding bags are for.
+    # An embedding bag computes this weighted sum of table lines, one line per result and head.
     joined = embedding_bag(each, outputs.view(-1, size), per_sample_weights=weights, mode="sum")
     return joined.view(-1, heads, size)
 
 
 def locate_partials(tokens: Sequence[Tensor], count: int) -> Tensor:
-    """Return where each token finds its partial results, see `join`.
+    """Return the indices of each token's partial results, see `join`.
 
     Args:
-        tokens: for each part, in order, the tokens it holds results of, (n,).
+        tokens: for each part, in order, the tokens that it has results of, (n,).
         count: T.
     """
     owner = torch.cat(list(tokens))  # (M,)
-    # Sorting results by their token makes the n-th one of each token a matter of subtraction, without a loop.
+    # Sorted by token, the n-th result of each token follows by subtraction, without a loop.
     order = owner.argsort(stable=True)
     held = torch.bincount(owner, minlength=count)  # (T,)
     nth = torch.arange(len(owner), device=owner.device) - (held.cumsum(0) - held)[owner[order]]  # (M,)
@@ -338,7 +328,7 @@ def locate_partials(tokens: Sequence[Tensor], count: int) -> Tensor:
 
 
 def install() -> None:
-    """Make the attention known to transformers; a model then uses it by `set_attn_implementation(IMPLEMENTATION)`."""
+    """Register the attention in transformers; enable it by `set_attn_implementation(IMPLEMENTATION)`."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(IMPLEMENTATION, _forward)
@@ -355,16 +345,16 @@ def _forward(
     shared_prefix: PackedPass,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as transformers asks: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
+    """Attend in transformers' shapes: (1, H, T, D) and twice (1, G, T, D) in, (1, T, H, D) out.
 
     Raises:
-        NotImplementedError: the model asks for other than plain causal attention.
+        NotImplementedError: the model requests other than plain causal attention.
     """
-    # Such a layer would compute something else in silence; refused, the model falls back to padded batches.
+    # After this error the model falls back to padded batches.
     asked = [name for name in _BENDING if others.get(name) is not None]
     if asked:
         raise NotImplementedError(f"its attention has {', '.join(asked)}")
-    # The scale of the paper on attention, 1 / √D, unless the model names its own.
+    # 1 / √D as in "Attention Is All You Need", unless the model sets its own scale.
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     output = shared_prefix.attend(module.layer_idx, query[0].transpose(0, 1), key[0], value[0], scale)
     return output[None].to(query.dtype), None

@@ -1,12 +1,10 @@
-"""Keys and values of prompt pieces that were computed before, kept as a tree within a memory budget.
+"""Cache of prompt pieces' keys and values: a tree within a memory budget, and one row per running sequence.
 
-A node is a piece after everything above it: keys and values depend on all earlier tokens, so the same words after
-another beginning are another node. Roots are adapters with their version: two policies never share a node.
+Keys and values depend on all earlier tokens, so a node is a piece after a given beginning. Each root is an adapter with
+its version: two policies never share a node.
 
-path = cache.path(policy, pieces)          nodes, those not ready still to be computed
-cache.release(path)                        no sequence attends to them now; they stay until memory is needed
-
-The running sequences' own keys and values: one row each, packed without holes.
+    path = cache.path(policy, pieces)      nodes; those not ready must still be computed
+    cache.release(path)                    no sequence uses them now; they stay until memory is needed
 """
 
 from __future__ import annotations
@@ -32,15 +30,15 @@ class PrefixNode:
     kv: Tensor | None = None
     """(L, 2, G, tokens, D); None until it is about to be computed."""
     ready: bool = False
-    """Whether `kv` holds what it should."""
+    """Whether `kv` is computed."""
     users: int = 0
-    """How many sequences attend to it."""
+    """Number of sequences that attend to it."""
     children: dict[tuple[int, ...], PrefixNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheShape:
-    """What the keys and values of a model look like."""
+    """Shape and type of a model's keys and values."""
 
     layers: int
     groups: int
@@ -54,7 +52,7 @@ class CacheShape:
         return self.layers * 2 * self.groups * self.size * self.dtype.itemsize
 
     def empty(self, tokens: int) -> Tensor:
-        """Return room for a piece, (L, 2, G, tokens, D)."""
+        """Return an empty tensor for a piece, (L, 2, G, tokens, D)."""
         return torch.empty((self.layers, 2, self.groups, tokens, self.size), dtype=self.dtype, device=self.device)
 
 
@@ -63,7 +61,7 @@ class PrefixCache:
 
     Args:
         shape: of the model's keys and values.
-        budget_bytes: for unused nodes; those in use are bounded by the sequences that use them.
+        budget_bytes: for unused nodes; nodes in use do not count.
     """
 
     def __init__(self, shape: CacheShape, budget_bytes: int) -> None:
@@ -75,18 +73,18 @@ class PrefixCache:
         """Memory of unused nodes."""
         self._roots: dict[Hashable, dict[tuple[int, ...], PrefixNode]] = {}
         self._nodes: OrderedDict[PrefixNode, None] = OrderedDict()
-        """Least recently used first; a child always before its parent."""
+        """Least recently used first; a child before its parent."""
 
     def path(self, policy: Hashable, pieces: Iterable[tuple[int, ...]]) -> list[PrefixNode]:
-        """Return the nodes of a prompt's beginning, in use until `release`; missing ones are added, not ready."""
+        """Return the nodes of a prompt's beginning, in use until `release`; add missing ones, not ready."""
         level, parent, start = self._roots.setdefault(policy, {}), None, 0
         path: list[PrefixNode] = []
-        # Pieces are looked up under their parent: the same words after another beginning have other keys.
+        # Look up each piece under its parent: after another beginning its keys differ.
         for ids in pieces:
             node = level.get(ids)
             if node is None:
                 node = level[ids] = PrefixNode(ids=ids, start=start, parent=parent, policy=policy)
-            # In use from here on: what is idle may be dropped by anyone, what is used never.
+            # Mark as used: idle nodes may be dropped at any time, used ones never.
             if not node.users:
                 self.idle_bytes -= self._count_bytes(node)
             node.users += 1
@@ -96,15 +94,15 @@ class PrefixCache:
         return path
 
     def allocate(self, node: PrefixNode) -> Tensor:
-        """Return room for the keys and values of a node in use."""
+        """Return the tensor for keys and values of a node in use."""
         if node.kv is None:
             node.kv = self.shape.empty(len(node.ids))
             self.held_bytes += self._count_bytes(node)
         return node.kv
 
     def release(self, path: Sequence[PrefixNode]) -> None:
+        """Note that a sequence no longer attends to these nodes; drop nodes that were never computed."""
         # From the end, so that a child is dropped before its parent loses its last user.
-        """Note that a sequence no longer attends to these nodes. Nodes never computed are dropped."""
         for node in reversed(path):
             node.users -= 1
             if not node.users:
@@ -121,10 +119,10 @@ class PrefixCache:
                 self._drop(node)
 
     def shrink(self, budget_bytes: int) -> None:
-        """Drop unused nodes, least recently used first, until at most so much of them is held."""
+        """Drop unused nodes, least recently used first, until they fit into the budget."""
         if self.idle_bytes <= budget_bytes:
             return
-        # Only leaves: a node without its parent could never be found again.
+        # Drop only leaves: a node without its parent could never be found again.
         for node in list(self._nodes):
             if not node.users and not node.children:
                 self._drop(node)
@@ -138,7 +136,7 @@ class PrefixCache:
         return iter(self._nodes)
 
     def _touch(self, path: Sequence[PrefixNode]) -> None:
-        # The end of the path first, so that a parent is always used more recently than its children.
+        # From the end of the path, so that a parent counts as used more recently than its children.
         for node in reversed(path):
             self._nodes[node] = None
             self._nodes.move_to_end(node)
@@ -156,14 +154,14 @@ class PrefixCache:
 
 
 _ROOM = 256
-"""Rows grow by at least so many tokens."""
+"""Least number of tokens by which rows grow."""
 
 
 class RowStore:
-    """Keys and values of rows that grow by one token a step.
+    """Keys and values of rows that grow by one token per step.
 
-    A row leaves by being overwritten with the last one, so that the rows in use are always the first ones and can be
-    computed in one product without being gathered.
+    The last row replaces a removed one. So the rows in use are always the first ones, and one product serves them
+    without gathering.
     """
 
     def __init__(self, shape: CacheShape) -> None:
@@ -184,18 +182,18 @@ class RowStore:
         return 0 if self._kv is None else self._kv.numel() * self._kv.element_size()
 
     def reserve(self, rows: int, tokens: int) -> None:
-        """Make room for so many rows, of so many tokens or as many as there is room for: what is added takes none."""
+        """Allocate memory for so many rows of at least so many tokens; `add` then allocates nothing."""
         old = self._kv
-        # Growing copies all rows, so it is done before a pass and never within one.
+        # Growing copies all rows, so it happens before a pass, never within one.
         if old is not None and rows <= old.shape[2] and tokens <= old.shape[4]:
             return
         held = (0, 0) if old is None else (old.shape[2], old.shape[4])
-        # Doubled, so that the copying adds up to a constant per row.
+        # Doubling keeps the total copying constant per row.
         if rows > held[0]:
             rows = max(rows, 2 * held[0])
         room = held[1] if tokens <= held[1] else -(-tokens // _ROOM) * _ROOM
         shape = self._shape
-        # Zeros, not `empty`: products read beyond a row's end with weight zero, and 0 × NaN is NaN.
+        # Zeros, not `empty`: products read beyond a row's end with weight 0, and 0 × NaN is NaN.
         new = torch.zeros(
             (shape.layers, 2, max(rows, held[0]), shape.groups, room, shape.size),
             dtype=shape.dtype,
@@ -206,26 +204,23 @@ class RowStore:
         self._kv = new
 
     def add(self, pieces: Sequence[Tensor]) -> None:
-        """Append a row, for which room was reserved.
+        """Append a row into reserved memory.
 
         Args:
-            pieces: what it starts with, (L, 2, G, tokens, D) each.
+            pieces: its first keys and values, (L, 2, G, tokens, D) each.
         """
         assert self._kv is not None, "room was reserved"
         row, at = len(self.lengths), 0
-        # (L, 2, rows, G, room, D): short pieces are copied, so that one product serves all rows.
+        # (L, 2, rows, G, room, D): short pieces are copied so that one product serves all rows.
         for piece in pieces:
             self._kv[:, :, row, :, at : at + piece.shape[3]] = piece
             at += piece.shape[3]
         self.lengths.append(at)
 
     def remove(self, row: int) -> int:
-        """Take a row out; returns the number of the row that took its place (itself when it was the last).
-
-        What it held is wiped: a product reads beyond a row's end with weight zero, and zero times NaN is NaN.
-        """
+        """Remove a row; return the number of the row that took its place (itself if it was the last)."""
         assert self._kv is not None, "there is a row"
-        # The first rows stay without a gap, so the last one moves into the freed place.
+        # The last row moves into the gap. The freed one is zeroed, see `reserve`.
         last, gone = len(self.lengths) - 1, self.lengths[row]
         length = self.lengths.pop()
         if row != last:
@@ -233,7 +228,7 @@ class RowStore:
             self._kv[:, :, row, :, length:gone] = 0
             self.lengths[row] = length
         self._kv[:, :, last, :, :length] = 0
-        # The last sequence is gone: its memory may be needed by other policies.
+        # Other policies may need the memory.
         if not self.lengths:
             self._kv = None
         return last

@@ -1,9 +1,7 @@
-"""The engine for models that cannot share prefixes (sliding windows, recurrence, sight): batches padded on the left.
+"""The engine for models that cannot share prefixes (sliding windows, recurrence, vision): batches padded on the left.
 
-It has the interface of `Engine`. A batch is taken from the waiting jobs and computed to its end with the model's own
-attention and cache. Rows leave when they are done; none joins in between.
-
-What the first pass over a padded batch takes beside its ids, by family of checkpoint.
+It has the interface of `Engine`. A batch of waiting jobs is computed to its end with the model's own attention and
+cache. Rows leave when they are done; none joins in between.
 """
 
 from __future__ import annotations
@@ -27,27 +25,27 @@ from collab.types import Sampling
 def prepare_first_pass(
     checkpoint: Checkpoint, batch: Sequence[Generation], ids: Tensor, mask: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return positions and further inputs of a batch that is computed for the first time.
+    """Return positions and extra inputs for a batch's first pass.
 
     Args:
-        checkpoint: that computes it.
+        checkpoint: the model; extra inputs depend on its family.
         batch: one per row.
         ids: padded on the left, (rows, longest).
         mask: 0 for padding, 1 for tokens, (rows, longest).
 
     Returns:
-        Positions, (rows, longest), or (3, rows, longest) where pictures have positions in a plane; and the inputs of
-        the forward pass that say what is seen, by name. The next token's positions are the last ones plus 1.
+        Positions, (rows, longest), or (3, rows, longest) where pictures have positions in a plane; and the picture
+        inputs of the forward pass by name. The next token's positions are the last ones plus 1.
     """
     positions = (mask.cumsum(-1) - 1).clamp(min=0)  # (rows, longest); padding takes position 0, which its mask hides
     inputs = _join_pixels(batch, ids.device)
     if checkpoint.family is None:
         return positions, inputs
-    # These families attend in both directions within the prompt, and learn what the prompt is by type ids.
+    # These families attend in both directions within the prompt, which type ids mark.
     if checkpoint.family in PREFIX_FAMILIES:
         said = torch.zeros_like(ids)
         for row, one in zip(said, batch, strict=True):
-            row[len(row) - len(one.tokens) :] = 1  # the prompt attends in both directions, a reply only back
+            row[len(row) - len(one.tokens) :] = 1  # 1 marks the reply, which attends backwards only
         return positions + 1, {**inputs, "token_type_ids": said}  # this family counts from 1
     # M-RoPE: a picture's tokens have positions in time, height and width, (3, rows, longest).
     if inputs:
@@ -61,31 +59,31 @@ def prepare_first_pass(
 
 
 def _join_pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
-    """Return the pictures of all rows, joined in order; empty when there is none."""
+    """Join the pictures of all rows in order; empty without pictures."""
     pictures = [picture for one in batch for picture in one.job.pictures]
     names = pictures[0].inputs if pictures else ()
     return {name: torch.cat([picture.inputs[name] for picture in pictures]).to(device) for name in names}
 
 
 _PATIENCE = 4
-"""Whole batches that must fit before a larger one is tried again."""
+"""Batches that must fit before a larger one is tried."""
 _CACHES = ("past_key_values", "cache_params")
-"""Names under which models take and return what they have read so far."""
+"""Names of a model's cache in its inputs and outputs."""
 _FAILURES = (
     *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError),
     *(RuntimeError, TypeError, ValueError),
 )
-"""What forward passes raise that are not made for how they are called here."""
+"""Errors of forward passes that cannot be called this way."""
 _PAD = 0
 """Padding is masked, so any id will do."""
 
 
 class PaddedEngine:
-    """A checkpoint that computes every prompt by itself. Not for use by several threads at once.
+    """An engine that computes every prompt without sharing. Not thread-safe.
 
     Args:
-        checkpoint: any causal language model, with or without sight.
-        width: sequences computed together at most, where memory allows it; 1 makes a reply depend on its request alone.
+        checkpoint: any causal language model, with or without vision.
+        width: most sequences per batch, if memory allows; with 1 a reply depends on its request alone.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, width: int) -> None:
@@ -95,7 +93,7 @@ class PaddedEngine:
         known = inspect.signature(checkpoint.model.forward).parameters
         self._cache = next((name for name in _CACHES if name in known), _CACHES[0])
         self.peak_bytes = 0
-        """Not known here: the model keeps its own cache."""
+        """Unknown here: the model keeps its own cache."""
 
     @property
     def busy(self) -> bool:
@@ -103,12 +101,12 @@ class PaddedEngine:
         return bool(self._line)
 
     def submit(self, job: DecodeRequest) -> None:
-        """Put a job in line."""
+        """Queue a job."""
         self._line.submit(job)
 
     @torch.inference_mode()
     def step(self) -> list[tuple[DecodeRequest, SampledReply | ModelFailure]]:
-        """Answer one batch; returns its jobs with their results."""
+        """Answer one batch; return its jobs with their results."""
         done = self._line.over()
         batch = self._take_batch()
         if batch:
@@ -116,7 +114,7 @@ class PaddedEngine:
             try:
                 self.run(batch)
             except (RuntimeError, MemoryError) as error:
-                # Only memory makes a batch smaller; any other error is a fault, and is shown.
+                # Only out-of-memory shrinks a batch; any other error is a fault and propagates.
                 if not is_out_of_memory(error):
                     raise
                 done += self._retry_smaller(batch)
@@ -126,16 +124,16 @@ class PaddedEngine:
         return [(one.job, one.result) for one in done if one.result is not None]
 
     def forget(self, adapter: str | None) -> bool:
-        """Forget nothing: nothing is kept between batches."""
+        """Return True: nothing is kept between batches."""
         return True
 
     def clear(self) -> None:
-        """Give up all jobs."""
+        """Drop all jobs."""
         self._line.clear()
 
     def _take_batch(self) -> list[Generation]:
-        # A batch is of one policy, for one adapter computes it; jobs of others go back to the front of the line.
         """Return waiting generations of one policy, first come, first served."""
+        # One adapter computes a batch; jobs of other policies return to the front of the queue.
         batch: list[Generation] = []
         later: list[Generation] = []
         while len(batch) < self._width.size and (generation := self._line.next()) is not None:
@@ -148,12 +146,12 @@ class PaddedEngine:
         return batch
 
     def _retry_smaller(self, batch: list[Generation]) -> list[Generation]:
-        """Try half as many at once, with what they have sampled; one that does not fit alone has failed."""
-        # What is done stays done; the rest keeps what it has sampled and is computed again.
+        """Halve the batch width and continue; a sequence that does not fit alone fails."""
+        # Unfinished rows keep their sampled tokens and are computed again.
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
         for one in rest:
-            if self.checkpoint.image_token in one.tokens:  # in a first pass it would want a picture
+            if self.checkpoint.image_token in one.tokens:  # a first pass would expect a picture for it
                 one.restart()
         if self._width.halve(len(batch)):
             self._line.put_back(rest)
@@ -164,7 +162,7 @@ class PaddedEngine:
 
     def run(self, batch: list[Generation]) -> None:
         """Sample token by token until every generation has its result."""
-        # Left padding puts all last tokens into one column, from which the next ones are drawn.
+        # Left padding puts all last tokens into one column, where the next ones are drawn.
         ids, mask = self._pad([(*one.job.prompt.ids, *one.tokens) for one in batch])
         positions, inputs = prepare_first_pass(self.checkpoint, batch, ids, mask)
         for one in batch:
@@ -180,12 +178,12 @@ class PaddedEngine:
                 **{self._cache: cache},
                 **inputs,
             )
-            cache, inputs = getattr(output, self._cache), {}  # what is seen stands in the cache from now on
+            cache, inputs = getattr(output, self._cache), {}  # pictures are in the cache from now on
             tokens = sample(batch, output.logits[:, -1].float(), self.checkpoint)  # (rows,)
             going = [index for index, one in enumerate(batch) if one.result is None]
             if not going:
                 return
-            # Rows that are done leave at once: a long reply must not make the others' tokens dearer.
+            # Finished rows leave at once and cost no further computing.
             if len(going) < len(batch):
                 batch = [batch[index] for index in going]
                 chosen = torch.tensor(going, device=ids.device)
@@ -205,25 +203,25 @@ class PaddedEngine:
 
 
 def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
-    """Return how many sequences can be computed together so that each is answered as it would be alone.
+    """Return how many sequences can be computed together without changing their replies.
 
     Args:
-        checkpoint: any, in its own attention.
-        width: that is wanted.
+        checkpoint: any, with its own attention.
+        width: the wanted number.
 
     Returns:
-        `width`, or 1 where padding or longer companions would change what is said.
+        `width`, or 1 where padding or longer rows would change a reply.
 
     Raises:
-        ConfigError: not even one sequence is continued as the model does it by itself.
+        ConfigError: even a single sequence differs from the model's plain pass.
     """
-    # Checkpoints that see have been compared with their own processors; text-only probes would say nothing.
+    # Vision families are tested against transformers' processors; a text-only probe would prove nothing.
     if checkpoint.family is not None:
         return width
-    # Width first: most models bear company, and then the single-row check is not needed.
+    # Full width first: if that passes, the single-row check is not needed.
     if width > 1 and not checkpoint.stretches and _find_difference(checkpoint, 2) is None:
         return width
-    # Alone is the last resort; a model that differs even there is computed in another way than it was trained.
+    # A model that differs even alone would be computed in another way than it was trained.
     reason = _find_difference(checkpoint, 1)
     if reason is not None:
         kind = checkpoint.model.config.model_type
@@ -233,13 +231,13 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
 
 @torch.inference_mode()
 def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
-    """Return why short replies, computed together, differ from those of a plain pass; None when they do not."""
+    """Return why short replies, computed together, differ from those of a plain pass; None if they do not."""
     size = checkpoint.chat.size
-    # Of different lengths, so that padding and leaving early are both tried.
+    # Different lengths test both padding and early leaving.
     batch = []
     for number in range(width):
         ids = tuple(index * (size - 1) // 23 for index in range(24 - 11 * number))
-        greedy = Sampling(temperature=0.0, max_tokens=3 + number)  # so that one leaves while another goes on
+        greedy = Sampling(temperature=0.0, max_tokens=3 + number)  # one leaves while another continues
         job = DecodeRequest(prompt=PromptIds(pieces=(ids,)), sampling=greedy, seed=0)
         batch.append(Generation.of(job, checkpoint.chat, frozenset(), checkpoint.context))
     try:
@@ -247,7 +245,7 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
     except _FAILURES as error:
         return f"its forward pass fails ({type(error).__name__}: {take_first_line(error)[:120]})"
     for one in batch:
-        if isinstance(one.result, ModelFailure):  # it computes NaN, and its first real call will say so
+        if isinstance(one.result, ModelFailure):  # it computes NaN, and its first real call will report that
             continue
         ids = (*one.job.prompt.ids, *one.tokens)
         # (tokens, vocabulary)

@@ -1,9 +1,7 @@
-"""One prompt being answered, token by token, whichever engine computes the tokens.
+"""Answer one prompt token by token, for both engines, and draw tokens by temperature and top-p.
 
-Draw one token per sequence from logits: temperature and top-p, each by its own settings and its own random number.
-
-A row's draw is a function of its logits, its settings and its number alone (inverse of the cumulative distribution),
-so its companions in the batch cannot change it.
+A row's draw depends on its logits, settings and random number alone (inverse of the cumulative distribution), so other
+rows of the batch cannot change it.
 """
 
 from __future__ import annotations
@@ -31,76 +29,76 @@ class DecodeRequest:
     sampling: Sampling
     seed: int
     pictures: tuple[Picture, ...] = ()
-    """In the order in which the prompt shows them."""
+    """In the order of the prompt."""
     adapter: str | None = None
-    """Which of the engine's adapters answers; None for the base weights."""
+    """The adapter that answers; None for the base weights."""
     abandoned: Callable[[], bool] = lambda: False
-    """Whether the answer is no longer waited for; asked after every token, from the engine's thread."""
+    """Whether the caller has left; the engine's thread calls it after every token."""
     started: Callable[[], None] = lambda: None
-    """Called from the engine's thread whenever the job leaves the line; more than once only if it was put back."""
+    """The engine's thread calls it when the job leaves the queue; again after each `put_back`."""
     put_back: Callable[[], None] = lambda: None
-    """Called from the engine's thread whenever the job has to go back to the line: memory has run out."""
+    """The engine's thread calls it when the job returns to the queue because memory ran out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampledReply:
-    """What was sampled for one job."""
+    """Tokens and text sampled for one job."""
 
     text: str
     finish: str
     """"stop" or "length"."""
     prompt_tokens: int
     computed_tokens: int
-    """Tokens that were computed for this job before it was sampled on: prompt tokens that were not there already, and
-    those that were computed again after memory ran out."""
+    """Tokens computed for this job before sampling: uncached prompt tokens, and those recomputed after memory ran
+    out."""
     sampled: int
-    """How many tokens were sampled, the end of the turn included."""
+    """Number of sampled tokens, the end of the turn included."""
     tokens: tuple[int, ...]
-    """Without the end of the turn, and without what spells a stop string."""
+    """Without the end of the turn and without a stop string."""
     logprobs: tuple[float, ...]
     behaviour_logprobs: tuple[float, ...]
     queue_s: float
-    """From being submitted to being taken up for the first time."""
+    """From submission to the first start."""
     work_s: float
-    """From being taken up to the last token."""
+    """From the start to the last token."""
     width: float
-    """How many sequences were computed together, on average over the sampled tokens."""
+    """Sequences computed together, averaged over the sampled tokens."""
 
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """A job while it is being answered."""
+    """A job in progress."""
 
     job: DecodeRequest
     chat: ChatTokenizer
     ends: frozenset[int]
     """Ids that end a reply."""
     limit: int
-    """Tokens that may be sampled."""
+    """Most tokens that may be sampled."""
     rng: random.Random
     uniform: float = field(init=False)
-    """In [0, 1), what the next token is drawn with; the same one until that token is taken."""
+    """Random number in [0, 1) for the next token; unchanged until that token is taken."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     behaviour: list[float] = field(default_factory=list)
     computed_tokens: int = 0
     widths: int = 0
-    """Sum of the batch widths over the sampled tokens."""
+    """Sum of batch widths over the sampled tokens."""
     submitted_at: float = field(default_factory=time.perf_counter)
     started_at: float | None = None
     """None while it waits."""
     result: SampledReply | ModelFailure | None = None
-    """None while it goes on."""
+    """None while in progress."""
 
     def __post_init__(self) -> None:
         self.uniform = self.rng.random()
 
     @classmethod
     def of(cls, job: DecodeRequest, chat: ChatTokenizer, ends: frozenset[int], context: int) -> Generation:
-        """Return a job that begins; one whose prompt leaves no room in `context` tokens has failed already."""
+        """Build the generation of a job; it has already failed if the prompt leaves no room in `context` tokens."""
         room = context - len(job.prompt)
         limit = min(job.sampling.max_tokens, room)
-        # `random.Random` and not torch's generator: a reply depends on its own seed alone, on every device.
+        # `random.Random`, not torch's generator: a reply depends on its own seed alone, on every device.
         new = cls(job=job, chat=chat, ends=ends, limit=limit, rng=random.Random(job.seed))
         if room < 1:
             new.result = ModelFailure(
@@ -112,14 +110,13 @@ class Generation:
         return new
 
     def start(self) -> None:
-        """Note that it left the line."""
+        """Note that the job left the queue."""
         if self.started_at is None:
             self.started_at = time.perf_counter()
         self.job.started()
 
     def restart(self) -> None:
-        """Start anew: the seed draws as it did the first time."""
-        # The same draws again, so that a reply does not depend on how often memory ran out.
+        """Restart with the same draws, so that a reply does not depend on how often memory ran out."""
         self.rng = random.Random(self.job.seed)
         self.uniform = self.rng.random()
         self.widths = 0
@@ -127,18 +124,18 @@ class Generation:
             sampled.clear()
 
     def fail_for_memory(self, device: str) -> None:
-        """Note that it has failed: even alone it does not fit into the memory of `device`."""
+        """Fail the job: even alone it does not fit into the memory of `device`."""
         self.result = ModelFailure(
             f"{self.chat.path}: a prompt of {len(self.job.prompt)} tokens alone does not fit into the memory of "
             f"{device}; lower context_tokens, or use a smaller dtype"
         )
 
     def take(self, token: int, logprob: float, behaviour: float, width: int) -> None:
-        """Note the next sampled token; it may be the last."""
-        # Drawn only when a token is taken: a pass that ran out of memory repeats the same draw.
+        """Append a sampled token, which may be the last."""
+        # The next number is drawn only now: a pass that ran out of memory repeats the same draw.
         self.uniform = self.rng.random()
         self.widths += width
-        # The end of the turn is counted as sampled but is no part of the reply.
+        # The end of the turn counts as sampled but is not part of the reply.
         if token in self.ends:
             self._finish("stop", sampled=len(self.tokens) + 1)
             return
@@ -148,20 +145,17 @@ class Generation:
         if self.job.sampling.stop and self._stop_at_string():
             return
         if len(self.tokens) >= self.limit or self.job.abandoned():
-            # Abandoned: ended like a reply that became too long, as its text is not read.
+            # An abandoned reply ends as if too long; its text is not read.
             self._finish("length", sampled=len(self.tokens))
 
     def _stop_at_string(self) -> bool:
-        """Stop when the text contains a stop string.
-
-        The text ends before it; the tokens end with the last one that spells some of that text.
-        """
-        # Decoded anew as a whole: a stop string may begin in the middle of a token.
+        """Stop if the text contains a stop string; cut text and tokens before it."""
+        # Decode the whole text: a stop string may begin within a token.
         text = self.chat.decode(self.tokens)
         places = [place for place in (text.find(stop) for stop in self.job.sampling.stop) if place >= 0]
         if not places:
             return False
-        # Tokens that spell some of the kept text stay, so text and tokens end at the same place or one token later.
+        # A token that holds some of the kept text stays.
         cut, sampled = text[: min(places)], len(self.tokens)
         while self.tokens and len(self.chat.decode(self.tokens[:-1])) >= len(cut):
             self.tokens.pop()
@@ -192,35 +186,37 @@ class Drawn:
 
     tokens: Tensor
     logprobs: Tensor
-    """Plain policy: temperature 1, nothing left out; in nats."""
+    """Under the plain policy (temperature 1, no top-p), in nats."""
     behaviour: Tensor
-    """Under the distribution drawn from; 0 where greedy."""
+    """Under the distribution drawn from; 0 when greedy."""
 
 
 def sample(drawing: list[Generation], logits: Tensor, checkpoint: Checkpoint) -> Tensor:
-    """Draw one token for each generation and note it; whatever takes memory is done before anything is noted.
+    """Draw one token for each generation and append it.
+
+    Memory is allocated before anything is appended.
 
     Args:
-        drawing: n of them.
+        drawing: n generations.
         logits: (n, vocabulary).
         checkpoint: for messages.
 
     Returns:
         The tokens, (n,).
     """
-    # (n,); looked at before drawing, for a NaN in one row must fail one reply and not the batch.
+    # (n,); checked before drawing: a NaN in one row must fail one reply, not the batch.
     broken = (~logits.isfinite().all(-1)).tolist()
     samplings = [generation.job.sampling for generation in drawing]
     device = logits.device
     drawn = draw(
-        # Zeros in place of NaN keep the row drawable; its draw is thrown away below.
+        # Zeros in place of NaN keep the row drawable; its draw is discarded below.
         logits.nan_to_num(0.0),
         temperature=torch.tensor([sampling.temperature for sampling in samplings], device=device),
         top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64, device=device),
-        # float64: in float32 the sum over a large vocabulary would miss the last tokens.
+        # float64: in float32, the sum over a large vocabulary would miss the last tokens.
         uniforms=torch.tensor([generation.uniform for generation in drawing], dtype=torch.float64, device=device),
     )
-    # One transfer from the device for all rows, and only then the notes.
+    # One transfer from the device for all rows.
     values = zip(drawn.tokens.tolist(), drawn.logprobs.tolist(), drawn.behaviour.tolist(), strict=True)
     for generation, bad, (token, logprob, behaviour) in zip(drawing, broken, values, strict=True):
         if bad:
@@ -239,17 +235,17 @@ def draw(logits: Tensor, temperature: Tensor, top_p: Tensor, uniforms: Tensor) -
     Args:
         logits: (rows, vocabulary), finite.
         temperature: (rows,); 0 takes the most probable token.
-        top_p: (rows,), in (0, 1]; only the smallest set of most probable tokens that reaches it is drawn from.
+        top_p: (rows,), in (0, 1]; draws from the smallest set of most probable tokens that reaches it.
         uniforms: (rows,), float64, in [0, 1).
     """
     plain = logits.float().log_softmax(-1)  # (rows, vocabulary), log p of the plain policy
     greedy = temperature == 0  # (rows,)
     tokens = plain.argmax(-1)
     behaviour = torch.zeros_like(tokens, dtype=torch.float32)
-    # Two ways, because sorting the vocabulary costs more than drawing; few agents use top-p.
+    # Rows without top-p skip sorting the vocabulary, which costs more than drawing.
     for rows, pick in ((~greedy & (top_p >= 1), _draw_any), (~greedy & (top_p < 1), _draw_nucleus)):
         if rows.any():
-            below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0: no temperature makes it overflow
+            below = plain[rows] - plain[rows].amax(-1, keepdim=True)  # at most 0, so no temperature overflows
             # (picked rows, vocabulary): p_T ∝ p^(1/T)
             bent = (below / temperature[rows, None]).softmax(-1, dtype=torch.float64)
             tokens[rows], chosen = pick(bent, top_p[rows], uniforms[rows])
@@ -266,9 +262,9 @@ def _draw_any(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[T
 def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Draw from the smallest set of most probable tokens whose mass reaches top-p."""
     sorted_, order = probabilities.sort(dim=-1, descending=True, stable=True)  # (rows, vocabulary), most probable first
-    # A token stays while the mass before it is below top-p, so the set reaches top-p and is the smallest one.
+    # Keep tokens while the mass before them is below top-p: the smallest set that reaches it.
     kept = sorted_.masked_fill(sorted_.cumsum(-1) - sorted_ >= top_p[:, None], 0.0)
-    # The first always stays: rounding must not leave an empty set.
+    # Always keep the first: rounding must not leave an empty set.
     kept[:, 0] = sorted_[:, 0]
     position = _invert_cumulative(kept, uniforms)
     chosen = kept.gather(-1, position[:, None])[:, 0] / kept.sum(-1)
@@ -278,7 +274,7 @@ def _draw_nucleus(probabilities: Tensor, top_p: Tensor, uniforms: Tensor) -> tup
 def _invert_cumulative(weights: Tensor, uniforms: Tensor) -> Tensor:
     """Return the first position whose cumulative weight exceeds uniform · total."""
     cumulative = weights.cumsum(-1)  # (rows, vocabulary)
-    # uniform · total instead of normalising: the last cumulative weight need not be exactly 1.
+    # uniform · total, as the last cumulative weight need not be exactly 1.
     total = cumulative[:, -1:].contiguous()
     position = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True)
     last = torch.searchsorted(cumulative, total)  # rounding must not pass the last weight

@@ -1,22 +1,16 @@
-"""One task instance on one phone: AndroidWorld sets it up, our oracle solves it, AndroidWorld judges it.
+"""Compare our judge with AndroidWorld's: AndroidWorld sets a task up, our oracle solves it, both judge.
 
-States are judged by them and by us: untouched, solved through the phone's screens, and solved but for one change
-(see `spoil`).
+They judge three states: untouched, solved through the phone's screens, and solved with one change (see `spoil`).
+SimPhone's engine executes the solution, or AndroidWorld with adb taps, keys and intents.
 
-AndroidWorld's judgement, from a process that runs under AndroidWorld's own interpreter.
+AndroidWorld runs under its own interpreter, as its packages clash with ours. Requests and replies are JSON lines on the
+child's standard input and output; the child finds the phone on the loopback adb server.
 
-Its packages clash with ours, so the two never share a process: requests and replies are JSON lines on the child's
-standard input and output, which no other process can reach, and the child finds the phone on the loopback adb server.
+The changes of a solved phone, found by comparing it with the phone before:
 
-What executes our solution's actions: SimPhone's engine, or AndroidWorld with adb taps, keys and intents.
-
-Solved phones with one thing changed, to see how careful a judge is.
-
-    spoilt      one decisive field, far beyond what fuzzy matching forgives: must not pass any more
-    blurred     the same field, only in upper and lower case: fuzzy matching forgives that, exact matching does not
-    disturbed   something that the task does not ask for: a row or a file that had nothing to do with the task
-
-What was done is found by comparing the phones before and after.
+    spoilt      one decisive field, beyond fuzzy matching: must not pass any more
+    blurred     the same field in other case: passes fuzzy matching, but not exact matching
+    disturbed   a row or a file that has nothing to do with the task
 """
 
 from __future__ import annotations

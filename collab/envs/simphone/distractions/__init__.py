@@ -1,4 +1,4 @@
-"""What makes a phone harder to use than it need be, on demand and by seed: one file per kind.
+"""Distractions that make a phone harder to use, on demand and by seed.
 
     interruptions   calls, dialogs, banners and alarms that come over what is on the screen
     slowness        screens that take their time

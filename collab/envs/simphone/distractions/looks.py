@@ -1,4 +1,4 @@
-"""The same labels in other words: synonyms, and a second language.
+"""Show labels in other words or another language, and screens in another order and other measures.
 
 Three tables lie beside this module, in `tables/`:
 
@@ -9,12 +9,8 @@ Three tables lie beside this module, in `tables/`:
 A template has holes: {n} is a number, {said} a text that has a translation itself, {any} anything, which is kept;
 digits after the name tell several apart. A text without a translation stays as it is.
 
-Only what is shown changes. Keys, handlers, pages and the state below know nothing of it.
-
-The same screens in another order and other measures.
-
-An order is a property of the episode, not of the moment: what stands where follows from the keys of the entries, so
-that an entry keeps its place among the others while some come and go.
+Only the display changes, not keys, handlers, pages and state. An order belongs to the episode: it follows from the
+entries' keys, so an entry keeps its place among the others while some come and go.
 """
 
 from __future__ import annotations

@@ -78,11 +78,7 @@ PRESETS: Mapping[DistractionPreset, Distractions] = {
 
 
 def adjust_preset(preset: DistractionPreset, changes: Mapping[str, Any]) -> Distractions:
-    """Return a preset with some knobs set otherwise; a change to None keeps the preset's value.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
+    """Return a preset with changes (None keeps the preset's value); ConfigError for a value out of range."""
     return replace(PRESETS[preset], **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -108,11 +104,7 @@ def hold(phone: Phone, steps: int) -> Phone:
 
 
 def act_while_loading(phone: Phone, action: Action, below: Callable[[Phone], Phone]) -> Phone:
-    """Let a step pass with any action; only waiting and answering do what they always do.
-
-    Args:
-        below: does the action on the phone as if it did not load.
-    """
+    """Pass a step while loading: only waiting and answering are executed, by `below`."""
     done = below(phone) if action.type in ("wait", "answer") else phone
     return replace(done, loading=phone.loading - 1)
 
@@ -166,12 +158,7 @@ def schedule(
 
 
 def disturb(phone: Phone, before: Phone, disturbance: Disturbance | None) -> Phone:
-    """Return the phone after a step, and after what then comes up.
-
-    Args:
-        before: the phone as it was; a screen on which nothing happened does not load.
-        disturbance: None when nothing comes up.
-    """
+    """Apply a disturbance (None for none) to the phone after a step; an unchanged screen does not load."""
     if disturbance is None:
         return phone
     if disturbance.kind != "slow":

@@ -1,4 +1,4 @@
-"""The phone's shell, as `adb shell` reaches it: pure functions from (phone, command) to what it answers.
+"""The phone's shell, as `adb shell` reaches it: pure functions from (phone, command) to (phone, output).
 
     result = run(phone, "settings put global airplane_mode_on 1 && settings get global airplane_mode_on")
     result.phone, result.stdout, result.stderr, result.exit_code

@@ -11,7 +11,7 @@ from collab.envs.simphone.state import Phone
 
 
 def _true(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """Succeed; also what accepted commands without an effect here do."""
+    """Return success; also used for accepted commands without an effect here."""
     return Output()
 
 
@@ -48,7 +48,7 @@ def _which(session: ShellSession, args: list[str], stdin: str) -> Output:
 
 
 def _run_other(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """`exec NAME …`, `toybox NAME …` and `su 0 NAME …`: run another command."""
+    """Run another command, for `exec NAME …`, `toybox NAME …` and `su 0 NAME …`."""
     while args and (args[0] in ("0", "root", "-c") or args[0].startswith("-")):
         args = args[1:]
     if not args:

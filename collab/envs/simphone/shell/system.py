@@ -36,7 +36,7 @@ _CALLS = {"1": open_shade, "2": close_panel}
 
 
 def statusbar(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """`cmd statusbar expand-notifications|expand-settings|collapse`; what else it knows has no effect here."""
+    """Run `cmd statusbar expand-notifications|expand-settings|collapse`; its other commands have no effect here."""
     if args[:1] and args[0] in _VERBS:
         session.phone = _VERBS[args[0]](session.phone)
     return Output()
@@ -175,7 +175,7 @@ def ps(session: ShellSession, args: list[str], stdin: str) -> Output:
 
 
 def pidof(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """Process numbers of running apps."""
+    """Print process ids of running apps."""
     found = [str(compute_pid(session.phone, name)) for name in args if name in session.phone.stacks]
     return Output(" ".join(found) + "\n" if found else "", code=int(not found))
 
@@ -203,7 +203,7 @@ def ime(session: ShellSession, args: list[str], stdin: str) -> Output:
 
 
 def service(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """`service call …`: the status bar obeys; all else is accepted and without effect, the time zone is always UTC."""
+    """Run `service call …`: only the status bar reacts; other calls are accepted. The time zone is always UTC."""
     if args[:1] == ["call"] and len(args) >= 3:
         if args[1] == "statusbar":
             session.phone = call(session.phone, args[2])

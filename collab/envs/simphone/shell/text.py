@@ -60,7 +60,7 @@ class Expression:
 
 
 def compile_pattern(pattern: str, flags: int = 0) -> Expression:
-    """Compile an expression whose time grows no faster than a power of its input's length.
+    """Compile a regular expression that runs in polynomial time.
 
     Raises:
         PatternProblem: refused, or no expression.

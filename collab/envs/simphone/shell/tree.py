@@ -230,11 +230,10 @@ def _check_writable(path: str) -> None:
 
 
 def load_database(phone: Phone, path: str, data: bytes) -> Phone:
-    """Take over a database file.
+    """Replace a database by a file's content.
 
-    As on Android, a broken database is thrown away and made anew, so nothing is left of it; a table that is missing
-    is as new afterwards, and a missing column at its default, where it has one that apps can do with; values are read
-    as the column's type, as apps would read them.
+    As on Android, a broken database becomes a new, empty one. Missing tables are new, missing columns have their
+    defaults, and values are read as the column's type.
     """
     tables = {(path, table.name): _load_rows(table, data) for table in phone.apps.tables[path]}
     return replace(phone, rows={**phone.rows, **tables})

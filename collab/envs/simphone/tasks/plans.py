@@ -80,13 +80,10 @@ def paste(frame: Frame, key: str) -> Action | None:
 
 
 def follow(frame: Frame, app: str, package: str, route: Mapping[str, str]) -> Action | None:
-    """Walk through an app's pages: on each page of the route tap its key.
+    """Return the next action along a route of an app's pages; None on the last page.
 
     Args:
-        route: page (see `name_page`) → key of the element that leads on; the last page leads nowhere: "".
-
-    Returns:
-        None on the last page; back from any page that is not on the route.
+        route: page (see `name_page`) → key of the element to tap; "" for the last page. From other pages it goes back.
     """
     if not is_in_app(frame, package):
         return open_app(app)

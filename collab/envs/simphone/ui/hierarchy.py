@@ -1,6 +1,6 @@
-"""The screen as UiAutomator sees it: a tree of Android views, and its XML.
+"""Build the screen as UiAutomator sees it: a tree of Android views, and its XML.
 
-One view per element in the same order, so that a reader of the dump finds what the phone's own observation says:
+It has one view per element, in the order of the phone's own observation:
 
     list item, text with two lines   a layout that holds text views
     switch                           a layout that holds its text and a checkable Switch

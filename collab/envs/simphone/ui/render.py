@@ -1,9 +1,9 @@
-"""Draws a SimPhone screen from its observation alone, so that a stored episode can be looked at years later.
+"""Draw a SimPhone screen from its observation alone, so that stored episodes stay viewable.
 
     image = render(observation)                # Pillow image, 1080 × 2400
     png = render_png(observation, marks=True)  # with a numbered box on every element
 
-What is drawn comes from the elements (role, label, value, flags, box) and from `Observation.drawing`:
+The input is the elements (role, label, value, flags, box) and `Observation.drawing`:
 
     app            name of the app in front
     app_bar        title of the app bar; None on a screen without one
@@ -19,8 +19,7 @@ What is drawn comes from the elements (role, label, value, flags, box) and from 
     pictures       what the icons show whose labels say it in other words: index as text → usual label
     banner         [left, top, right, bottom] of a notification that came up; its elements lie inside
 
-A key that is missing means "no". A change that moves a pixel's meaning gets a new renderer name, because stored
-screens name the renderer they were made for.
+A missing key means "no". Any change of the drawing needs a new renderer name, as stored screens name their renderer.
 """
 
 from __future__ import annotations

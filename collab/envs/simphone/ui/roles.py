@@ -1,8 +1,8 @@
-"""How an element looks, by its role: one painter each.
+"""Paint elements, one painter per role.
 
 A painter gets a `Brush` and draws inside its box; it reads nothing but the element and the theme.
 
-How some things look in apps, beyond their role: what they are is told by their key, whatever app they belong to.
+Some elements are painted by their key, in any app:
 
 …:id/contact/…, …:id/conversation/…   a row of a list that begins with a letter or a person in a disc
 …:id/item/…                           a row that begins with a folder, or the kind of a file
@@ -10,10 +10,7 @@ How some things look in apps, beyond their role: what they are is told by their 
 …:id/day/…                            a day, with a dot when something happens on it
 …:id/digital_clock, …_time            large digits
 
-How the system's own screens look: tiles and notifications of the shade, cards of the overview, what loads.
-
-They show the same roles as apps do, drawn in another way: a switch is a tile, a list item a notification, an app a
-card.
+The system's own screens paint roles differently: a switch is a tile, a list item a notification, an app a card.
 """
 
 from __future__ import annotations

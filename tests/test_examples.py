@@ -1,0 +1,69 @@
+"""Python that docs and docstrings show: what it imports and calls exists."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "collab").rglob("*.py"))}
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+CALL = re.compile(r"(\.?)\b([A-Za-z_]\w*)\(")
+FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ELSEWHERE = frozenset({"AutoModelForCausalLM", "AutoTokenizer", "DPOConfig", "DPOTrainer", "SFTTrainer", "from_pretrained"})
+ELSEWHERE |= {"DataLoader", "LoraConfig", "load_dataset", "train_test_split", "to_pandas", "read_table", "replace", "run"}
+"""Names of other packages that an example may call."""
+
+
+def defined_names(tree: ast.AST) -> Iterator[str]:
+    """Yield what a piece of code defines: functions, classes, imports, variables, parameters and fields."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[0]
+
+
+TREES = {path: ast.parse(code) for path, code in SOURCES.items()}
+OURS = {name for tree in TREES.values() for name in defined_names(tree)}
+KNOWN = OURS | set(dir(builtins)) | ELSEWHERE | {name for kind in (str, bytes, list, dict, set, Path) for name in dir(kind)}
+
+
+def unknown_calls(code: str) -> list[str]:
+    """Return the functions and methods that lines of code call and that exist nowhere."""
+    code = re.sub(r"#.*|\"[^\"\n]*\"|'[^'\n]*'", "", code)
+    return sorted({name for _, name in CALL.findall(code)} - KNOWN)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_an_example_of_a_page_imports_and_calls_what_exists(page: Path) -> None:
+    for block in FENCE.findall(page.read_text(encoding="utf-8")):
+        tree = ast.parse(block)
+        own = set(defined_names(tree))
+        assert not set(unknown_calls(block)) - own, block
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "collab":
+                home = ROOT.joinpath(*(node.module or "").split("."))
+                file = home.with_suffix(".py") if home.with_suffix(".py").exists() else home / "__init__.py"
+                names = set(defined_names(TREES[file])) | {path.stem for path in home.glob("*.py")}
+                assert {alias.name for alias in node.names} <= names, f"{page.name}: from {node.module}"
+
+
+def test_an_example_of_a_docstring_calls_what_exists() -> None:
+    wrong = []
+    for path, tree in TREES.items():
+        for line in (ast.get_docstring(tree) or "").splitlines():
+            # Examples are indented; in lists of terms no word stands right before a parenthesis.
+            if line.startswith("    ") and (unknown := unknown_calls(line)):
+                wrong.append(f"{path.relative_to(ROOT)}: {', '.join(unknown)}")
+    assert not wrong, "\n".join(wrong)
