@@ -2,7 +2,7 @@
 
 Only listed runs have an id, so nothing else can be requested:
 
-    roots = Roots([Path("runs")])
+    roots = RunList([Path("runs")])
     roots.top()                 # runs and trainings, as named or found in the named folders
     roots.find("first-3fa9c1b2d0").path
 
