@@ -286,7 +286,7 @@ def open_run(path: Path | str) -> Run:
 
 
 class Run(RunReader):
-    """A recorded run: `report`, `status`, `manifest`, `list_episodes()`, `read_trajectory(id)`, `iterate_trajectories()`."""
+    """A recorded run: `report`, `status`, `manifest`, `list_episodes()`, `read_trajectory(id)` and the rest."""
 
     @property
     def report(self) -> Report:

@@ -30,7 +30,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib.metadata
 import importlib.util
+import re
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
@@ -104,6 +106,20 @@ class MissingExtra(UsageError):
         for package in packages:
             if importlib.util.find_spec(package) is None:
                 raise cls.of(package, extra, purpose)
+
+    @classmethod
+    def from_import(cls, error: ImportError, purpose: str) -> MissingExtra | None:
+        """Return the error for an import that failed because a package of an extra is missing; None for all others."""
+        package = (error.name or "").partition(".")[0]
+        try:
+            required = importlib.metadata.requires("collab-marl") or []
+        except importlib.metadata.PackageNotFoundError:
+            return None
+        for line in required:
+            found = re.fullmatch(rf"{re.escape(package)}\b[^;]*; extra == ['\"](\w+)['\"]", line)
+            if found is not None and isinstance(error, ModuleNotFoundError):
+                return cls.of(package, found[1], purpose)
+        return None
 
 
 class OverlapError(UsageError):

@@ -68,10 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all but the first parameters of `variations` slow."""
+    """Mark all but the first parameters of `variations` slow, and give slow tests ten minutes on a busy machine."""
     for item in items:
         if item.get_closest_marker("variations") and any(item.callspec.indices.values()):  # type: ignore[attr-defined]
             item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -229,6 +229,13 @@ def test_the_python_interface_loads_neither_torch_nor_training_nor_the_command_l
     assert not rooms & (TRAINING | {"cli"})
 
 
+def test_what_trains_nothing_needs_no_torch() -> None:
+    """Pages, calibration, pairs, synthesis and the list of trainings work without the extra `train`."""
+    rooms = ("view.server", "rewards.calibration.run", "preferences.rebuild", "synthesis.run", "loop.interfaces")
+    modules = loaded("import " + ", ".join(f"collab.{room}" for room in rooms))
+    assert not modules & {"torch", "transformers", "trl", "peft"}
+
+
 def test_help_loads_the_command_line_alone() -> None:
     show_help = """
 import sys

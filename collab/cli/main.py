@@ -35,7 +35,7 @@ from collab.cli import (
 from collab.cli.options import prepare
 from collab.cli.output import fail, say
 from collab.cli.progress import listen, treat_sigterm_as_ctrl_c
-from collab.errors import CollabError, describe_error, forget_outside, outside_parts, outside_place
+from collab.errors import CollabError, MissingExtra, describe_error, forget_outside, outside_parts, outside_place
 from collab.utils.concurrency import is_left_behind
 from collab.utils.text import clean_line
 
@@ -143,8 +143,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        fail(_explain_escape(error))
-        return 1
+        # Commands that train import torch where they begin, not where they are defined.
+        missing = MissingExtra.from_import(error, "this command") if isinstance(error, ImportError) else None
+        fail(_explain_escape(error) if missing is None else str(missing))
+        return 1 if missing is None else 2
 
 
 def _explain_escape(error: Exception) -> str:

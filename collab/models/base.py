@@ -15,9 +15,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from collab.config import Budget
 from collab.envs.grammar import ActionSpace
@@ -323,6 +323,54 @@ class Probed(Protocol):
     async def probe(self) -> Capabilities:
         """Return what it supports; found out once."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardScore:
+    """A reward model's score of one ending."""
+
+    logits: tuple[float, ...]
+    """One per label; may be NaN."""
+    tokens: int
+    """Tokens of the whole sequence, prompt included."""
+    seconds: float
+    """Its share of the computing time of the prompt's endings, without queueing."""
+
+
+class Scorer(Protocol):
+    """Scores endings of a prompt: a reward model, here without what it is made of."""
+
+    policy: PolicyRef
+    context: int
+    """The most tokens of prompt and ending together."""
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 of its weights."""
+
+    def length(self, prompt: Prompt, endings: Sequence[str]) -> int:
+        """Count the tokens of the longest sequence."""
+        ...
+
+    async def score(self, prompt: Prompt, endings: Sequence[str]) -> list[RewardScore]:
+        """Score each ending of a prompt."""
+        ...
+
+    async def probe(self) -> Capabilities:
+        """Return what it supports."""
+        ...
+
+    def count_tokens(self, text: str) -> int:
+        """Count the tokens of a text."""
+        ...
+
+    async def close(self) -> None:
+        """Free the weights."""
+
+
+def is_scorer(model: object) -> TypeGuard[Scorer]:
+    """Return whether a model scores endings and writes no replies."""
+    return hasattr(model, "score")
 
 
 async def check_counted(model: Probed, budget: Budget, where: str, stop: asyncio.Event | None = None) -> Capabilities:

@@ -9,7 +9,6 @@ which exposes an incomplete copy or another file of the same name. A checkpoint 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import json
@@ -35,7 +34,7 @@ from collab.models.weights import (
     readable,
 )
 from collab.prompts.render import LAYOUT
-from collab.utils.concurrency import note_doing
+from collab.utils.files import hash_file
 
 PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
 """PEFT's ways to initialise an adapter that leave the base unchanged; loading others changes it."""
@@ -555,25 +554,3 @@ def hash_weights(directory: Path) -> str:
 def hash_played_weights(base: Path, adapter: str | None) -> str:
     """Return the digest of the base's weights, followed by "+" and the adapter's, if any."""
     return hash_weights(base) + ("" if adapter is None else f"+{hash_weights(Path(adapter))}")
-
-
-def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file; a large unchanged one is read once per process."""
-    there = path.stat()
-    if there.st_size < _LARGE:
-        return _hash_contents(path)
-    return _hash_cached(path.resolve(), there.st_ino, there.st_size, there.st_mtime_ns)
-
-
-_LARGE = 64 * 2**20
-"""Bytes. Reading so many takes longer than a time stamp's resolution, so a later change is visible in it."""
-
-
-@functools.lru_cache(maxsize=256)
-def _hash_cached(path: Path, inode: int, size: int, changed: int) -> str:
-    return _hash_contents(path)
-
-
-def _hash_contents(path: Path) -> str:
-    with note_doing(f"hashing {path}"), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

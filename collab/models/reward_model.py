@@ -20,7 +20,6 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +28,7 @@ from torch import Tensor
 
 from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
 from collab.library import resolve_checkpoint
-from collab.models.base import Capabilities
+from collab.models.base import Capabilities, RewardScore
 from collab.models.checkpoint import choose_device, choose_dtype, hash_weights, is_out_of_memory
 from collab.models.local import check_files
 from collab.models.tokenizer import open_chat
@@ -40,18 +39,6 @@ LABELS = (1, 2)
 """Allowed numbers of labels."""
 _HEAD = "ForSequenceClassification"
 ResultT = TypeVar("ResultT")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardScore:
-    """A reward model's score of one ending."""
-
-    logits: tuple[float, ...]
-    """One per label; may be NaN."""
-    tokens: int
-    """Tokens of the whole sequence, prompt included."""
-    seconds: float
-    """Its share of the computing time of the prompt's endings, without queueing."""
 
 
 class RewardModel:

@@ -41,9 +41,7 @@ from pydantic import Field
 from collab.config import AgentDefinition, Budget, Keyless, PartDefinition, SamplingDefinition, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
-from collab.models.base import AskedAlike, Model, check_counted, tell_lost
-from collab.models.checkpoint import hash_played_weights
-from collab.models.reward_model import RewardModel
+from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
 from collab.rewards.base import Critic, label_of
 from collab.rewards.labels import LabelHead, check_name, list_labellings, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
@@ -152,7 +150,7 @@ class CriticResources:
     """Name of its agents file, for messages."""
     definition: CriticDefinition
     texts: Mapping[str, str]
-    model: Model | RewardModel | None
+    model: Model | Scorer | None
     """The model that is asked or that scores; None for a kind that needs none."""
 
     @classmethod
@@ -167,7 +165,7 @@ class CriticResources:
         Raises:
             ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
         """
-        model: Model | RewardModel | None = None
+        model: Model | Scorer | None = None
         # A critic asks a model, scores with one or needs none, as its class's parameters show.
         if has_parameter(definition, SCORER, "critics"):
             model = build("scorers", definition, f"agents/{name}")
@@ -210,7 +208,7 @@ class CriticResources:
         }
         # The model was built above, with its own checks, and takes the place of its definition.
         options = dict(definition.options)
-        if isinstance(self.model, RewardModel):
+        if is_scorer(self.model):
             given[SCORER], options = self.model, {}
         elif self.model is not None:
             given[MODEL] = self.model
@@ -231,7 +229,7 @@ class CriticResources:
         checkpoint that is asked counts by its path and version, a reward model by its weights.
         """
         told = select_deciding(self.definition, placeless=True)
-        if isinstance(self.model, RewardModel):
+        if is_scorer(self.model):
             told["options"]["weights"] = self.model.weights
         whole = json.dumps({"critic": self.label, **told, "texts": dict(self.texts)}, sort_keys=True, default=str)
         return hashlib.sha256(whole.encode()).hexdigest()
@@ -305,6 +303,8 @@ def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str
 
 def _hash_weights(definition: CriticDefinition) -> str | None:
     """Return the digest of the weights that a definition names by a path; None where none are there."""
+    from collab.models.checkpoint import hash_played_weights  # torch, which other critics do not need
+
     path, adapter = _list_places(definition)
     folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
     there = path is not None and all(folder.is_dir() for folder in folders)

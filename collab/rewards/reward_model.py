@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collab.errors import ConfigError
-from collab.models.reward_model import RewardModel, RewardScore
+from collab.models.base import RewardScore, Scorer
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import NO_NUMBER, CellScore, CriticCall, CriticInput, Judgement, build_judgement, to_all_equal
 from collab.rewards.llm import TOO_LONG, WORLDS, clean_for_sending
@@ -112,7 +112,7 @@ class ModelCritic:
     version = "1"
 
     def __init__(
-        self, *, scorer: RewardModel, texts: Mapping[str, str], history: int = 10, context_tokens: int = 8500
+        self, *, scorer: Scorer, texts: Mapping[str, str], history: int = 10, context_tokens: int = 8500
     ) -> None:
         if history < 0:
             raise ConfigError(f"critic model: history {history} must be at least 0")

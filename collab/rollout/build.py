@@ -34,7 +34,16 @@ from collab.config import (
 )
 from collab.data.splits import Split, TrainingInstance, check_plan, find_split, read_splits, restore_apps, restrict_run
 from collab.envs.base import Suite, TaskInfo
-from collab.errors import CollabError, ConfigError, UnknownName, UsageError, describe_error, note_outside, outside_place
+from collab.errors import (
+    CollabError,
+    ConfigError,
+    MissingExtra,
+    UnknownName,
+    UsageError,
+    describe_error,
+    note_outside,
+    outside_place,
+)
 from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
@@ -203,6 +212,9 @@ def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
         # A module from outside may do anything at import, `sys.exit` included.
         if outside_place(error) is None and not isinstance(error, ImportError | ValueError):
             raise
+        missing = MissingExtra.from_import(error, f"{where}: {target}") if isinstance(error, ImportError) else None
+        if missing is not None:
+            raise missing from None
         more = "" if outside_place(error) is not None else "; install its package, or name its folder in PYTHONPATH"
         raise ConfigError(f"{where}: {target} cannot be imported: {describe_error(error)}{more}") from None
     if not hasattr(found, name):

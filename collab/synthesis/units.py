@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -50,7 +49,7 @@ from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
 from collab.types import Task
 from collab.utils.concurrency import PATIENCE, WorkerPool
-from collab.utils.files import report_write_errors, write_atomic
+from collab.utils.files import hash_file, report_write_errors, write_atomic
 from collab.utils.redact import redact
 
 KEPT_WORD = "a word that is kept for evaluation"
@@ -331,7 +330,7 @@ def finish(
         else:
             card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
-            files[CARD] = {"sha256": _hash_file(directory / CARD)}
+            files[CARD] = {"sha256": hash_file(directory / CARD)}
     # The head comes last: a date in it means that all files are there.
     over = None if found.broken else format_now()
     folder.write(replace(head, finished=over, files=files, report=asdict(found)))
@@ -344,7 +343,7 @@ def read_report(directory: Path, head: Head) -> SynthesisReport | None:
         return None
     for name, told in head.files.items():
         path = directory / name
-        if not path.is_file() or _hash_file(path) != told["sha256"]:
+        if not path.is_file() or hash_file(path) != told["sha256"]:
             return None
     return _REPORT.validate_python(head.report)
 
@@ -391,10 +390,5 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
         with ExampleWriter(path) as out:
             for row in own:
                 out.add(row)
-        files[path.name] = {"sha256": _hash_file(path), "rows": len(own)}
+        files[path.name] = {"sha256": hash_file(path), "rows": len(own)}
     return files
-
-
-def _hash_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from collab.errors import RunFormatError, TrainingFailure, UsageError
-from collab.trainers.checkpoint import is_of_reference
 from collab.trainers.recipe import DpoRecipe, Recipe
 
 if TYPE_CHECKING:
@@ -193,6 +192,8 @@ def gather_model(trainer: Any, prepared: Prepared) -> Any:
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if not trainer.is_world_process_zero():
         return None
+    from collab.trainers.checkpoint import is_of_reference
+
     model = load_weights(prepared.base, prepared.task.recipe.weights)
     if prepared.task.recipe.lora is not None:
         from peft import get_peft_model

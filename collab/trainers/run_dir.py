@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collab.errors import CollabError, RunFormatError, StoreFailure
-from collab.models.checkpoint import hash_file
 from collab.store.run_dir import LOCK, RunDir
-from collab.utils.files import report_write_errors, sync_directory, sync_files, write_atomic, write_json
+from collab.utils.files import hash_file, report_write_errors, sync_directory, sync_files, write_atomic, write_json
 
 _STATE = "trainer_state.json"
 """Trainer's own state; written last into a checkpoint."""
@@ -153,3 +152,32 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError:
             continue  # written when the run was killed; the step is trained again
         yield line
+
+
+def average_over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
+    """Return the mean of a pair metric such as `margin` over the last quarter of lines, weighted by their pairs.
+
+    Args:
+        lines: logged metrics; a line without `compared` counts as one pair.
+        first: average the first quarter instead.
+
+    Returns:
+        None without pairs.
+    """
+    told = [(line[name], line.get("compared", 1)) for line in _select_quarter(lines, name, first=first)]
+    return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
+
+
+def compute_chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:
+    """Return the chosen replies' mean log-ratio to the reference, in nats; None without pairs.
+
+    Unlike log p alone, it does not depend on the batch's replies.
+    """
+    reward = average_over_pairs(lines, "reward_chosen")
+    return None if reward is None else reward / beta
+
+
+def _select_quarter(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool) -> Sequence[Mapping[str, Any]]:
+    told = [line for line in lines if line.get(name) is not None]
+    size = max(1, len(told) // 4)
+    return told[:size] if first else told[-size:]

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import hashlib
 import json
 import os
 import secrets
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from collab.errors import RunFormatError, StoreFailure
+from collab.utils.concurrency import note_doing
 from collab.utils.redact import hide_values
 
 _KINDS = {
@@ -236,3 +239,25 @@ def sync_files(folder: Path) -> None:
     for path in folder.rglob("*"):
         sync_directory(path)  # a descriptor is a descriptor
     sync_directory(folder)
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file; a large unchanged one is read once per process."""
+    there = path.stat()
+    if there.st_size < _LARGE:
+        return _hash_contents(path)
+    return _hash_cached(path.resolve(), there.st_ino, there.st_size, there.st_mtime_ns)
+
+
+_LARGE = 64 * 2**20
+"""Bytes. Reading so many takes longer than a time stamp's resolution, so a later change is visible in it."""
+
+
+@functools.lru_cache(maxsize=256)
+def _hash_cached(path: Path, inode: int, size: int, changed: int) -> str:
+    return _hash_contents(path)
+
+
+def _hash_contents(path: Path) -> str:
+    with note_doing(f"hashing {path}"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from typing import Any
 
 from collab.loop.record import EpochDir
 from collab.loop.record import Trained as RecordedTrained
-from collab.trainers.callbacks import average_over_pairs
+from collab.trainers.run_dir import average_over_pairs
 from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
 

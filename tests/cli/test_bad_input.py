@@ -244,6 +244,10 @@ def hidden(somewhere: Path):
     [
         ("playwright", ["rollout", "--env", "miniwob", "--agents", "parrot", "--tasks", "click-button"], "web"),
         ("torch,transformers", ["agents", "check", "local.yaml"], "train"),
+        ("torch,transformers", ["rollout", "--env", "corridor", "--agents", "local.yaml"], "train"),
+        ("torch,transformers", ["train-marl", "--env", "corridor", "--agents", "local.yaml", "--plan"], "train"),
+        ("torch", ["finetune", "--base", ".", "--data", "run", "--out", "tuned", "--preset", "pocket"], "train"),
+        ("trl", ["train", "--algo", "filtered-bc", "--env", "corridor", "--agents", "local.yaml", "--plan"], "train"),
         ("pyarrow", ["runs", "export", "run", "--parquet", "tables"], "parquet"),
     ],
 )

@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSequenceClassification
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.reward_model import RewardHead, RewardModel, RewardScore
+from collab.models.base import RewardScore
+from collab.models.reward_model import RewardHead, RewardModel
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Segment
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from collab.trainers.callbacks import average_over_pairs, compute_chosen_gain
+from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
 
 
 def test_what_chosen_sides_gained_is_told_against_the_reference() -> None:

@@ -15,7 +15,7 @@ from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, StoredPairs
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
-from collab.trainers.callbacks import average_over_pairs, compute_chosen_gain
+from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
 from collab.types import PreferencePair, Usage
 from collab.utils.text import format_amount, format_causes
 

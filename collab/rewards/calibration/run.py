@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from collab.config import Budget, hide_secrets, validate_recorded
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
-from collab.models.reward_model import RewardModel
+from collab.models.base import is_scorer
 from collab.rewards.base import CriticInput, Judgement
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.rewards.calibration.config import CalibrationConfig, CalibrationResources, open_resources
@@ -292,7 +292,7 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
             tokens = sum(counted) if shows else None
         # A reward model replies in numbers and no tokens.
-        replies = 0 if isinstance(model, RewardModel) else config.critic.sampling.max_tokens
+        replies = 0 if is_scorer(model) else config.critic.sampling.max_tokens
         worth = Counter(worth for one in known for worth in one.worth.values())
         return CalibrationEstimate(
             cases=len(known),
