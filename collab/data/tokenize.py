@@ -319,7 +319,7 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
     """Return a collator of scored sequences.
 
     Args:
-        prompts: label prompts, too, and mark replies in `replies` (see `reading`).
+        prompts: label prompts, too, and mark replies in `replies` (see `collab.trainers.pretrain`).
 
     Returns:
         Function of rows of `make_position_dataset` to input_ids, labels and attention_mask, (rows, longest) each.

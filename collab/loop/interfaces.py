@@ -59,12 +59,12 @@ class Range:
         """Add the ends of both."""
         return Range(low=self.low + other.low, high=self.high + other.high)
 
-    def or_(self, other: Range) -> Range:
+    def union(self, other: Range) -> Range:
         """Return the smallest range around both."""
         return Range(low=min(self.low, other.low), high=max(self.high, other.high))
 
 
-NOTHING = Range(low=0, high=0)
+ZERO = Range(low=0, high=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +87,13 @@ class Questions:
             usd=None if self.usd is None else _scale_range(self.usd, steps),
         )
 
-    def or_(self, other: Questions) -> Questions:
+    def union(self, other: Questions) -> Questions:
         """Return the range if either of both is asked; the price is known only if both are."""
         return Questions(
-            calls=self.calls.or_(other.calls),
-            prompt_tokens=self.prompt_tokens.or_(other.prompt_tokens),
-            completion_tokens=self.completion_tokens.or_(other.completion_tokens),
-            usd=None if self.usd is None or other.usd is None else self.usd.or_(other.usd),
+            calls=self.calls.union(other.calls),
+            prompt_tokens=self.prompt_tokens.union(other.prompt_tokens),
+            completion_tokens=self.completion_tokens.union(other.completion_tokens),
+            usd=None if self.usd is None or other.usd is None else self.usd.union(other.usd),
         )
 
 
@@ -101,7 +101,7 @@ def _scale_range(one: Range, steps: Range) -> Range:
     return Range(low=one.low * steps.low, high=one.high * steps.high)
 
 
-NONE_ASKED = Questions(calls=NOTHING, prompt_tokens=NOTHING, completion_tokens=NOTHING, usd=NOTHING)
+NONE_ASKED = Questions(calls=ZERO, prompt_tokens=ZERO, completion_tokens=ZERO, usd=ZERO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +125,11 @@ class Estimate:
     noun: str
     """The algorithm's word for its examples, e.g. "replies"."""
     examples: Range
-    """Their number in the whole training."""
+    """Number of examples in the whole training."""
     replies: Range
-    """Items that are trained with them, each as large as those that were tried."""
+    """Number of training rows that the examples become, each assumed to be as large as those of the tried step."""
     slower: float = 1.0
-    """Factor on the time of each, compared with those that were tried."""
+    """Time per row, relative to those of the tried step."""
     labels: Sequence[LabelEstimate] = ()
     training: Forecast
     """Of the examples of one step."""

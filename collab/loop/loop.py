@@ -3,9 +3,8 @@
     result = await start(config, Path("runs/trained"))
     result = await resume(Path("runs/trained"))
 
-`run_epoch` is the whole of it. It ends with the last epoch, when patience is over, or when it is stopped.
-
-An epoch leaves the policy after it, its usage, and its record, written last.
+`run_epochs` repeats `run_epoch` until the last epoch, until patience runs out, or until it is stopped. An epoch leaves
+its policy, its usage, and its record, which is written last.
 """
 
 from __future__ import annotations
@@ -169,7 +168,7 @@ def close_epoch(
     return _close(state, folder, record)
 
 
-# ------------------------------------------------------------------------------------------------------ inside
+# ----------------------------------------------------------------------------------------------------- helpers
 
 
 def _describe_weights(policy: Policy, root: Path) -> dict[str, Any]:
@@ -392,10 +391,10 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
     policy = build_first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
-            # A digest of the weights, not of the path: `--base` may point to a folder that was overwritten since.
             raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
     now = hash_base_weights(config)
-    # Paths can stay the same while weights change, and then epochs before and after would not belong together.
+    # Digests and not paths are compared: a folder may have been overwritten since, and then the epochs before and
+    # after would not belong together.
     for slot, digest in begun.items():
         if now.get(slot) != digest:
             raise RunFormatError(

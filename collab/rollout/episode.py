@@ -378,8 +378,8 @@ def _cut_words(result: StepResult) -> StepResult:
 
 
 def _describe_effect(before: Observation, result: StepResult) -> str:
-    # The environment's own words say more than a comparison, e.g. "the button is disabled".
     """Return the effect in the environment's words, or else by comparing the screens."""
+    # The environment's own words say more than a comparison, e.g. "the button is disabled".
     told = result.info.get("effect")
     if isinstance(told, str) and told:
         return told

@@ -252,8 +252,8 @@ class RunDir:
         return self.path.is_dir() and all(map(self._is_left_over, self.path.iterdir()))
 
     def check_free(self) -> None:
-        # The head first: a directory with a head gets the command that resumes it.
         """Check that new work can begin; the UsageError names the content and the next move."""
+        # The head first: a directory with a head gets the command that resumes it.
         if self.file.exists():
             raise UsageError(
                 f"{self.path}: a {self.NOUN} is there already; give another --out, or resume it: {self.resume}"

@@ -177,7 +177,7 @@ def pack_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
 
     Args:
         batch: input_ids, attention_mask and completion_mask, (rows, tokens) each, padded on the right.
-        shortest: see `prefix.pack`.
+        shortest: see `collab.trainers.batching`.
     """
     # (rows, tokens) each
     ids, mask, completion = (batch[name].cpu().numpy() for name in ("input_ids", "attention_mask", "completion_mask"))

@@ -102,7 +102,7 @@ class Recipe(Definition):
     """Of the optimizer, after the warm-up."""
     final_norm_learning_rate: float | None = Field(default=None, gt=0)
     """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule: it is scaled
-    as a whole (see `norms`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
+    as a whole (see `optim`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
     warmup: Share = 0.03
@@ -110,7 +110,7 @@ class Recipe(Definition):
     weight_decay: float = Field(default=0.0, ge=0)
     """Of the optimizer, decoupled from the gradient as in AdamW."""
     optimizer: Literal["adamw", "muon"] = "adamw"
-    """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `muon`)."""
+    """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `optim`)."""
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
     """Of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -163,7 +163,7 @@ class SftRecipe(Recipe):
     """Next-token loss on replies."""
 
     prompt_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    """Weight of the mean −log p per prompt token beside that of replies (see `reading`); 0 is the loss on replies
+    """Weight of the mean −log p per prompt token beside that of replies (see `pretrain`); 0 is the loss on replies
     alone, as it should be for a base that has read much."""
     levels: tuple[Level, ...] = LEVELS[:-1]
     """Which rows, in the order of the curriculum."""
@@ -184,7 +184,7 @@ class SftRecipe(Recipe):
 
 
 class CopyRecipe(Recipe):
-    """Random tokens that repeat once: forms the circuit that copies (see `copying`)."""
+    """Random tokens that repeat once: forms the circuit that copies (see `pretrain`)."""
 
     epochs: Literal[1] = 1
     """Sequences are made, not read; there are as many as the steps need."""

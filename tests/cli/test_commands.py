@@ -323,7 +323,7 @@ def test_check_all_leaves_out_what_would_do_lasting_things(collab, monkeypatch):
     assert code == 0
     assert {"androidworld", "miniwob", "mobile-miniwob", "web"} <= set(checked)
     assert "device" not in checked
-    assert "stays done: device" in err
+    assert "have lasting effects: device" in err
     collab("env", "check", "device")
     assert checked[-1] == "device"
 

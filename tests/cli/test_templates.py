@@ -47,7 +47,7 @@ def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 
 def on(day: datetime.date, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("collab.models.tokenizer", "collab.rollout.build", "collab.trainers.prepare"):
-        monkeypatch.setattr(f"{place}.today", lambda: day)
+        monkeypatch.setattr(f"{place}.get_prompt_date", lambda: day)
 
 
 def checkpoint(folder: Path, template: str) -> Path:

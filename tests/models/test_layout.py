@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError
-from collab.models import checkpoint as layout
 from collab.models.checkpoint import (
     CARD,
     FILE,
@@ -20,6 +19,7 @@ from collab.models.checkpoint import (
 )
 from collab.models.local import LocalModel, check_files
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.utils import files
 
 
 def test_the_present_layout_and_none_are_fine(tmp_path: Path) -> None:
@@ -96,15 +96,15 @@ def test_an_adapter_speaks_together_with_its_base(tmp_path: Path) -> None:
 def test_large_weights_are_read_once_while_they_are_as_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(layout, "_LARGE", 5)
+    monkeypatch.setattr(files, "_LARGE", 5)
     read: list[Path] = []
-    whole = layout._hash_contents
+    whole = files._hash_contents
 
     def noted(path: Path) -> str:
         read.append(path)
         return whole(path)
 
-    monkeypatch.setattr(layout, "_hash_contents", noted)
+    monkeypatch.setattr(files, "_hash_contents", noted)
     large, small = tmp_path / "large.safetensors", tmp_path / "small.safetensors"
     large.write_bytes(b"these")
     small.write_bytes(b"this")

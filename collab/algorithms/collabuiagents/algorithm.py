@@ -218,7 +218,7 @@ async def _estimate_choice_questions(
             asked = await _estimate_choice_questions(one, prompts, times if weight else 0)
             if asked is None:
                 return None
-            found = found.or_(asked)
+            found = found.union(asked)
         return found
     if choice.agent is None:
         return None

@@ -73,24 +73,24 @@ class ImitationLearner:
         state.progress.tell(examples=counts, metrics=metrics)
 
         # Called only for a group that is still to be trained; a finished checkpoint is not prepared again.
-        def prepared(group: str) -> Prepared:
+        def prepare_group(group: str) -> Prepared:
             rows = read_data([folder.get_epoch(number).examples / group], ("demonstration",)).rows
             task = build_task(state, number, group, policy, method.build_recipe(number), "sft")
             return prepare(task, rows, processes=method.processes, fits=True)
 
-        how = Finetuning(
+        finetuning = Finetuning(
             nothing="no reply of a solved episode in this epoch",
             has_examples=lambda group: get_examples_file(folder, number, group, FILE).exists(),
-            prepare=prepared,
+            prepare=prepare_group,
         )
-        trained, untrained = await finetune(state, number, how)
+        trained, untrained = await finetune(state, number, finetuning)
         return Update(trained=trained, untrained=untrained, examples=counts, metrics=metrics)
 
     def _build_examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
         made, imitated = Examples.of(config), self._select_imitated(config, rollout)
+        builder = make_builder(config, rollout, policy)
         # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = {slot: group for group, slots in config.groups.items() for slot in slots}
-        builder = make_builder(config, rollout, policy)
         # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
         for one in (one for one in rollout.trajectories if one.id in imitated):
             for said in self.iterate_replies(one):

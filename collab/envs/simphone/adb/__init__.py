@@ -3,9 +3,9 @@
 async with PhoneServer({"emulator-5554": PhoneHandle()}) as server:
     ...                       # ANDROID_ADB_SERVER_PORT={server.port} adb -s emulator-5554 shell
 
-server       sockets, bounds, the services of an adb server      handle       a phone several connections share
-frames       reading and writing the protocols' frames           sync         push, pull, list
-terminal     shell services                                      http         what runs behind tcp:9008
-automator    uiautomator2's methods                              selectors    finding elements
-hierarchy    the screen as UiAutomator's tree and XML               exam         tasks that a client begins
+server       an adb server: sockets, bounds, shell services, phones that several connections share
+sync         push, pull, list
+http         what runs behind tcp:9008
+automator    uiautomator2's methods, and the screen as UiAutomator's tree
+selectors    finding elements
 """

@@ -6,12 +6,11 @@
 It knows the commands that AndroidWorld, uiautomator2 and people use; anything else is "inaccessible or not found",
 exit code 127. Nothing on the machine it runs on is read or written.
 
-    words, syntax       the grammar                  session, interpreter   running it
-    tree                the file system              sandbox                SQLite on bytes in memory
-    files, finding      coreutils on files           text                   coreutils on text
-    system, services    settings, clock, dumpsys     activities, packages   am, monkey, pm
-    sql, provider       sqlite3, content             keys                   input
-    gestures            what fingers do, shared with the uiautomator face
+    syntax       the grammar                         interpreter   running a command line
+    session      what a command uses and answers     commands      every command by name
+    tree         the file system                     files, text   coreutils on files and on text
+    system       settings, clock, dumpsys            apps          am, monkey, pm
+    content      content providers, sqlite3          input         fingers and keys
 """
 
 from __future__ import annotations
