@@ -46,7 +46,9 @@ from collab.trainers.run_dir import FinetuneDir
 from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
 from collab.transfer.run import Work
+from collab.types import Usage
 from collab.transfer.run import resume, start
+from collab.types import Usage
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.outcome.write_atomic
@@ -150,12 +152,12 @@ def test_places_for_metrics_reach_the_training(library: Library, tmp_path: Path,
 
     async def enough(*_: object, report_to: Sequence[str], **rest: object) -> SimpleNamespace:
         seen.append(tuple(report_to))
-        return SimpleNamespace(tokens=0, cost_usd=0.0, stopped="enough was seen")
+        return SimpleNamespace(spent=Usage(), stopped="enough was seen")
 
     async def nothing(*_: object) -> list[str]:
         return []
 
-    for name, part in {"start_training": enough, "_all": transferring.train, "_check": nothing}.items():
+    for name, part in {"start_training": enough, "_run_all": transferring.train, "_check": nothing}.items():
         monkeypatch.setattr(transferring, name, part)
     monkeypatch.setattr("collab.loop.loop.check_reports", lambda names: None)
     config = put(library, PRESSES)
