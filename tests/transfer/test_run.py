@@ -46,9 +46,7 @@ from collab.trainers.run_dir import FinetuneDir
 from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
 from collab.transfer.run import Work
-from collab.types import Usage
 from collab.transfer.run import resume, start
-from collab.types import Usage
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
 write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.outcome.write_atomic
