@@ -69,6 +69,7 @@ def test_going_on_with_an_adapter_is_going_on_with_its_sum(made, samples, base: 
     assert read_task(folder.read()) == kept
 
 
+@pytest.mark.slow
 def test_a_reference_with_an_adapter_is_that_adapter(made, samples, base: Path, tmp_path: Path) -> None:
     """Compared with itself, a policy has no margin at first; the result is the trained adapter alone, in its type."""
     rows = samples.rows(4, ["preference"])

@@ -151,6 +151,7 @@ def test_full_weights_all_learn(samples, base: Path, tmp_path: Path) -> None:
     assert not [name for name in before if torch.equal(before[name], after[name])]
 
 
+@pytest.mark.slow
 def test_a_result_is_written_in_the_type_that_was_asked(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=1", "saved=bfloat16"), samples.rows(2))
     assert {value.dtype for value in weights(trained(prepared, tmp_path / "out")).values()} == {torch.bfloat16}
@@ -162,6 +163,7 @@ def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> Non
     assert [line["group"] for line in FinetuneDir(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
 
 
+@pytest.mark.slow
 def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "copy", "steps=6", "simple=0.5"), [])
     assert [step.group for step in prepared.steps] == ["copy"] * 3 + ["copy-varied"] * 3
@@ -260,6 +262,7 @@ def test_a_loss_that_is_no_number_ends_the_run(samples, base: Path, tmp_path: Pa
     assert "NaN" not in folder.metrics.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("steps", "rate", "lost"), [(4, "1e30", 2), (1, "1e38", 1)])
 def test_no_checkpoint_is_kept_of_weights_that_are_no_numbers(
     samples, base: Path, tmp_path: Path, steps: int, rate: str, lost: int
@@ -298,6 +301,7 @@ def test_dpo_starts_at_the_loss_of_equal_policies(samples, base: Path, tmp_path:
     assert anchored == pytest.approx(0.693147 + 0.5 * total / count, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.variations
 @pytest.mark.parametrize("sharing", ["none", "prefix"])
 @pytest.mark.parametrize("held", [5, 13])
@@ -335,6 +339,7 @@ def test_dpo_widens_the_margin_over_a_reference_that_stays(samples, base: Path, 
     assert max(reference) - min(reference) < 0.02 * abs(reference[0]) + 1e-3  # every step holds all eight pairs
 
 
+@pytest.mark.slow
 @pytest.mark.variations
 @pytest.mark.parametrize("sharing", ["prefix", "none"])
 def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, samples, base: Path, tmp_path: Path) -> None:
@@ -463,6 +468,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Pa
     assert [line["step"] for line in folder.read_metrics()] == list(range(1, len(prepared.steps) + 1))
 
 
+@pytest.mark.slow
 def test_checkpoints_are_whole_and_few(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "sft", "epochs=4", "save_every=2", "keep=2"), samples.rows(8, ["basic"]))
     trained(prepared, tmp_path / "out")
