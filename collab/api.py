@@ -32,10 +32,10 @@ from collab.rollout.build import has_episode_count, has_parameter, resolve_run
 from collab.rollout.run import RunResult, choose_out, start
 from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
-from collab.trust import trust_all
 from collab.utils.progress import Job, ResultT, note, show_work
 from collab.utils.redact import redact
 from collab.utils.text import format_amount, read_numbers, split_names
+from collab.utils.trust import trust_all
 
 if TYPE_CHECKING:
     from collab.loop.loop import TrainingResult

@@ -26,9 +26,9 @@ from pydantic import (
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain, find_builtin_root, load_yaml
 from collab.seeds import Seeds
-from collab.trust import check_trusted, vouch
 from collab.types import Sampling
 from collab.utils.redact import find_misplaced_key, hide_in_addresses, hide_values, is_secret_name, redact
+from collab.utils.trust import check_trusted, vouch
 
 DefinitionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$")]
 """Name of a slot: letters, digits, _ and -."""
@@ -374,7 +374,7 @@ def validate_recorded(model: type[DefinitionT], data: Mapping[str, Any], source:
     """Check recorded data, which may be foreign, before anything is built from it.
 
     Raises:
-        UsageError: it names parts that may not run; see `collab.trust`.
+        UsageError: it names parts that may not run; see `collab.utils.trust`.
         ConfigError: it does not fit.
     """
     check_trusted(data, source)

@@ -22,9 +22,9 @@ from pydantic_core import ErrorDetails
 from yaml.composer import Composer
 
 from collab.errors import ConfigError, UnknownName
-from collab.trust import check_trusted, vouch
 from collab.utils.files import read_plain
 from collab.utils.redact import redact
+from collab.utils.trust import check_trusted, vouch
 
 LibraryRoom = Literal["agents", "graphs", "envs", "prompts"]
 ROOMS: tuple[LibraryRoom, ...] = ("agents", "graphs", "envs", "prompts")
@@ -78,7 +78,7 @@ class Library:
     own: Path | None = None
     """The user's folder; None for the built-in definitions alone."""
     named: bool = True
-    """Whether the user named it, so that parts in its definitions may run (`collab.trust`)."""
+    """Whether the user named it, so that parts in its definitions may run (`collab.utils.trust`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None and not self.own.is_dir():

@@ -26,7 +26,7 @@ SOURCES = sorted((ROOT / "collab").rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 ORDER = (
-    *("errors", "utils", "seeds", "trust", "library", "types", "config"),
+    *("errors", "utils", "seeds", "library", "types", "config"),
     *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
     *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
     *("testing", "transfer", "evidence", "view", "api", "cli", "__main__"),

@@ -177,7 +177,7 @@ Force = Annotated[
 
 
 def _trust(yes: bool) -> bool:
-    from collab.trust import trust_all
+    from collab.utils.trust import trust_all
 
     trust_all(yes)
     return yes

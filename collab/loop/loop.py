@@ -63,11 +63,11 @@ from collab.store.run_dir import RunDir, RunLimits
 from collab.trainers.distributed import as_begun, build_threads_head
 from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, collect_versions
-from collab.trust import check_trusted
 from collab.types import Usage
 from collab.utils.concurrency import Stopped
 from collab.utils.files import report_write_errors, write_json
 from collab.utils.text import format_amount
+from collab.utils.trust import check_trusted
 
 
 async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:

@@ -21,8 +21,8 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import read_training
 from collab.loop.policy import assign_policy, load_policy
 from collab.loop.record import TrainingDir
-from collab.trust import check_trusted
 from collab.utils.files import check_plain
+from collab.utils.trust import check_trusted
 
 _NAME = re.compile(r"(?P<run>.+)@(?P<which>best|last|epoch(?P<number>\d+))")
 _PER_SLOT = re.compile(r"[^/=@,]+=")

@@ -29,7 +29,7 @@ from collab.preferences.adversary import FOLDER, SAMPLING, Adversary, MixtureAdv
 from collab.preferences.store import PairHead
 from collab.rewards.registry import REACHING
 from collab.rollout.build import build, list_kinds, refuse_critic
-from collab.trust import check_trusted, vouch
+from collab.utils.trust import check_trusted, vouch
 
 ASKS_A_MODEL: Final = "llm"
 """The kind that needs a model beside its options."""

@@ -47,8 +47,8 @@ from collab.rewards.labels import LabelHead, check_name, list_labellings, read_l
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
 from collab.rollout.build import build, has_parameter, list_kinds, load_class
-from collab.trust import check_trusted, vouch
 from collab.utils.redact import hide_values
+from collab.utils.trust import check_trusted, vouch
 
 MODEL = "model"
 """Option that names the engine to ask."""

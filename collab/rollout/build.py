@@ -53,7 +53,7 @@ from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, 
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.seeds import Seeds, derive, generator
-from collab.trust import know_built_in, list_entry_points
+from collab.utils.trust import know_built_in, list_entry_points
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 

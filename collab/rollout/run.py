@@ -46,11 +46,11 @@ from collab.store.manifest import Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
 from collab.store.usage import read_usage
-from collab.trust import check_trusted
 from collab.types import PlannedTask, Step, Trajectory, Usage
 from collab.utils.concurrency import wait_unless_stopped
 from collab.utils.redact import HIDDEN
 from collab.utils.text import format_amount
+from collab.utils.trust import check_trusted
 
 _PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
@@ -257,7 +257,7 @@ def read_stored_config(path: Path) -> RunConfig:
 
     Raises:
         RunFormatError: it cannot be read.
-        UsageError: it names parts that may not run; see `collab.trust`.
+        UsageError: it names parts that may not run; see `collab.utils.trust`.
     """
     config = read_recorded_config(path)
     check_trusted(config.model_dump(mode="json"), f"{path}/run.json")

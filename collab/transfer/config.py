@@ -26,7 +26,7 @@ from collab.loop.loop import find_changed_prompt, hash_base_weights
 from collab.loop.record import TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, load_trained_agents, parse_policy
 from collab.rollout.build import resolve_run, with_prompts
-from collab.trust import check_trusted
+from collab.utils.trust import check_trusted
 
 Mode: TypeAlias = Literal["direct", "continual"]
 Place: TypeAlias = Literal["second", "first"]

@@ -14,7 +14,7 @@ from collab.cli.main import main
 from collab.config import PartDefinition
 from collab.errors import ConfigError
 from collab.rollout.build import build
-from collab.trust import list_foreign_parts
+from collab.utils.trust import list_foreign_parts
 
 MODULE = """
 from pathlib import Path
@@ -43,7 +43,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 def played(out: Path, *options: str, code: int = 0) -> Path:
     command = ["rollout", "--env", "corridor", "--agents", "rehearsal", "--episodes", "2", "--out", str(out)]
-    library = Path(__file__).parent / "cli" / "library"
+    library = Path(__file__).parents[1] / "cli" / "library"
     assert main([*command, "--library", str(library), *options]) == code
     return out
 
