@@ -110,6 +110,8 @@ class MissingExtra(UsageError):
     @classmethod
     def from_import(cls, error: ImportError, purpose: str) -> MissingExtra | None:
         """Return the error for an import that failed because a package of an extra is missing; None for all others."""
+        if not isinstance(error, ModuleNotFoundError):
+            return None
         package = (error.name or "").partition(".")[0]
         try:
             required = importlib.metadata.requires("collab-marl") or []
@@ -117,7 +119,7 @@ class MissingExtra(UsageError):
             return None
         for line in required:
             found = re.fullmatch(rf"{re.escape(package)}\b[^;]*; extra == ['\"](\w+)['\"]", line)
-            if found is not None and isinstance(error, ModuleNotFoundError):
+            if found is not None:
                 return cls.of(package, found[1], purpose)
         return None
 

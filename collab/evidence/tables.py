@@ -86,7 +86,7 @@ class Results:
 
     def of(self, spots: Spots) -> list[UnitRecord]:
         """Return the finished units of one spot or several."""
-        units = [unit for spot in _listed(spots) for unit in self.plan.units_of(spot)]
+        units = [unit for spot in _as_list(spots) for unit in self.plan.units_of(spot)]
         return [self.records[unit] for unit in units if unit in self.records]
 
     def is_done(self, *spots: Spot) -> bool:
@@ -97,7 +97,7 @@ class Results:
         """Return all finished trainings."""
         return [record for record in self.records.values() if record.measured is None]
 
-    def judged(self) -> list[UnitRecord]:
+    def list_judged(self) -> list[UnitRecord]:
         """Return the finished trainings that a critic judged: all but those of whole episodes."""
         return [one for one in self.trainings() if one.method.get("objective") != "trajectory-dpo"]
 
@@ -124,7 +124,7 @@ class Results:
 
     def difference(self, first: Spots, second: Spot, tasks: Collection[str] | None = None) -> str:
         """Return second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; see `compare`."""
-        spots = [*_listed(first), second]
+        spots = [*_as_list(first), second]
         if first == second or not all(self.plan.units_of(spot) for spot in spots):
             return NOT_PLANNED
         if len(spots) > 2 and not self.is_done(*spots):
@@ -146,9 +146,9 @@ class Results:
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        key = (*_listed(first), second, level, None if tasks is None else frozenset(tasks))
+        key = (*_as_list(first), second, level, None if tasks is None else frozenset(tasks))
         if key not in self._compared:
-            pairs = [pair for spot in _listed(first) for pair in self._pair_reports(spot, second, tasks)]
+            pairs = [pair for spot in _as_list(first) for pair in self._pair_reports(spot, second, tasks)]
             self._compared[key] = compare_trainings(pairs, level=level) if pairs else None
         return self._compared[key]
 
@@ -380,7 +380,7 @@ class Results:
         """Return the success of each evaluation, in percent."""
         return [100 * mean(one.values()) for one in self.outcomes(spots)]
 
-    def solved(self, spots: Spots) -> list[int]:
+    def count_solved(self, spots: Spots) -> list[int]:
         """Return how many instances each evaluation solved."""
         return [sum(one.values()) for one in self.outcomes(spots)]
 
@@ -458,7 +458,7 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")
 
 
-def _listed(spots: Spots) -> list[Spot]:
+def _as_list(spots: Spots) -> list[Spot]:
     return [spots] if isinstance(spots, str) else list(spots)
 
 

@@ -192,6 +192,7 @@ def gather_model(trainer: Any, prepared: Prepared) -> Any:
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     if not trainer.is_world_process_zero():
         return None
+    # Here, because configurations read this module, and the other one loads torch.
     from collab.trainers.checkpoint import is_of_reference
 
     model = load_weights(prepared.base, prepared.task.recipe.weights)

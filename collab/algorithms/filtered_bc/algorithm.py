@@ -90,7 +90,7 @@ class ImitationLearner:
         made, imitated = Examples.of(config), self._select_imitated(config, rollout)
         builder = make_builder(config, rollout, policy)
         # Each slot's replies train the policy that wrote them: slots of one group share a policy.
-        groups = {slot: group for group, slots in config.groups.items() for slot in slots}
+        groups = builder.groups
         # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
         for one in (one for one in rollout.trajectories if one.id in imitated):
             for said in self.iterate_replies(one):
