@@ -208,7 +208,7 @@ def test_the_example_that_trains_runs_too(capsys: pytest.CaptureFixture[str]) ->
     names = asyncio.run(run_as_cells(["import collab", *TRAINS]))
     best = "(1 of 1|0, the untrained team: none of 1 epoch was better)"
     assert re.fullmatch(rf"<TrainingResult runs/small: 1 epoch, best epoch {best}>", repr(names["trained"]))
-    assert "critic oracle" in capsys.readouterr().err
+    assert "critic critic-oracle: needs no calibration" in capsys.readouterr().err
     asyncio.run(collab.collect(agents="runs/small@best", episodes=1, out="played"))
     with pytest.raises(UsageError, match="a training; name one of its 2 runs"):
         collab.open_run("runs/small")

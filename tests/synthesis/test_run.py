@@ -163,7 +163,7 @@ def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
     kept = [line for line in path.read_bytes().splitlines(keepends=True) if line.startswith(b'{"said"')]
     path.write_bytes(b"".join(kept))
     voice.says = lambda body: "I am a teapot."
-    assert go_on(tmp_path / "out").progress.calls.calls == 0
+    assert go_on(tmp_path / "out").progress.calls.spent.calls == 0
     assert tables(tmp_path / "out") == tables(tmp_path / "whole")
 
 

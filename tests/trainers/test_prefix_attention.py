@@ -88,7 +88,7 @@ def gradient(model) -> torch.Tensor:
 
 
 def apart(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found - expected).norm() / expected.norm())
+    return float((found - expected).norm().detach() / expected.norm().detach())
 
 
 @pytest.fixture
