@@ -289,7 +289,8 @@ def _build_epoch(
     recorded = _apply_record(epoch, record, folder)
     if labels in (None, LEARNED):
         return recorded
-    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or without a critic
+    # Another critic's labels, or none.
+    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing, flipped=None)
 
 
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
@@ -304,6 +305,7 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         steps=record.steps or epoch.steps,
         rewards=build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
         missing={shorten(cause): count for cause, count in found.missing.items()},
+        flipped=found.flipped,
         agreement=agreement,
         pairs=count_pairs(found.pairs),
         unpaired=count_unpaired(found.pairs),
