@@ -112,5 +112,5 @@ def test_what_is_not_there_is_named() -> None:
         find_split(splits, UNSEEN_APP)
     with pytest.raises(ConfigError, match="no task touches 'post'; apps: mail"):
         read_splits("world", SEVEN, Unseen(apps=["post"]))
-    with pytest.raises(UnknownName, match="no task called 'bb'; .*; in envs/world: unseen.hopeless"):
+    with pytest.raises(UnknownName, match=r"no task called 'bb'; .*; in envs/world: unseen\.hopeless"):
         read_splits("world", SEVEN, Unseen(hopeless=["bb"]))
