@@ -28,7 +28,7 @@ THRESHOLD = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlippedCritic:
-    """Judges as another critic does, and inverts a share of the rewards; not closed with it."""
+    """Judges as another critic does, and inverts a share of its rewards."""
 
     critic: Critic
     """The critic whose rewards are inverted."""
