@@ -298,6 +298,7 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
     critic = epoch.rewards.critic if epoch.rewards else None
     found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
+    # The record wins where it has a number: it holds what the training learned from.
     return replace(
         epoch,
         played=build_recorded_rate(record.played),
