@@ -42,6 +42,7 @@ from collab.models.probe import (
 from collab.models.tokenizer import estimate_least_tokens, estimate_prompt, estimate_tokens
 from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
+from collab.utils.concurrency import note_doing
 from collab.utils.redact import find_misplaced_key
 
 CountedT = TypeVar("CountedT", bound=CountedAnswer)
@@ -331,15 +332,16 @@ class OpenAIModel:
             ) from None
 
     async def _probe(self) -> Findings:
-        return await probe_server(
-            self.policy.base,
-            self._url,
-            self._send,
-            self._check_offers,
-            sampling=self.sampling,
-            dialect=self._dialect,
-            score=self._score if self._structured else None,
-        )
+        with note_doing(f"asking {self._transport.who} what it supports"):
+            return await probe_server(
+                self.policy.base,
+                self._url,
+                self._send,
+                self._check_offers,
+                sampling=self.sampling,
+                dialect=self._dialect,
+                score=self._score if self._structured else None,
+            )
 
     async def _check_offers(self) -> ModelList:
         return await self._transport.look("/models", ModelList, retries=1)
