@@ -28,8 +28,9 @@ from collab.envs.base import Bounded
 from collab.errors import ModelFailure
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, load_algorithm
+from collab.loop.interfaces import Algorithm, TriedStep, load_algorithm
 from collab.loop.policy import Policy, build_first_policy
+from collab.loop.ranges import Estimate, Questions, Range
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer

@@ -32,9 +32,10 @@ from collab.loop.estimate import (
     format_plan,
     plan,
 )
-from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.interfaces import EpochPlan, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy
+from collab.loop.ranges import NONE_ASKED, LabelEstimate, Questions, Range
 from collab.loop.state import LoopState
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice

@@ -27,19 +27,10 @@ from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples, encode_cells
-from collab.loop.interfaces import (
-    NONE_ASKED,
-    Algorithm,
-    Checked,
-    Estimate,
-    LabelEstimate,
-    Questions,
-    Range,
-    Rollout,
-    TriedStep,
-)
+from collab.loop.interfaces import Algorithm, Checked, Rollout, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import build_chat_tokenizer, get_template
+from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model

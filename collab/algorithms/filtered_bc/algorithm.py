@@ -24,9 +24,10 @@ from collab.loop.estimate import build_likely_examples
 from collab.loop.example_store import Examples, get_examples_file, read_counts, store
 from collab.loop.examples import Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
-from collab.loop.interfaces import Algorithm, Estimate, Labels, NoLabels, Range, Rollout, TriedStep, Update
+from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
+from collab.loop.ranges import Estimate, Range
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
