@@ -82,7 +82,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with a calibration that stopped; only --budget and --json may stand beside it.",
+        help="Resume a calibration that stopped; only --budget and --json may stand beside it.",
         rich_help_panel=_HOW,
     ),
 ]
