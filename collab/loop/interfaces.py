@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from collab.config import Budget, PartDefinition, RunConfig, validate
+from collab.envs.base import Suite
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, list_presets, read_preset
 from collab.loop.config import Ablation, Method, TrainingConfig
@@ -134,8 +135,8 @@ class Labeller(Protocol):
 class Learner(Protocol):
     """Updates the policies of a team."""
 
-    def check(self, config: TrainingConfig) -> None:
-        """Raise a ConfigError for a configuration that could not be trained; nothing is played or paid."""
+    def check(self, config: TrainingConfig, first: Policy) -> None:
+        """Raise a ConfigError for a first policy that could not be trained; nothing is played or paid."""
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the examples, then learn from them; raises `Halted` if it stops early."""
@@ -231,20 +232,25 @@ class Algorithm:
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
         """Raise a ConfigError for a team of another training whose examples could not be used here."""
 
-    async def list_doubts(self, config: TrainingConfig) -> list[str]:
-        """Return doubts about the configuration, a line each; UsageError if nothing could be learned. Opens nothing."""
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Return doubts about the configuration, a line each; UsageError if nothing could be learned. Opens nothing.
+
+        Args:
+            suite: of the run.
+        """
         return []
 
-    async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+    async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Check everything the algorithm needs beside the team, before anything is written, played or paid.
 
         Args:
+            suite: of the run.
             options: all of `options`, with a command's values.
 
         Raises:
             ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
         """
-        return Checked(notes=await self.list_doubts(config))
+        return Checked(notes=self.list_doubts(config, suite))
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Raise a UsageError for a limit on something that a part of the algorithm does not count."""

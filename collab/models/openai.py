@@ -156,7 +156,7 @@ class OpenAIModel:
         started, clock = time.perf_counter(), request.clock
         queue_s: float | None = None
 
-        def begun() -> None:
+        def note_begin() -> None:
             nonlocal queue_s
             if queue_s is not None:  # the same call, asked again in another way
                 return
@@ -164,7 +164,7 @@ class OpenAIModel:
             if clock is not None:
                 clock.go()
 
-        def failed(problem: str) -> None:
+        def note_failure(problem: str) -> None:
             self._note_failure(problem)
             if clock is not None:
                 clock.note_failure(problem)
@@ -174,8 +174,8 @@ class OpenAIModel:
                 clock.hold()  # until a slot is free
             async with self._gate.shared():
                 caller = CallObserver(
-                    begun=begun,
-                    failed=failed,
+                    on_begin=note_begin,
+                    on_failure=note_failure,
                     seconds_left=NO_OBSERVER.seconds_left if clock is None else clock.seconds_left,
                 )
                 reply = await self._answer(request, caller)
@@ -367,7 +367,7 @@ class OpenAIModel:
         """
         # Without an observer, keep the last problem to explain a long wait.
         if caller is NO_OBSERVER:
-            caller = replace(NO_OBSERVER, failed=self._note_failure)
+            caller = replace(NO_OBSERVER, on_failure=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
@@ -376,8 +376,8 @@ class OpenAIModel:
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
-            # The call has already begun; a second `begun` would count its wait twice.
-            again = replace(caller, begun=lambda: None)
+            # The call has already begun; a second `on_begin` would count its wait twice.
+            again = replace(caller, on_begin=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.count_answer(
             latency_s=time.perf_counter() - started,

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from collab.cli.main import main
-
 DEFINITIONS = {
     "envs/corridor.yaml": """
 backend: fake
@@ -44,7 +42,7 @@ Result = tuple[int, str, str]
 
 
 @pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def collab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Runs a command with a library of its own in an empty folder: (exit code, stdout, stderr)."""
     for name, text in DEFINITIONS.items():
         path = tmp_path / "library" / name
@@ -53,13 +51,7 @@ def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("COLLAB_LIBRARY", str(tmp_path / "library"))
     monkeypatch.chdir(tmp_path / "here")
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 def read(result: Result, code: int = 0) -> Any:

@@ -8,25 +8,7 @@ from typing import Any
 
 import pytest
 
-from collab.cli.main import main
-
-LIBRARY = str(Path(__file__).parent / "library")
-
 Result = tuple[int, str, str]
-
-
-@pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
 
 
 SMALL = ("--env", "corridor", "--episodes", "3", "--screens", "6")
