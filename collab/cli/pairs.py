@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -280,7 +281,7 @@ def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], l
 
     stored = _read_stored(run, name)
     found = list(stored.pairs)
-    for what, of in (("task", _get_task), ("agent", _get_agent), ("source", _get_source)):
+    for what, of in (("task", _get_task), ("agent", _get_agent), ("source", operator.attrgetter("source"))):
         one = wanted[what]
         found = found if one is None else _select_only(found, what, one, of)
     rows = asyncio.run(_build_rows(run, stored, found[:limit], read_short_ids(run)))
@@ -403,10 +404,6 @@ def _get_agent(pair: PreferencePair) -> str:
     if pair.source == "trajectory":
         raise UsageError("--agent: these pairs are of whole episodes, of all agents; leave it out")
     return pair.place.cell.agent
-
-
-def _get_source(pair: PreferencePair) -> str:
-    return pair.source
 
 
 async def _build_rows(

@@ -339,7 +339,7 @@ def say_whole(run: Path, stored: PairSet, told: TrajectoryPair) -> None:
         why = "" if one.outcome is None or not one.outcome.reason else f": {clean_line(one.outcome.reason)}"
         say(f"{word:<8} {one.id}, {ended} after {len(one.steps)} steps with {len(replies)} replies{why}")
         say(f"         goal: {clean_line(one.task.goal)}")
-        say(f"         {_format_episode_command(run, one.id)}")
+        say(f"         look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(one.id)}")
     say("context  it rests on how the episodes ended, and no critic was asked; all replies of a side are trained")
 
 
@@ -350,7 +350,3 @@ def build_whole_data(run: Path, stored: PairSet, told: TrajectoryPair) -> dict[s
         for name, one in (("chosen", told.chosen), ("rejected", told.rejected))
     }
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "pair": to_data(told.pair), **sides}
-
-
-def _format_episode_command(run: Path, episode: str) -> str:
-    return f"look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(episode)}"
