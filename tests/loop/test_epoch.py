@@ -194,7 +194,7 @@ def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_re
     counted(collab.loop.policy, "build_first_policy", "first policies")
     result = asyncio.run(train(config, tmp_path / "run", options={"anyway": True}, device="cpu"))
     assert result.stopped is None
-    assert counts == {"suites": 3, "runs opened": 8, "heads read": 14, "first policies": 1}
+    assert counts == {"suites": 3, "runs opened": 6, "heads read": 9, "first policies": 1}
 
 
 @pytest.mark.slow
