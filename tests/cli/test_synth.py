@@ -96,7 +96,7 @@ def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_go_on(c
         (("--env", "web"), "web knows no solutions, so it cannot teach by itself; give --teacher an agents file"),
         (("--env", "device"), "device: what is done there stays done, and exploring acts at random"),
         (("--tasks", "Nothing"), "no task of corridor called 'Nothing'"),
-        (("--seed", "30"), "run seed 30 is not one of split train of fake (all but 30 to 39)"),
+        (("--seed", "30"), "run seed 30 is not one of split train of fake (all but 30 to 49)"),
         (("--screens", "0", "--episodes", "0"), "neither screens nor episodes are asked for"),
         (("--levels", "preference", "--episodes", "0"), "only episodes teach preference, and none is asked for"),
         (("--set", "elements=-1"), "elements"),

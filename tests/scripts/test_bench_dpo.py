@@ -78,7 +78,7 @@ def test_figures_of_another_meaning_are_not_mixed_in(bench, monkeypatch, tmp_pat
     older = bench.settings(options)
     del older["version"]
     out.write_text(json.dumps({"settings": older, "cells": [{"prefix_tokens": 60, "pairs": 1}]}))
-    with pytest.raises(SystemExit, match=r"other settings \(version None, now 3\)"):
+    with pytest.raises(SystemExit, match=r"other settings \(version None, now 4\)"):
         bench.read_known_cells(options, HERE)
 
 
