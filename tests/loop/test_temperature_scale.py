@@ -46,8 +46,8 @@ def test_a_checkpoint_without_weights_is_named(tiny: Path, tmp_path: Path) -> No
         measure_gain(tmp_path)
 
 
-def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path, tmp_path: Path) -> None:
-    method = configured("dpo.final_norm_learning_rate=0.1").method
+def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configure_toy, tiny: Path, tmp_path: Path) -> None:
+    method = configure_toy("dpo.final_norm_learning_rate=0.1").method
     assert method.exploration == "match_first_epoch"
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = scaled(tiny, tmp_path / "surer", 1.5)
@@ -59,9 +59,9 @@ def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path,
 
 
 def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
-    configured, tiny: Path, tmp_path: Path
+    configure_toy, tiny: Path, tmp_path: Path
 ) -> None:
-    method = configured("dpo.final_norm_learning_rate=0.1", "temperature_scale=1.6").method
+    method = configure_toy("dpo.final_norm_learning_rate=0.1", "temperature_scale=1.6").method
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = first.replace_trained(1, {"ben": str(scaled(tiny, tmp_path / "surer", 1.5))})
     assert compute_temperature_scales(method, first, first) == {"ada": 1.6, "ben": 1.6}
@@ -72,8 +72,8 @@ def test_a_heat_of_the_method_holds_from_the_first_epoch_on_and_beside_growth(
     }
 
 
-def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configured) -> None:
-    run = configured().run
+def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_greedy(configure_toy) -> None:
+    run = configure_toy().run
     assert temperatures(scale_temperatures(run, {"ben": 2.0})) == {"ada": 0.7, "ben": 1.4}
     ada = run.agents["ada"]
     listed = ada.model_copy(update={"sampling": ada.sampling.model_copy(update={"temperature": [0.0, 0.5]})})
@@ -83,9 +83,11 @@ def test_heat_multiplies_one_temperature_or_one_per_slot_and_leaves_the_greedy_g
 
 
 @pytest.mark.slow
-def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declared(schooled, tmp_path: Path) -> None:
+def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declared(
+    configure_taught, tmp_path: Path
+) -> None:
     """The gain of the one policy grows or shrinks in the first epoch; the second tells by how much, and plays so."""
-    config = schooled("dpo.final_norm_learning_rate=0.1", "held_out.before=false")
+    config = configure_taught("dpo.final_norm_learning_rate=0.1", "held_out.before=false")
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     first, second = result.records[1:]
     folder = TrainingDir(result.path)

@@ -13,7 +13,7 @@ from collab.cli.main import main
 from collab.config import run_config
 from collab.rewards.base import CellScore, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.flip import FlippedCritic
-from collab.rewards.labelling import label
+from collab.rewards.labelling import label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
@@ -53,7 +53,7 @@ def list_cases(run: Path) -> list[CriticInput]:
 def judge(run: Path, name: str, cases: Sequence[CriticInput], share: float, concurrency: int = 1, seed: int = 0):
     critic = FlippedCritic(critic=SolutionCritic(), share=share, seed=seed)
     with LabelWriter(run, name, LabelHead(critic="oracle", seed=seed)) as writer:
-        asyncio.run(label(cases, critic, writer, concurrency=concurrency))
+        asyncio.run(label_cases(cases, critic, writer, concurrency=concurrency))
     judged = read_labels(run, name).judged
     return {key: [(one.cell, one.score, one.original) for one in judged[key].rewards.rewards] for key in sorted(judged)}
 

@@ -12,7 +12,7 @@ from collab.config import Definition, RunConfig, validate
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.record import EpochRecord, ExampleCounts, hash_json
 from collab.preferences.explain import count_lines
-from collab.preferences.store import PairHead, StoredPairs
+from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.rewards.registry import read_definition
@@ -78,9 +78,7 @@ def read_metrics(record: EpochRecord) -> CollabMetrics:
         raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
-def label_metrics(
-    labels: LabelSet | None, pairs: StoredPairs | None, run: RunConfig, threshold: float
-) -> CollabMetrics:
+def label_metrics(labels: LabelSet | None, pairs: PairSet | None, run: RunConfig, threshold: float) -> CollabMetrics:
     """Return the metrics of judgements and pairs.
 
     Args:
