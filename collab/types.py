@@ -19,6 +19,8 @@ from collab.utils.text import format_amount
 
 Scalar: TypeAlias = str | int | float | bool | None
 """A value of an action argument."""
+REWARDED_ABOVE = 0.5
+"""A score above it is a reward (CollabUIAgents, eq. 6)."""
 
 
 class Box(NamedTuple):
@@ -594,7 +596,7 @@ class CellReward:
     @property
     def reward(self) -> int | None:
         """⌈score − 0.5⌉: 1 iff score > 0.5; None when missing."""
-        return None if self.score is None else int(self.score > 0.5)
+        return None if self.score is None else int(self.score > REWARDED_ABOVE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,9 +49,7 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, 
     refuse_leaks(rows, definitions, allow_overlap)
     prepared = prepare(task, rows)
     # Printed before training, so that a wrong folder shows here.
-    tell(f"base: {prepared.base}")
-    if prepared.base.chat.doubt is not None:
-        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+    _tell_base(prepared)
     if (doubt := doubt_precision(task.recipe, device)) is not None:
         tell(f"warning: {doubt}")
     if read is not None:
@@ -69,6 +67,12 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, 
             f"the longest row has {prepared.encoded.longest} tokens"
         )
     return prepared
+
+
+def _tell_base(prepared: Prepared) -> None:
+    tell(f"base: {prepared.base}")
+    if prepared.base.chat.doubt is not None:
+        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
 
 
 def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
@@ -90,9 +94,7 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     read = _read_task_rows(task)
     prepared = prepare(task, read.rows if read is not None else ())
     check_same(prepared, manifest)
-    tell(f"base: {prepared.base}")
-    if prepared.base.chat.doubt is not None:
-        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+    _tell_base(prepared)
     checkpoint = folder.find_checkpoint()
     tell(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
     return prepared

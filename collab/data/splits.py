@@ -149,7 +149,8 @@ def read_splits(
         where: the definition with the unseen apps, for messages; None if it has the suite's name.
 
     Raises:
-        ConfigError: an app is called unseen that no task touches, or a task hopeless that does not exist.
+        ConfigError: an app is called unseen that no task touches.
+        UnknownName: a task is called hopeless that does not exist.
     """
     # Without regard to case, as apps are named in files by hand.
     apps = {app.casefold() for app in unseen.apps}

@@ -22,9 +22,6 @@ from collab.rewards.base import Critic, CriticInput, Judgement, drop_invalid_sco
 from collab.seeds import derive, generator
 from collab.types import CellReward
 
-THRESHOLD = 0.5
-"""A score above it is a reward (CollabUIAgents, eq. 6), and its inverse is not."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlippedCritic:
@@ -75,7 +72,7 @@ def format_suffix(share: float) -> str:
 
 def invert(one: CellReward) -> CellReward:
     """Return a reward with its score inverted: 0 for a score above 0.5, else 1; a missing score stays missing."""
-    return one if one.score is None else replace(one, score=float(one.score <= THRESHOLD), original=one.score)
+    return one if one.reward is None else replace(one, score=float(1 - one.reward), original=one.score)
 
 
 def find_asked(critic: Critic) -> Critic:

@@ -80,7 +80,7 @@ def config() -> dict[str, Any]:
     return asked(TRAIN)
 
 
-def finished(make_record: MakeRecord, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
+def record_finished(make_record: MakeRecord, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
     given = {"base": BASE, "command": PLAN.shown_command(unit, BASE), "config": config, **more}
     return make_record(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
 
@@ -156,9 +156,9 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_a_unit_of_another_recipe_is_refused(
     make_record: MakeRecord, config: dict[str, Any], path: str, value: Any, told: str
 ) -> None:
-    check(finished(make_record, TRAIN, config))
+    check(record_finished(make_record, TRAIN, config))
     with pytest.raises(UsageError, match=rf"{file_of(Path('docs/units'), TRAIN)}: was made by another .*\({told}"):
-        check(finished(make_record, TRAIN, changed(config, path, value)))
+        check(record_finished(make_record, TRAIN, changed(config, path, value)))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_unit_of_another_recipe_is_refused(
 def test_what_decides_nothing_may_differ(
     make_record: MakeRecord, config: dict[str, Any], path: str, value: Any
 ) -> None:
-    check(finished(make_record, TRAIN, changed(config, path, value)))
+    check(record_finished(make_record, TRAIN, changed(config, path, value)))
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def test_so_is_one_of_another_command(
 ) -> None:
     other = shlex.join(shlex.split(PLAN.shown_command(TRAIN, BASE).replace(old, new)))
     with pytest.raises(UsageError, match=rf"\({told}\)"):
-        check(finished(make_record, TRAIN, config, command=other))
+        check(record_finished(make_record, TRAIN, config, command=other))
 
 
 def test_with_a_training_goes_what_plays_it(make_record: MakeRecord, config: dict[str, Any]) -> None:
-    evaluation = finished(make_record, PLAYED, played(PLAYED))
+    evaluation = record_finished(make_record, PLAYED, played(PLAYED))
     check(evaluation)
     with pytest.raises(UsageError) as refused:
-        check(finished(make_record, TRAIN, changed(config, "method.epochs", 6)), evaluation)
+        check(record_finished(make_record, TRAIN, changed(config, "method.epochs", 6)), evaluation)
     assert str(refused.value).endswith(
         "remove it and its folder runs/tables/bbbbbbbbbbbb/full/seed-0/train, "
         "and both of full/seed-0/new-seeds, and it is done again"
@@ -220,7 +220,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
 
     units = tmp_path / "results" / "units"
     command = PLAN.shown_command(TRAIN, base)
-    write(units, finished(make_record, TRAIN, other, base=base, policy=base, command=command))
+    write(units, record_finished(make_record, TRAIN, other, base=base, policy=base, command=command))
     for way in ("--list", "--render"):
         assert reproduce_tables.main([way, *places]) == 2
         told = capsys.readouterr().err

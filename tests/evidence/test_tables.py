@@ -421,7 +421,7 @@ def test_the_quick_form_tells_what_all_units_took(make_record: MakeRecord) -> No
 # ---------------------------------------------------------------------------------------------------- in words
 
 
-def trained(
+def record_training(
     make_record: MakeRecord, arm: str, seed: int, *gains: float, phase: str = "train", **more: Any
 ) -> UnitRecord:
     """A training of so many epochs, with the change of chosen replies in each."""
@@ -442,9 +442,9 @@ def with_margins(record: UnitRecord) -> UnitRecord:
 def still(make_record: MakeRecord) -> list[UnitRecord]:
     """Two arms of which chosen replies hardly moved; of eight instances they solve 4, and once 3."""
     return [
-        *(with_margins(trained(make_record, "paper", seed, -0.02, 0.05)) for seed in range(3)),
+        *(with_margins(record_training(make_record, "paper", seed, -0.02, 0.05)) for seed in range(3)),
         *(make_record("paper", seed, "new-seeds", "11110000") for seed in range(3)),
-        *(trained(make_record, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
+        *(record_training(make_record, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
         *(
             make_record("no-cr", seed, "new-seeds", told)
             for seed, told in enumerate(("11110000", "01110000", "11110000"))
@@ -515,7 +515,7 @@ def test_pages_that_gained_and_pages_that_were_never_solved_are_told(make_record
             on_pages(make_record("full", seed, "pages-continued", told))
             for seed, told in enumerate(("11111100", "11011100", "10111100"))
         ),
-        *(trained(make_record, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
+        *(record_training(make_record, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
     ]
     text = goals_of(*known)
     assert "The trainings gain +12.5, +0.0 and +0.0 points, which lie 12.5 apart" in text

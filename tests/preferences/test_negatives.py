@@ -82,7 +82,7 @@ def found(recorded: Any, case: CriticInput, step: JudgedStep, adversary: Adversa
         )
 
 
-def paired(recorded: Any, adversary: Adversary) -> tuple[CountedPairs, Counter[str]]:
+def build_recorded_pairs(recorded: Any, adversary: Adversary) -> tuple[CountedPairs, Counter[str]]:
     steps, refused = list[JudgedStep](), Counter[str]()
     for case, step in judged(recorded):
         made = found(recorded, case, step, adversary)
@@ -97,7 +97,7 @@ def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
     where: str, request: pytest.FixtureRequest
 ) -> None:
     recorded = request.getfixturevalue(where)
-    made, refused = paired(recorded, SamplerAdversary())
+    made, refused = build_recorded_pairs(recorded, SamplerAdversary())
     cells = [(step, cell) for _, step in judged(recorded) for cell in list_rewarded(step)]
     assert len(made.pairs) == len(cells) > 5
     space = recorded[0].space
@@ -108,7 +108,7 @@ def test_every_rewarded_cell_of_a_run_gets_its_pair_and_the_same_again(
         assert one.critic == "oracle-2"
         assert one.synthetic is not None
         assert read_reply(one.synthetic, space, screens[key]).action not in list_rewarded_actions(steps[key])
-    assert paired(recorded, SamplerAdversary()) == (made, refused)
+    assert build_recorded_pairs(recorded, SamplerAdversary()) == (made, refused)
 
 
 def test_each_question_has_a_seed_of_its_own(corridor) -> None:  # type: ignore[no-untyped-def]

@@ -43,7 +43,7 @@ def pair(number: int, synthetic: str | None = "Reason: no.\nAction: status(\u00e
     )
 
 
-def paired(*pairs: PreferencePair) -> RunPairs:
+def count_as_run(*pairs: PreferencePair) -> RunPairs:
     return RunPairs(
         pairs=pairs,
         counts=Counter(adversary=len(pairs)),
@@ -66,7 +66,7 @@ def write(run: Path, name: str, made: RunPairs, recipe: PairRecipe = RECIPE, lab
 
 
 def test_what_is_written_is_read(run: Path) -> None:
-    made = paired(pair(2), pair(1, None))
+    made = count_as_run(pair(2), pair(1, None))
     folder = write(run, "first", made)
     found = read_pairs(run, "first")
     assert (found.name, found.pairs) == ("first", made.pairs)
@@ -81,20 +81,22 @@ def test_what_is_written_is_read(run: Path) -> None:
 
 
 def test_pairs_by_the_outcome_alone_name_no_critic(run: Path) -> None:
-    made = replace(paired(), refused=Counter(), spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0))
+    made = replace(
+        count_as_run(), refused=Counter(), spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)
+    )
     write_pairs(run, "outcome", made, recipe=PairRecipe(), labels=None, adversary=None)
     head = read_pairs(run, "outcome").head
     assert (head.labels, head.critic, head.critic_digest, head.adversary, head.pairs) == (None, None, None, None, 0)
 
 
 def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) -> None:
-    made = paired(pair(1, "said"))
+    made = count_as_run(pair(1, "said"))
     before = (write(run, "first", made) / HEAD).read_bytes()
     write(run, "first", replace(made, spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
     assert (run / "pairs" / "first" / HEAD).read_bytes() == before
     other = replace(LABELS, head=LabelHead(critic="oracle-2", seed=5))
     changes: list[tuple[RunPairs, PairRecipe, LabelSet]] = [
-        (paired(pair(2, "said")), RECIPE, LABELS),
+        (count_as_run(pair(2, "said")), RECIPE, LABELS),
         (made, replace(RECIPE, threshold=0.5), LABELS),
         (made, RECIPE, other),
     ]
@@ -107,7 +109,7 @@ def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) 
 def test_names_come_in_the_order_in_which_they_were_written(run: Path) -> None:
     assert list_pair_sets(run) == []
     for name in ("second", "first"):
-        write(run, name, paired())
+        write(run, name, count_as_run())
     heads = {name: read_pairs(run, name).head.created for name in ("second", "first")}
     assert list_pair_sets(run) == sorted(heads, key=lambda name: (heads[name], name))
 
@@ -119,10 +121,10 @@ def test_a_disk_that_is_full_leaves_nothing(run: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as broken:
         broken.setattr("collab.preferences.store.sync_directory", full)
         with pytest.raises(StoreFailure, match="No space left"):
-            write(run, "first", paired(pair(1, "said")))
+            write(run, "first", count_as_run(pair(1, "said")))
     assert list_pair_sets(run) == []
     assert [path.name for path in (run / "pairs").iterdir()] == ["lock"]
-    write(run, "first", paired(pair(1, "said")))
+    write(run, "first", count_as_run(pair(1, "said")))
 
 
 def test_what_a_killed_process_left_is_no_set_and_goes_away(run: Path) -> None:
@@ -130,7 +132,7 @@ def test_what_a_killed_process_left_is_no_set_and_goes_away(run: Path) -> None:
     left.mkdir(parents=True)
     (left / FILE).write_text("half")
     assert list_pair_sets(run) == []
-    write(run, "first", paired(pair(1, "said")))
+    write(run, "first", count_as_run(pair(1, "said")))
     assert list_pair_sets(run) == ["first"]
     assert not left.exists()
 
@@ -138,13 +140,13 @@ def test_what_a_killed_process_left_is_no_set_and_goes_away(run: Path) -> None:
 def test_secrets_are_hidden_and_what_is_read_is_what_was_written(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     for _ in range(2):
-        folder = write(run, "first", paired(pair(1, "I type sk-very-secret.")))
+        folder = write(run, "first", count_as_run(pair(1, "I type sk-very-secret.")))
     assert b"sk-very-secret" not in (folder / FILE).read_bytes()
     assert read_pairs(run, "first").pairs[0].synthetic == "I type [redacted]."
 
 
 def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
-    folder = write(run, "first", paired(pair(1, "said"), pair(2, "said")))
+    folder = write(run, "first", count_as_run(pair(1, "said"), pair(2, "said")))
     head, lines = (folder / HEAD).read_text(), (folder / FILE).read_text().splitlines(keepends=True)
 
     again = re.escape(f"put {folder} somewhere else and make its pairs again: collab pairs rebuild {run}")
@@ -172,31 +174,31 @@ def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
 
 
 def test_wrong_names_and_places_are_refused(run: Path, tmp_path: Path) -> None:
-    write(run, "first", paired())
+    write(run, "first", count_as_run())
     with pytest.raises(UnknownName, match=r"no pairs of .*called 'frist'; did you mean first\?"):
         read_pairs(run, "frist")
     with pytest.raises(UsageError, match="a file of that name lies beside pairs"):
-        write(run, "lock", paired())
+        write(run, "lock", count_as_run())
     for name in ("../x", "", ".hidden", "a" * 65):
         with pytest.raises(UsageError, match="a name has letters"):
-            write(run, name, paired())
+            write(run, name, count_as_run())
     with pytest.raises(RunFormatError, match="not a run directory"):
-        write(tmp_path / "nothing", "first", paired())
+        write(tmp_path / "nothing", "first", count_as_run())
     assert not (tmp_path / "nothing").exists()
 
 
 def test_two_writers_do_not_meet(run: Path) -> None:
-    write(run, "first", paired())
+    write(run, "first", count_as_run())
     lock = RunLock(run / "pairs")
     with pytest.raises(UsageError, match="is being written by process"):
-        write(run, "second", paired())
+        write(run, "second", count_as_run())
     lock.release()
     shutil.rmtree(run / "pairs" / "first")
-    write(run, "first", paired(pair(1, "said")))
+    write(run, "first", count_as_run(pair(1, "said")))
 
 
 def test_the_document_names_every_field(run: Path) -> None:
-    folder = write(run, "first", paired(pair(1, "said")))
+    folder = write(run, "first", count_as_run(pair(1, "said")))
     text = (Path(__file__).parents[2] / "docs" / "run-format.md").read_text(encoding="utf-8")
     told = text[text.index("## `pairs/`") : text.index("## `lock`")]
     for name in (*json.loads((folder / FILE).read_text()), *json.loads((folder / HEAD).read_text())):

@@ -58,7 +58,9 @@ def found(phone) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     return [case for episode in episodes for case in build_inputs(episode, suite.space, StateRebuilder(suite))]
 
 
-def labelled(run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any) -> LabellingProgress:
+def label_into(
+    run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any
+) -> LabellingProgress:
     with LabelWriter(run, name, HEAD) as writer:
         return asyncio.run(label_cases(found, critic, writer, **options))
 
@@ -87,7 +89,7 @@ class Wrapped:
 
 
 def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[CriticInput]) -> None:
-    first = labelled(run, found, SolutionCritic())
+    first = label_into(run, found, SolutionCritic())
     assert (first.judged, first.known, first.failed, first.stopped) == (len(found), 0, 0, None)
     labels = read_labels(run, "one")
     rewards = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards]
@@ -97,14 +99,14 @@ def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[CriticInpu
     assert first.missing == labels.missing
     assert set(first.missing) <= {UNREAD}
     critic = Wrapped()
-    again = labelled(run, found, critic)
+    again = label_into(run, found, critic)
     assert (again.known, again.judged, critic.asked) == (len(found), 0, [])
 
 
 def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[CriticInput]) -> None:
     """The oracle says 0, one half or 1."""
     low, usual, high = (
-        labelled(run, found, SolutionCritic(), f"at{at}", so_far=LabellingProgress(threshold=at))
+        label_into(run, found, SolutionCritic(), f"at{at}", so_far=LabellingProgress(threshold=at))
         for at in (0.4, 0.5, 1)
     )
     assert low.rewarded > usual.rewarded > high.rewarded == 0
@@ -113,7 +115,7 @@ def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[CriticIn
 
 def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[CriticInput]) -> None:
     critic = Wrapped()
-    labelled(run, found, critic, concurrency=3)
+    label_into(run, found, critic, concurrency=3)
     assert critic.most_at_once == 3
     assert len(critic.asked) == len(set(critic.asked)) == len(found)
 
@@ -162,7 +164,7 @@ def test_states_leave_room_for_the_copies_that_they_are_judged_on(
     states = StateRebuilder(suite)
     found = [case for episode in episodes for case in build_inputs(episode, suite.space, states)]
     assert len(found) > 4
-    told = labelled(tmp_path / "run", found, SolutionCritic(), concurrency=16)
+    told = label_into(tmp_path / "run", found, SolutionCritic(), concurrency=16)
     assert (told.judged, told.failed, suite.active) == (len(found), 0, 0)
 
 
@@ -171,13 +173,13 @@ def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Pa
         if number in (1, 2):
             raise ModelFailure("the server is gone") if number == 1 else KeyError("a critic's own mistake")
 
-    first = labelled(run, found, Wrapped(trouble=trouble), concurrency=1)
+    first = label_into(run, found, Wrapped(trouble=trouble), concurrency=1)
     assert (first.judged, first.failed, first.stopped) == (len(found) - 2, 2, None)
     failed = read_labels(run, "one").failed
     assert [(one.step, one.error) for one in failed.values()] == [(found[n].step, "ModelFailure") for n in (1, 2)]
     assert "KeyError" in failed[found[2].key].message
     critic = Wrapped()
-    labelled(run, found, critic)
+    label_into(run, found, critic)
     assert critic.asked == [found[1].key, found[2].key]
     assert not read_labels(run, "one").failed
 
@@ -188,7 +190,7 @@ def test_failures_in_a_row_stop_it(run: Path, found: list[CriticInput]) -> None:
 
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
     critic = Wrapped(trouble=trouble)
-    stopped = labelled(run, many, critic, concurrency=1)
+    stopped = label_into(run, many, critic, concurrency=1)
     assert (len(critic.asked), stopped.failed) == (PATIENCE, PATIENCE)
     assert stopped.stopped == "10 failures in a row, the last: the server is gone"
 
@@ -204,7 +206,7 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
     many[3] = found[3]
     for begin in range(0, len(many), 4):
-        labelled(run, many[begin : begin + 4], critic, concurrency=1, so_far=told)
+        label_into(run, many[begin : begin + 4], critic, concurrency=1, so_far=told)
     assert (len(critic.asked), told.judged, told.failed) == (4 + PATIENCE, 1, 3 + PATIENCE)
     assert str(told.stopped).startswith(f"{PATIENCE} failures in a row")
 
@@ -217,7 +219,7 @@ def test_who_plays_the_rollout_can_end_its_judging(run: Path, found: list[Critic
             told.stopped = "the device is gone"
 
     critic, told = Wrapped(trouble=trouble), LabellingProgress()
-    labelled(run, [replace(found[0], step=step) for step in range(12)], critic, concurrency=1, so_far=told)
+    label_into(run, [replace(found[0], step=step) for step in range(12)], critic, concurrency=1, so_far=told)
     assert (len(critic.asked), told.judged, told.stopped) == (3, 3, "the device is gone")
 
 
@@ -245,7 +247,7 @@ def test_what_is_no_score_is_missing_whoever_made_it(
             matrix = RewardMatrix(trajectory=case.trajectory, step=case.step, critic="odd-1", rewards=rewards)
             return Judgement(case=case.digest, rewards=matrix)
 
-    told = labelled(run, found[:1], Odd())
+    told = label_into(run, found[:1], Odd())
     assert told.missing == {cause: len(found[0].matrix.utterances)}
     (judgement,) = read_labels(run, "one").judged.values()
     assert {one.score for one in judgement.rewards.rewards} == {None}
@@ -266,7 +268,7 @@ def test_a_step_about_which_no_model_was_asked_does_not_break_a_row_of_silence(
             too_long = {cell.cell: CellScore.none(TOO_LONG) for cell in case.matrix if cell.action is not None}
             return await talks.judge(case) if case.step % 2 else build_judgement(case, self, too_long)
 
-    told = labelled(run, many, Narrow(), concurrency=1)
+    told = label_into(run, many, Narrow(), concurrency=1)
     assert (told.silent_in_a_row, told.judged) == (PATIENCE, 2 * PATIENCE)
     assert told.stopped is not None
 
@@ -280,7 +282,7 @@ def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: lis
     scored = json.dumps([{"agent": name, "round": number, "score": 0.9} for name in names for number in rounds])
     prose = "I like all of these proposals."
     model = ScriptedModel(replies=[*[prose] * 4, scored, *[prose] * 30])
-    told = labelled(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
+    told = label_into(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
     judged = list(read_labels(run, "one").judged.values())
     assert [one.silent for one in judged] == [True] * 4 + [False] + [True] * PATIENCE
     assert told.stopped == (
@@ -288,7 +290,7 @@ def test_answers_without_a_score_in_a_row_stop_it_and_stay(run: Path, found: lis
         f"the last answer begins {prose!r} (the critic: the reply is not JSON); "
         f"they are kept: remove {run / 'labels' / 'one'} to have this critic asked about them again"
     )
-    again = labelled(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
+    again = label_into(run, many, LanguageCritic(model=model, texts=texts, seed=0), concurrency=1)
     assert (again.known, again.judged) == (5 + PATIENCE, PATIENCE)
 
 
@@ -298,7 +300,7 @@ def test_a_misfit_is_raised_plainly_and_what_was_judged_stays(run: Path, found: 
             raise ConfigError("the critic does not fit")
 
     with pytest.raises(ConfigError, match="does not fit"):
-        labelled(run, found, Wrapped(trouble=trouble), concurrency=1)
+        label_into(run, found, Wrapped(trouble=trouble), concurrency=1)
     assert len(read_labels(run, "one").judged) == 3
 
 
@@ -310,7 +312,7 @@ def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[Cri
             rewards = replace(whole.rewards, rewards=whole.rewards.rewards[1:])
             return replace(whole, rewards=rewards)
 
-    result = labelled(run, found[:2], Confused())
+    result = label_into(run, found[:2], Confused())
     assert (result.judged, result.failed) == (0, 2)
     assert "not about this step with its 6 cells" in read_labels(run, "one").failed[found[0].key].message
 
@@ -318,9 +320,9 @@ def test_a_judgement_on_something_else_does_not_count(run: Path, found: list[Cri
 def test_a_stop_ends_it_behind_what_is_in_flight(run: Path, found: list[CriticInput]) -> None:
     stop = asyncio.Event()
     critic = Wrapped(trouble=lambda number: stop.set() if number == 2 else None)
-    stopped = labelled(run, found, critic, concurrency=1, stop=stop)
+    stopped = label_into(run, found, critic, concurrency=1, stop=stop)
     assert (stopped.judged, stopped.stopped) == (3, "stopped on request")
-    assert labelled(run, found, Wrapped()).judged == len(found) - 3
+    assert label_into(run, found, Wrapped()).judged == len(found) - 3
 
 
 # ----------------------------------------------------------------------------------------------- a model over HTTP
@@ -381,12 +383,12 @@ def test_answers_beside_a_call_that_failed_are_counted_and_the_case_is_not_judge
         per="round",
         context_tokens=50_000,
     )
-    told = labelled(run, found[:1], critic)
+    told = label_into(run, found[:1], critic)
     assert (told.judged, told.failed, told.failed_in_a_row) == (0, 1, 1)
     assert (told.spent.calls, model.calls) == (1, 2)
     assert told.spent.prompt_tokens == model.meter.snapshot().prompt_tokens > 0
     assert [(one.error, one.spent) for one in read_labels(run, "one").failed.values()] == [("ModelFailure", told.spent)]
-    labelled(run, found[:1], critic)
+    label_into(run, found[:1], critic)
     labels = read_labels(run, "one")
     assert (len(labels.failed), list(labels.lost)) == (0, [told.spent])
 

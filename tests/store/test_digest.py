@@ -19,7 +19,7 @@ def edit(step: Step, **changes: object) -> Step:
     return replace(step, matrix=replace(step.matrix, utterances=(replace(first, **changes), *rest)))
 
 
-def played(path: Path, make: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
+def hash_run(path: Path, make: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
     store = RunStore.create(path, make.manifest())
     with store.open_writer() as writer:
         make.play(writer, "A/0", [change(make.step(0)), make.step(1)])
@@ -28,7 +28,7 @@ def played(path: Path, make: SimpleNamespace, change: Callable[[Step], Step] = l
 
 
 def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, make: SimpleNamespace) -> None:
-    whole = played(tmp_path / "whole", make)
+    whole = hash_run(tmp_path / "whole", make)
     store = RunStore.create(tmp_path / "torn", make.manifest(seed=9, planned=None))
     slower = replace(make.step(0), deliberation_s=99.0, environment_s=0.5)
     dearer = edit(slower, latency_s=7.0, cost_usd=0.1, computed_tokens=9, queue_s=3.0, width=5.0)
@@ -66,11 +66,11 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, make:
 def test_what_was_seen_said_and_done_counts(
     tmp_path: Path, make: SimpleNamespace, change: Callable[[Step], Step]
 ) -> None:
-    assert played(tmp_path / "one", make) != played(tmp_path / "other", make, change)
+    assert hash_run(tmp_path / "one", make) != hash_run(tmp_path / "other", make, change)
 
 
 def test_a_run_in_part_has_no_hash(tmp_path: Path, make: SimpleNamespace) -> None:
-    played(tmp_path / "run", make)
+    hash_run(tmp_path / "run", make)
     segment = next((tmp_path / "run" / "events").iterdir())
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[2] = b"x" * (len(lines[2]) - 1) + b"\n"

@@ -49,7 +49,7 @@ from collab.rewards.calibration.record import (
 )
 from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
 from collab.rewards.calibration.run import Asking
-from collab.rewards.flip import THRESHOLD, find_asked
+from collab.rewards.flip import find_asked
 from collab.rewards.registry import (
     MODEL,
     CriticChoice,
@@ -62,7 +62,7 @@ from collab.rewards.registry import (
 from collab.rollout.build import build, build_suite
 from collab.store.run import RunStore
 from collab.trainers.prepare import FinetuneTask
-from collab.types import Prompt, Utterance
+from collab.types import REWARDED_ABOVE, Prompt, Utterance
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
@@ -505,11 +505,11 @@ class CollabUIAgents(Algorithm):
         if method.critic_flip is not None:
             critic = critic.model_copy(update={"flip": method.critic_flip})
         # With another threshold, an inverted score could earn what the critic's own score earns.
-        if critic.flip and method.is_judged and method.pairs.threshold != THRESHOLD:
+        if critic.flip and method.is_judged and method.pairs.threshold != REWARDED_ABOVE:
             raise ConfigError(
                 f"critic {method.critic}: {critic.flip:.3g} of its rewards are flipped on purpose, which are scores "
-                f"above {THRESHOLD:g}, but pairs.threshold is {method.pairs.threshold:g}; "
-                f"set pairs.threshold={THRESHOLD:g} or critic_flip=0"
+                f"above {REWARDED_ABOVE:g}, but pairs.threshold is {method.pairs.threshold:g}; "
+                f"set pairs.threshold={REWARDED_ABOVE:g} or critic_flip=0"
             )
         return {
             "critic": critic,

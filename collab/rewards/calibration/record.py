@@ -212,8 +212,8 @@ def format_calibrate_command(
     """
     out = free_directory(folder / Path(critic).stem)
     own = () if library is None else ("--library", library)
-    set_ = () if flip is None else ("--set", f"critic.flip={flip:g}")
-    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, *set_, "--out", str(out)])
+    setting = () if flip is None else ("--set", f"critic.flip={flip:g}")
+    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, *setting, "--out", str(out)])
 
 
 def format_calibration(found: CalibrationRecord) -> str:
