@@ -147,6 +147,17 @@ Out = Annotated[
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="K", min=1, help="Episodes at once.", rich_help_panel=LIMITS)
 ]
+EngineConcurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        metavar="K",
+        min=1,
+        help="Episodes at once; default: as many as fill a local policy's engine (max_batch of its agents file by the "
+        "number of agents, from 4 to 48), else 4.",
+        rich_help_panel=LIMITS,
+    ),
+]
 BudgetText = Annotated[
     str | None,
     typer.Option(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.config import RUN, RunConfig, override, run_config, strip_run_prefix
+from collab.config import FEW_AT_ONCE, RUN, RunConfig, override, run_config, strip_run_prefix
 from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
@@ -46,7 +46,7 @@ async def configure(
     tasks: Sequence[str] = (),
     split: str | None = TRAIN,
     seed: int = 0,
-    concurrency: int = 4,
+    concurrency: int | None = None,
     settings: Sequence[str] = (),
 ) -> TrainingConfig:
     """Put a training together.
@@ -58,6 +58,8 @@ async def configure(
         graph: played unless the ablation brings its own.
         agents: as for a run, or a trained team to train further: `RUN@best`, `RUN@epoch3`.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
+        concurrency: episodes at once; None for as many as fill the policies' engine
+            (`collab.config.choose_concurrency`), or 4 with `determinism: exact`.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2". An ablation's own settings are refused.
@@ -86,7 +88,7 @@ async def configure(
         "filled": filled,
         "backend": backend,
         "tasks": tasks,
-        "concurrency": concurrency,
+        "concurrency": FEW_AT_ONCE if concurrency is None and method.determinism == "exact" else concurrency,
         "settings": own,
     }
     files = names | {"filled": load_trained_agents(library, agents, graph), "settings": ()}

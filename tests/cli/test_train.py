@@ -1,6 +1,7 @@
 """`collab train-marl`: what is refused before anything begins, and a training from end to end."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,46 @@ def test_any_resume_goes_on_with_a_training(
         assert main(["runs", "resume", str(out / part)]) == 2
         told = f"is a part of the training {out}, which alone resumes it: collab train --resume {out}"
         assert told in capsys.readouterr().err
+
+
+def test_a_team_that_is_never_right_is_told_before_anything_is_learned(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
+) -> None:
+    """It knows nothing: no cell is rewarded, and no further epoch could change that."""
+    out = tmp_path / "run"
+    for command in ([*asked, "--set", "epochs=3", "--set", "held_out.before=false", "--out"], ["runs", "resume"]):
+        assert main([*command, str(out)]) == 1, "also when it is resumed"
+        shown = capsys.readouterr()
+        (line,) = (line for line in shown.err.splitlines() if "nothing to learn" in line)
+        assert line.startswith(f"error: {out}/epochs/1/rollout: there is nothing to learn from this first rollout: ")
+        assert "0 pairs, 0.0% of 4 cells are rewarded, agents disagree in 0.0% of states" in line
+        for advice in ("--set exploration_temperatures=1.5", "--agents", "--set steps=1600"):
+            assert advice in line
+        assert not list(out.glob("epochs/1/training")), "nothing was trained"
+        assert not list(out.glob("epochs/2")), "and nothing more was played"
+
+
+@pytest.mark.slow
+def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    team = create_toy_team(tmp_path)
+    assert team.own is not None
+    (team.own / "graphs/solo.yaml").write_text("slots: [ada]\nrounds: 1\n")
+    small = ("epochs=1", "episodes=4", "held_out.episodes=1", "held_out.before=false", "determinism=exact")
+    asked = ["--env", "corridor", "--graph", "solo", "--agents", "scholar", "--library", str(team.own)]
+    asked += [*(item for one in small for item in ("--set", one)), "--device", "cpu"]
+    capsys.readouterr()
+    assert main(["train-marl", *asked, "--out", str(tmp_path / "run")]) == 1
+    err = capsys.readouterr().err
+    assert "nothing to learn from this first rollout: 0 pairs, " in err
+    assert "agents disagree in 0.0% of states" in err
+    # With rewarded replies alone there is something to learn, but little: said while it goes on.
+    rft = ["--ablation", "rft", "--set", "dpo.context=2048", "--out", str(tmp_path / "rft")]
+    assert main(["train-marl", *asked, *rft]) == 0
+    shown = capsys.readouterr()
+    assert re.search(r"the first rollout can teach little: \d+ rewarded repl(y|ies), [\d.]+% of \d+ cells", shown.err)
+    assert "differed in 0% of states" in shown.out
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def test_the_papers_method_is_the_published_one() -> None:
 
 
 def test_every_preset_says_what_it_is_for() -> None:
-    assert set(PRESETS) == {"paper", "collab", "qwen2.5-0.5b"}
+    assert set(PRESETS) == {"paper", "collab", "sharpen", "qwen2.5-0.5b"}
     assert all(load_method(COLLAB, name).description for name in PRESETS)
 
 

@@ -211,3 +211,8 @@ def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
     assert told.endswith("--set dpo.temperature=1.5")
     assert asyncio.run(list_doubts(configured(hot, "dpo.temperature=1.5"))) == []
     assert asyncio.run(list_doubts(configured("run.agents.*.sampling.temperature=0.3"))) == []
+    assert asyncio.run(list_doubts(configured(hot, "exploration_temperatures=[0.3, 1.0]"))) == []
+    (told,) = asyncio.run(list_doubts(configured("exploration_temperatures=[0.3, 1.2]")))
+    assert "sampled at temperature 1.2 and learned from at 1, " in told
+    (told,) = asyncio.run(list_doubts(configured("temperature_scale=2")))
+    assert "sampled at temperature 1.4 and learned from at 1, " in told

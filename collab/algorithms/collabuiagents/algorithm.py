@@ -21,7 +21,7 @@ from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, Col
 from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge, pair
 from collab.algorithms.collabuiagents.learner import CreditLearner, build_sft_recipe
 from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
-from collab.config import AgentDefinition, Budget, PartDefinition
+from collab.config import Budget, PartDefinition
 from collab.data.tokenize import EncodedPair
 from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
@@ -424,7 +424,7 @@ def _doubt_temperatures(config: CollabConfig) -> list[str]:
     """Return a warning if replies are sampled hotter than they are learned from."""
     # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
-    hottest = max(max(_list_temperatures(agent)) for agent in config.run.agents.values())
+    hottest = max(one.temperature for one in config.as_explored.sampling.values())
     if config.method.objective != "dpo" or hottest <= learned:
         return []
     return [
@@ -440,12 +440,6 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
         return []
     name = method.adversary.agent or method.adversary.kind
     return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
-
-
-def _list_temperatures(agent: AgentDefinition) -> list[float]:
-    """Return all temperatures that the slots of an agents file may sample at."""
-    declared = agent.sampling.temperature
-    return declared if isinstance(declared, list) else [declared]
 
 
 async def _doubt_oracle(config: CollabConfig) -> list[str]:
@@ -493,7 +487,7 @@ class CollabUIAgents(Algorithm):
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
-        "dpo.final_norm_learning_rate=null",  # adapters can be tried in place of all weights
+        "replay_fraction=0",
     )
     curriculum, labeller, learner = DrawnTasks(), CreditLabeller(), CreditLearner()
 
