@@ -70,12 +70,16 @@ class Limits(Definition):
 
 
 class Unseen(Definition):
-    """Apps that are never trained on (`collab.data`)."""
+    """What is never trained on (`collab.data`)."""
 
     apps: list[str] = []
     """As tasks name them. Training leaves their tasks out and passes this list to the backend's option `without`."""
     words: list[Annotated[str, Field(pattern=r"^[^\W\d_]+$")]] = []
     """Words that reveal such an app; no training text may contain one."""
+    share: int = Field(default=5, ge=2)
+    """One task name in so many is unseen."""
+    hopeless: list[str] = []
+    """Tasks that a policy of the shipped size does not solve even when a solver taught it them: measured apart."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from collab.trainers.run_dir import FinetuneDir
 
 
-def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) -> Prepared:
+def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, device: str) -> Prepared:
     """Read, check and tokenise rows, and print a report about them."""
+    from collab.trainers.estimate import doubt_precision
     from collab.trainers.prepare import list_levels, prepare
 
     # Leaks are refused before tokenising, which takes long.
@@ -51,6 +52,8 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool) 
     tell(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
         tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+    if (doubt := doubt_precision(task.recipe, device)) is not None:
+        tell(f"warning: {doubt}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
         tell(
@@ -256,7 +259,7 @@ def finetune(
     if resume is None:
         folders, chosen = options.split_folders("--data", data), split_names("--levels", levels)
         task = _build_task(stage, base, folders, preset, chosen, settings, seed, max_broken)
-        prepared = prepare_task(task, options.open_library(library), allow_overlap)
+        prepared = prepare_task(task, options.open_library(library), allow_overlap, device)
     else:
         prepared = as_before(folder, _list_given_options(context))
     # A plan has read and tokenised everything, but makes no directory.

@@ -1,21 +1,25 @@
-"""The four splits of an environment, decided by names, apps and seeds alone.
+"""The five splits of an environment, decided by its file, names, apps and seeds alone.
 
-Each task belongs to one of three groups:
+Each task belongs to one of four groups:
 
     of an unseen app    it touches an app that the environment's file calls unseen; of several apps one is enough
+    hopeless            any other task that the file calls so: a policy of the shipped size does not learn it even from
+                        a solver, so it can show neither learning nor generalisation
     unseen              any other task whose name is unseen: SHA-256 of its UTF-8 bytes, read as a big-endian integer,
-                        is divisible by five
+                        is divisible by the file's `share` (five, if it gives none)
     seen                the rest
 
-and each run seed (AndroidWorld's suite seed) to one of two ranges: 30 to 39 are for evaluation, all others for
-training. A run seed and a task give instance seeds by `Seeds.task`. The first hundred of every evaluation seed are
-kept: an instance with one of them is never trained on, even if a training seed leads to it by chance.
+and each run seed (AndroidWorld's suite seed) to one of two ranges: 30 to 49 are for evaluation, all others for
+training. Recipes were chosen with 30 to 39 in view; results use 40, 41 and 42. A run seed and a task give instance
+seeds by `Seeds.task`. The first hundred of every evaluation seed are kept: an instance with one of them is never
+trained on, even if a training seed leads to it by chance.
 
     split           tasks              run seeds
-    train           seen               all but 30 to 39; apps called unseen are not installed
-    new-seeds       seen               30 to 39
-    unseen-tasks    unseen             30 to 39
-    unseen-app      of an unseen app   30 to 39
+    train           seen               all but 30 to 49; apps called unseen are not installed
+    new-seeds       seen               30 to 49
+    unseen-tasks    unseen             30 to 49
+    unseen-app      of an unseen app   30 to 49
+    hopeless        hopeless           30 to 49
 
 A training phone lacks the unseen apps altogether, so that not even their names are seen; evaluation uses the whole
 phone. The hash of a split covers its definition, for training also the unseen apps and their words.
@@ -56,20 +60,19 @@ from collab.seeds import Seeds
 from collab.store.run import RunStore
 from collab.types import Trajectory
 
-TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP = "train", "new-seeds", "unseen-tasks", "unseen-app"
-NAMES = (TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP)
+TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP, HOPELESS = "train", "new-seeds", "unseen-tasks", "unseen-app", "hopeless"
+NAMES = (TRAIN, NEW_SEEDS, UNSEEN_TASKS, UNSEEN_APP, HOPELESS)
 _WHAT = {
     TRAIN: "all that is trained on",
     NEW_SEEDS: "tasks of train, instances never trained on",
     UNSEEN_TASKS: "tasks never trained on",
     UNSEEN_APP: "tasks of an app never shown in training",
+    HOPELESS: "tasks too hard for a small policy, not trained on",
 }
-EVALUATION_SEEDS = range(30, 40)
-"""Run seeds that are never trained on; results use 30, 31 and 32."""
+EVALUATION_SEEDS = range(30, 50)
+"""Run seeds that are never trained on; results use 40, 41 and 42."""
 INSTANCES = 100
 """Instances of a task that are kept per evaluation seed, numbered from 0."""
-UNSEEN_SHARE = 5
-"""One task name in so many is unseen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,9 +128,9 @@ def to_json(split: Split) -> dict[str, Any]:
     return given
 
 
-def is_unseen(task: str) -> bool:
-    """Return whether a task's name is unseen: its SHA-256 is divisible by five."""
-    return int.from_bytes(hashlib.sha256(task.encode()).digest(), "big") % UNSEEN_SHARE == 0
+def is_unseen(task: str, share: int) -> bool:
+    """Return whether a task's name is unseen, one in `share`: its SHA-256 is divisible by that."""
+    return int.from_bytes(hashlib.sha256(task.encode()).digest(), "big") % share == 0
 
 
 @lru_cache(maxsize=1 << 9)
@@ -146,7 +149,7 @@ def read_splits(
         where: the definition with the unseen apps, for messages; None if it has the suite's name.
 
     Raises:
-        ConfigError: an app is called unseen that no task touches.
+        ConfigError: an app is called unseen that no task touches, or a task hopeless that does not exist.
     """
     # Without regard to case, as apps are named in files by hand.
     apps = {app.casefold() for app in unseen.apps}
@@ -156,9 +159,13 @@ def read_splits(
             f"{where or f'envs/{environment}'}: unseen.apps: no task touches {sorted(unknown)[0]!r}; "
             f"apps: {', '.join(sorted({app for info in infos for app in info.apps})) or 'none'}"
         )
-    groups: Mapping[str, list[str]] = {TRAIN: [], UNSEEN_TASKS: [], UNSEEN_APP: []}
+    if odd := sorted(set(unseen.hopeless) - {info.name for info in infos}):
+        raise UnknownName.of(
+            "task", odd[0], [info.name for info in infos], f"in {where or f'envs/{environment}'}: unseen.hopeless"
+        )
+    groups: Mapping[str, list[str]] = {TRAIN: [], UNSEEN_TASKS: [], UNSEEN_APP: [], HOPELESS: []}
     for info in infos:
-        groups[_group(info, apps)].append(info.name)
+        groups[_group(info, apps, unseen)].append(info.name)
     return {
         name: Split(
             environment=environment,
@@ -182,10 +189,12 @@ def find_split(splits: Mapping[str, Split], name: str) -> Split:
     return split
 
 
-def _group(info: TaskInfo, unseen_apps: Iterable[str]) -> str:
+def _group(info: TaskInfo, unseen_apps: Iterable[str], unseen: Unseen) -> str:
     if any(app.casefold() in unseen_apps for app in info.apps):
         return UNSEEN_APP
-    return UNSEEN_TASKS if is_unseen(info.name) else TRAIN
+    if info.name in unseen.hopeless:
+        return HOPELESS
+    return UNSEEN_TASKS if is_unseen(info.name, unseen.share) else TRAIN
 
 
 SHOWN = 3

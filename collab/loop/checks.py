@@ -18,6 +18,7 @@ from collab.models.weights import read_config
 from collab.rollout.run import check
 from collab.trainers.batching import is_prefix_shared
 from collab.trainers.checkpoint import Adapter, check_base, check_modules, open_adapter
+from collab.trainers.estimate import doubt_precision
 from collab.trainers.recipe import Recipe
 from collab.utils.concurrency import note_doing
 
@@ -26,7 +27,8 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
     """Open environment and team, and close them again.
 
     Returns:
-        Findings of `collab.rollout.run.check`, and whether the trained team will be played cooler, a line each.
+        Findings of `collab.rollout.run.check`, whether the trained team will be played cooler, and whether this machine
+        is slow at the recipe's precision, a line each.
 
     Raises:
         ConfigError: a part cannot be built; or the team explores as hot as at first, and the last norm of a checkpoint
@@ -38,7 +40,8 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
     method, run = config.method, config.run
     first = build_first_policy(run, method)
     team = assign_policy(run, first, method.determinism)
-    found = [*_warn_cooler(config), *await check(team.model_copy(update={"budget": budget}))]
+    slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")
+    found = [*_warn_cooler(config), *await check(team.model_copy(update={"budget": budget})), *([slow] if slow else [])]
     if method.grows_hotter:
         measure_gain_lengths(first)
     return found

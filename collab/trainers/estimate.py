@@ -32,7 +32,7 @@ from collab.trainers.base import build_trainer
 from collab.trainers.batching import BatchStep, select_process
 from collab.trainers.checkpoint import open_base, silence_libraries
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, order_examples
-from collab.trainers.recipe import DpoRecipe, Lora
+from collab.trainers.recipe import DpoRecipe, Lora, Recipe
 from collab.trainers.run_dir import FinetuneDir
 
 GIB = float(1 << 30)
@@ -352,6 +352,8 @@ TRIED, WARM_UP = 8, 3
 """Steps that are timed, and those before them that are not: the first ones allocate and choose kernels."""
 UTILISATION = 0.4
 """Share of the machine's speed at large matrices that training is taken to reach, where it is not measured."""
+SLOW = 2.0
+"""Times that a product in bfloat16 takes of one in float32, above which a recipe is doubted."""
 
 
 class _Stopwatch(TrainerCallback):  # type: ignore[misc]
@@ -433,10 +435,35 @@ def _measure_speed(device: str) -> float:
     """Measure floating-point operations per second of a large bfloat16 product."""
     where = "cuda" if device != "cpu" and torch.cuda.is_available() else "cpu"
     size = 8192 if where == "cuda" else 1024
-    left = torch.ones(size, size, dtype=torch.bfloat16, device=where)
+    return 2 * size**3 / _time_product(torch.bfloat16, size, where)
+
+
+def _time_product(dtype: torch.dtype, size: int, device: str) -> float:
+    """Return the fewest seconds that a product of two square matrices took, of five."""
+    left = torch.ones(size, size, dtype=dtype, device=device)
     best = float("inf")
     for _ in range(5):
         began = time.perf_counter()
-        (left @ left)[0, 0].item()
+        (left @ left)[0, 0].item()  # waits for a GPU
         best = min(best, time.perf_counter() - began)
-    return float(2 * size**3 / best)
+    return best
+
+
+def doubt_precision(recipe: Recipe, device: str = "auto", section: str = "") -> str | None:
+    """Return a warning if the recipe computes in bfloat16 on a processor that only emulates it; None otherwise.
+
+    Such processors take some thirty times as long as in float32. It is measured, because names of processors and
+    their features do not tell what PyTorch makes of them.
+
+    Args:
+        section: what the recipe's settings begin with where they are set, e.g. "dpo.".
+    """
+    if recipe.precision != "bfloat16" or (device != "cpu" and torch.cuda.is_available()):
+        return None
+    ratio = _time_product(torch.bfloat16, 256, "cpu") / _time_product(torch.float32, 256, "cpu")
+    if ratio < SLOW:
+        return None
+    return (
+        f"precision bfloat16: on this processor a matrix product takes {ratio:.0f} times as long as in float32; "
+        f"faster: --set {section}precision=float32"
+    )

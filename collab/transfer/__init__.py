@@ -29,7 +29,7 @@ resumes begun ones, and makes missing ones:
     DIR/result.json, result.md  written last
 
 Nothing is measured on instances that a team was trained or chosen on. Training keeps to the training split; evaluations
-have their own seeds, 30 to 39, and none by which an epoch was chosen. In the first environment the instances are those
+have their own seeds, 30 to 49, and none by which an epoch was chosen. In the first environment the instances are those
 of the training's own held-out evaluation, on these other seeds.
 
 Sources: CollabUIAgents, section 3.3 (direct transfer, continual MARL), tables 1 and 2 (Δ_generalization: "the

@@ -139,6 +139,33 @@ def test_the_plan_counts_what_is_trained(finetune: Callable[..., tuple], tmp_pat
     assert 0 < plan["scored"] < plan["tokens"]
 
 
+@pytest.mark.parametrize(
+    ("stage", "precision", "ratio", "warned"),
+    [
+        (
+            "sft",
+            "bfloat16",
+            30,
+            "warning: precision bfloat16: on this processor a matrix product takes 30 times as long",
+        ),
+        ("sft", "bfloat16", 0.5, None),
+        ("sft", "float32", 30, None),
+        ("copy", "bfloat16", 30, "faster: --set precision=float32"),
+    ],
+)
+def test_a_processor_that_only_emulates_bfloat16_is_told_of_before_hours_are_lost(
+    finetune: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch, stage, precision, ratio, warned
+) -> None:
+    from collab.trainers import estimate
+
+    taken = {torch.bfloat16: ratio * 1e-4, torch.float32: 1e-4}
+    monkeypatch.setattr(estimate, "_time_product", lambda dtype, size, device: taken[dtype])
+    more = ("steps=1", "longest=20", "gap=5") if stage == "copy" else ()
+    code, _, said = finetune(stage, "--plan", "--device=cpu", settings=(f"precision={precision}", *more))
+    assert code == 0, said
+    assert (warned in said) if warned else ("bfloat16" not in said)
+
+
 @pytest.mark.slow
 def test_a_plan_can_be_read_by_people(finetune: Callable[..., tuple]) -> None:
     code, said, _ = finetune("dpo", "--plan", settings=("lora={rank: 4}",))

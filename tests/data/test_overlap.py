@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from collab.config import Unseen
 from collab.data.splits import (
+    HOPELESS,
     INSTANCES,
     UNSEEN_APP,
     UNSEEN_TASKS,
@@ -28,7 +29,7 @@ INFOS = [
     *(TaskInfo(name=f"Write{number}", apps=("mail",)) for number in range(12)),
     TaskInfo(name="Route", apps=("mail", "Maps")),
 ]
-SPLITS = read_splits("world", INFOS, Unseen(apps=["maps"], words=["detour"]))
+SPLITS = read_splits("world", INFOS, Unseen(apps=["maps"], words=["detour"], hopeless=["Write11"]))
 KEPT = list_kept_by(SPLITS.values())
 SEEN = SPLITS["train"].tasks
 CLEAN = st.builds(
@@ -41,9 +42,10 @@ CLEAN = st.builds(
 PLANTED = st.one_of(
     st.builds(
         lambda task, seed, number: TrainingInstance(task=task, seed=Seeds(seed).task(task, number)),
-        *(st.sampled_from(SEEN), st.integers(30, 39), st.integers(0, INSTANCES - 1)),
+        *(st.sampled_from(SEEN), st.integers(30, 49), st.integers(0, INSTANCES - 1)),
     ),
     st.builds(TrainingInstance, task=st.sampled_from(SPLITS[UNSEEN_TASKS].tasks), seed=st.integers(0, 2**32 - 1)),
+    st.builds(TrainingInstance, task=st.sampled_from(SPLITS[HOPELESS].tasks), seed=st.integers(0, 2**32 - 1)),
     st.builds(TrainingInstance, task=st.sampled_from(SPLITS[UNSEEN_APP].tasks), seed=st.integers(0, 2**32 - 1)),
     st.builds(TrainingInstance, task=st.just("Brand new"), apps=st.sampled_from([("MAPS",), ("mail", "maps")])),
     st.builds(TrainingInstance, task=st.sampled_from(SEEN), seed=st.none()),
@@ -57,7 +59,7 @@ PLANTED = st.one_of(
 
 def test_the_world_of_these_tests_has_tasks_on_all_sides() -> None:
     assert all(split.tasks for split in SPLITS.values())
-    assert not is_unseen(SEEN[0])
+    assert not is_unseen(SEEN[0], 5)
 
 
 @given(st.lists(CLEAN, max_size=10))

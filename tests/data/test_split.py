@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from collab.config import Unseen
 from collab.data.splits import (
     EVALUATION_SEEDS,
+    HOPELESS,
     INSTANCES,
     NAMES,
     NEW_SEEDS,
@@ -36,20 +37,23 @@ SEVEN = [TaskInfo(name=name, apps=("mail",)) for name in "abcdefg"]
 def test_a_name_is_unseen_by_its_sha256() -> None:
     """Worked out apart: `printf NAME | sha256sum`, then the hexadecimal number modulo five."""
     remainders = {"SystemWifiTurnOff": 0, "TasksDueNextWeek": 0, "ContactsAddContact": 3, "SystemWifiTurnOn": 1}
-    assert {name: is_unseen(name) for name in remainders} == {name: rest == 0 for name, rest in remainders.items()}
+    assert {name: is_unseen(name, 5) for name in remainders} == {name: rest == 0 for name, rest in remainders.items()}
 
 
-@given(INFOS)
-def test_every_task_belongs_to_one_group_and_groups_follow_the_rule(infos: list[TaskInfo]) -> None:
-    unseen = Unseen(apps=["maps"] if any("Maps" in info.apps for info in infos) else [])
+@given(INFOS, st.integers(2, 6), st.randoms())
+def test_every_task_belongs_to_one_group_and_groups_follow_the_rule(infos: list[TaskInfo], share: int, rng) -> None:
+    hard = {info.name for info in infos if rng.random() < 0.2}
+    apps = ["maps"] if any("Maps" in info.apps for info in infos) else []
+    unseen = Unseen(apps=apps, share=share, hopeless=sorted(hard))
     splits = read_splits("world", infos, unseen)
     assert tuple(splits) == NAMES
     assert splits[NEW_SEEDS].tasks == splits[TRAIN].tasks
-    groups = [splits[name].tasks for name in (TRAIN, UNSEEN_TASKS, UNSEEN_APP)]
+    groups = [splits[name].tasks for name in (TRAIN, UNSEEN_TASKS, UNSEEN_APP, HOPELESS)]
     assert sorted(task for group in groups for task in group) == sorted(info.name for info in infos)
     for info in infos:
         assert (info.name in splits[UNSEEN_APP].tasks) == ("Maps" in info.apps)
-        assert (info.name in splits[UNSEEN_TASKS].tasks) == (is_unseen(info.name) and "Maps" not in info.apps)
+        elsewhere = "Maps" in info.apps or info.name in hard
+        assert (info.name in splits[UNSEEN_TASKS].tasks) == (is_unseen(info.name, share) and not elsewhere)
 
 
 @given(INFOS, st.randoms())
@@ -63,14 +67,14 @@ def test_a_task_keeps_its_group_whatever_others_there_are(infos: list[TaskInfo],
 @given(st.integers())
 def test_a_run_seed_is_for_training_or_for_evaluation(seed: int) -> None:
     splits = read_splits("world", SEVEN, Unseen())
-    assert {split.accepts_seed(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 39}
+    assert {split.accepts_seed(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 49}
     assert splits[TRAIN].accepts_seed(seed) is not splits[NEW_SEEDS].accepts_seed(seed)
 
 
 def test_kept_instances_are_those_that_evaluation_plays() -> None:
     kept = list_kept_instances("ContactsAddContact")
     assert Seeds(30).task("ContactsAddContact", 0) in kept
-    assert Seeds(39).task("ContactsAddContact", INSTANCES - 1) in kept
+    assert Seeds(49).task("ContactsAddContact", INSTANCES - 1) in kept
     assert Seeds(30).task("ContactsAddContact", INSTANCES) not in kept
     assert Seeds(29).task("ContactsAddContact", 0) not in kept
     assert Seeds(30).task("ContactsNewContactDraft", 0) not in kept
@@ -108,3 +112,5 @@ def test_what_is_not_there_is_named() -> None:
         find_split(splits, UNSEEN_APP)
     with pytest.raises(ConfigError, match="no task touches 'post'; apps: mail"):
         read_splits("world", SEVEN, Unseen(apps=["post"]))
+    with pytest.raises(UnknownName, match=r"no task called 'bb'; .*; in envs/world: unseen\.hopeless"):
+        read_splits("world", SEVEN, Unseen(hopeless=["bb"]))
