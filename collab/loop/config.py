@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
@@ -76,7 +76,7 @@ class Method(Definition):
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
     seed."""
-    exploration_temperatures: Temperature | Annotated[list[Temperature], Field(min_length=1)] | None = None
+    exploration_temperatures: Temperature | list[Temperature] | None = None
     """Temperatures at which rollouts are sampled: one for all slots, or one per slot in the order of the graph, begun
     again where there are more slots. None samples as the agents do. Evaluations and the trained team are played as
     their agents files say."""
@@ -101,6 +101,13 @@ class Method(Definition):
     stay in one. Fewer train where an epoch has fewer examples."""
     parallelism: Parallelism = "ddp"
     """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.trainers.distributed`)."""
+
+    @field_validator("exploration_temperatures")
+    @classmethod
+    def _hold_one(cls, found: float | list[float] | None) -> float | list[float] | None:
+        if found == []:
+            raise ValueError("no temperature; give a number, one per slot, or null to sample as the agents do")
+        return found
 
     @model_validator(mode="after")
     def _keeps_precision(self) -> Method:
