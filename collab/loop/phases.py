@@ -35,7 +35,7 @@ from pathlib import Path
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.envs.base import Suite
-from collab.errors import OverlapError, RunError, RunFormatError, TrainingFailure
+from collab.errors import NothingToLearn, OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pool
 from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run
@@ -344,10 +344,10 @@ def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str) -> None:
         advice: what to begin another training with, in words.
 
     Raises:
-        TrainingFailure: it is the first rollout.
+        NothingToLearn: it is the first rollout.
     """
     if rollout.number == 1:
-        raise TrainingFailure(
+        raise NothingToLearn(
             f"{rollout.path}: there is nothing to learn from this first rollout: {facts}; begin another training with "
             f"{advice}"
         )

@@ -377,15 +377,17 @@ def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetric
         pairs: number of pairs; None if rewarded replies are learned instead.
 
     Raises:
-        TrainingFailure: there is no pair, or no rewarded reply.
+        NothingToLearn: there is no pair, or no rewarded reply.
     """
     if rollout.number > 1:
         return
     # What there is to learn: pairs, or with `rft` rewarded cells.
     learned = round((known.rewarded or 0) * known.judged) if pairs is None else pairs
     noun = ("rewarded reply", "rewarded replies") if pairs is None else ("pair", "pairs")
-    scored = "" if known.rewarded is None else f", {known.rewarded:.1%} of {known.judged} cells are rewarded"
-    facts = f"{format_amount(learned, *noun)}{scored}, agents disagree in {known.disagreeing or 0:.1%} of states"
+    share = (
+        "no cell has a score" if known.rewarded is None else f"{known.rewarded:.1%} of {known.judged} cells rewarded"
+    )
+    facts = f"{format_amount(learned, *noun)}, {share}, agents disagree in {known.disagreeing or 0:.1%} of states"
     steps = 2 * (get_config(state).method.steps or sum(len(one.steps) for one in rollout.trajectories))
     advice = (
         "hotter exploration (--set exploration_temperatures=1.5), another base (--agents) or more steps "
