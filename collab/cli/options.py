@@ -154,7 +154,7 @@ EngineConcurrency = Annotated[
         metavar="K",
         min=1,
         help="Episodes at once; default: as many as fill a local policy's engine (max_batch of its agents file by the "
-        "number of agents, from 4 to 48), else 4.",
+        "number of agents, from 4 to 48), else 4; in a training at most one per 16 steps of an epoch.",
         rich_help_panel=LIMITS,
     ),
 ]

@@ -21,6 +21,8 @@ from collab.rollout.build import resolve_run, with_prompts
 
 UNTRAINED = "untrained-team"
 """Name of the untrained team, which is measured beside ablations but is none: nothing is trained."""
+_STEPS_EACH = 16
+"""Environment steps of an epoch for each episode that is played at once."""
 _ELSEWHERE = {
     "seed": "say it with --seed",
     "split": "say it with --split",
@@ -59,7 +61,8 @@ async def configure(
         agents: as for a run, or a trained team to train further: `RUN@best`, `RUN@epoch3`.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
         concurrency: episodes at once; None for as many as fill the policies' engine
-            (`collab.config.choose_concurrency`), or 4 with `determinism: exact`.
+            (`collab.config.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with `determinism:
+            exact`.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2". An ablation's own settings are refused.
@@ -88,9 +91,11 @@ async def configure(
         "filled": filled,
         "backend": backend,
         "tasks": tasks,
-        "concurrency": FEW_AT_ONCE if concurrency is None and method.determinism == "exact" else concurrency,
+        "concurrency": concurrency,
         "settings": own,
     }
+    if concurrency is None:
+        names["concurrency"] = _choose_concurrency(run_config(purpose="rollout", seed=seed, **names), method)
     files = names | {"filled": load_trained_agents(library, agents, graph), "settings": ()}
     declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
@@ -111,6 +116,15 @@ async def configure(
     )
     draw(config, 1)  # a sampler that does not fit is found before anything is played
     return config
+
+
+def _choose_concurrency(run: RunConfig, method: Method) -> int:
+    """Return how many episodes to play at once, given what fills the engine; `configure` has the rule."""
+    if method.determinism == "exact":
+        return FEW_AT_ONCE
+    # An epoch ends with the episode that reaches its steps: what others have begun by then is lost.
+    most = run.concurrency if method.steps is None else method.steps // _STEPS_EACH
+    return min(run.concurrency, max(FEW_AT_ONCE, most))
 
 
 def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:

@@ -142,6 +142,9 @@ def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configu
         (("run.agents.*.options.max_batch=64",), None, 16),
         (("run.agents.*.options.max_batch=8",), None, 4),
         (("run.concurrency=7",), None, 7),
+        (("steps=160",), None, 10),  # what is begun behind the last step is lost
+        (("steps=16",), None, 4),
+        (("steps=16",), 9, 9),
         ((), 5, 5),
         (("determinism=exact",), None, 4),
     ],
@@ -152,7 +155,7 @@ def test_as_many_episodes_as_fill_the_engine_are_played_at_once(
     choices = {"algorithm": "collabuiagents", "env": "androidworld", "graph": "team", "agents": "pocket"}
     config = asyncio.run(configure(Library(), **choices, settings=settings, concurrency=asked))
     assert {config.run.concurrency, *(one.concurrency for one in config.held_out)} == {found}
-    assert config.size == "800 steps"
+    assert config.size == f"{config.method.steps} steps"
     # Rollouts explore; evaluations are played as the agents file says.
     assert [one.temperature for one in config.as_explored.sampling.values()] == [0.3, 0.5, 0.8, 1.0]
     assert [one.temperature for one in config.held_out[0].sampling.values()] == [0.1, 0.3, 0.5, 0.8]
