@@ -30,8 +30,6 @@ app = typer.Typer(help="Agents and critics.", no_args_is_help=True)
 
 TRY = "Answer with the single word: ready"
 """The tiny prompt of `collab agents check`."""
-_SILENT_S = 1.5
-"""Seconds between two notes on a waiting server."""
 
 
 @app.command("list")
@@ -155,27 +153,13 @@ async def _check(
 
 @contextlib.asynccontextmanager
 async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None]:
-    """Bound the time of calls to a model, and print what it waits for.
+    """Bound the time of calls to a model.
 
     Raises:
         ModelFailure: the time is up; the message has the model's last problem.
     """
     from collab.errors import ModelFailure
 
-    told = ""
-
-    # Retries are silent inside the model; a user who waits two minutes wants to know for what.
-    async def tell() -> None:
-        nonlocal told
-        while True:
-            await asyncio.sleep(_SILENT_S)
-            problem = getattr(model, "problem", "")
-            if problem != told:
-                told = problem
-                note(f"{who}: {problem}; trying again")
-
-    # Beside the questions and not in them, for any of them may hang.
-    telling = asyncio.create_task(tell())
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -184,8 +168,6 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
         problem = getattr(model, "problem", "")
         why = f"; before that: {problem}" if problem else ""
         raise ModelFailure(f"{who}: not all was answered within {timeout_s:g} s (--timeout){why}") from None
-    finally:
-        telling.cancel()
 
 
 async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str, Any]:

@@ -7,8 +7,16 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from collab.errors import UsageError
-from collab.evaluation.metrics import FEW, Rate, Report, check_same_environment, describe_longest, describe_sampling
-from collab.types import Sampling
+from collab.evaluation.metrics import (
+    FEW,
+    Rate,
+    Report,
+    Sampled,
+    check_same_environment,
+    describe_longest,
+    describe_sampling,
+    list_settings,
+)
 from collab.utils.text import format_amount
 
 TOLERATED_FAILURES = 0.02
@@ -42,7 +50,7 @@ class RunComparison:
     solved more often."""
     lost: tuple[InstanceKey, ...] = ()
     """The opposite. With `won` these are the discordant pairs; all others carry no information about a difference."""
-    sampling: tuple[Mapping[str, Sampling], Mapping[str, Sampling]] = field(default_factory=lambda: ({}, {}))
+    sampling: tuple[Mapping[str, Sampled], Mapping[str, Sampled]] = field(default_factory=lambda: ({}, {}))
     """Slot → sampling of replies in the first and in the second run."""
 
     @property
@@ -52,8 +60,8 @@ class RunComparison:
 
     @property
     def differs_in_sampling(self) -> bool:
-        """Whether the two runs have other temperatures or other top-p."""
-        first, second = map(describe_sampling, self.sampling)
+        """Whether the two runs have other temperatures, other top-p, or other longest replies."""
+        first, second = ((describe_sampling(one), describe_longest(one)) for one in self.sampling)
         return first != second
 
 
@@ -132,7 +140,7 @@ def compare_trainings(
     )
 
 
-def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Sampling], next_move: str = FORCE) -> None:
+def check_same_sampling(first: Mapping[str, Sampled], second: Mapping[str, Sampled], next_move: str = FORCE) -> None:
     """Refuse to compare a slot that was sampled hot with the same slot sampled cold.
 
     Slots of only one team are left out, so that one agent can be compared with a team of four. If the teams share no
@@ -142,13 +150,13 @@ def check_same_sampling(first: Mapping[str, Sampling], second: Mapping[str, Samp
         next_move: advice for the message.
 
     Raises:
-        UsageError: temperature, top-p or the longest reply of a slot differ.
+        UsageError: temperature, top-p, the longest reply or another setting of a slot differ.
     """
     if not first or not second:
         return
     # What changes replies: a difference in any of these could explain a difference in success.
     heats = [
-        {slot: (one.temperature, one.top_p, one.max_tokens) for slot, one in team.items()} for team in (first, second)
+        {slot: tuple(sorted(list_settings(one).items())) for slot, one in team.items()} for team in (first, second)
     ]
     shared = first.keys() & second.keys()
     if shared:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from collab.errors import UsageError
 from collab.store.reader import EpisodeSummary
@@ -188,6 +189,22 @@ class GroupReport:
     broken: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlayedSampling:
+    """How recorded replies were sampled, as far as it is known."""
+
+    temperature: float | None
+    """None where the model takes none and samples at its own."""
+    top_p: float | None
+    """As `temperature`."""
+    max_tokens: int | None
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Further settings that change which words are drawn, e.g. {"top_k": 3}."""
+
+
+Sampled: TypeAlias = Sampling | PlayedSampling
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Report:
     """Results of a team."""
@@ -206,7 +223,7 @@ class Report:
     mean_steps: float
     """Of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
-    sampling: Mapping[str, Sampling] = field(default_factory=dict)
+    sampling: Mapping[str, Sampled] = field(default_factory=dict)
     """Slot → sampling of its replies; empty if unknown."""
 
     @property
@@ -227,7 +244,7 @@ def evaluate(
     trajectories: Sequence[Trajectory],
     planned: Sequence[PlannedTask] = (),
     *,
-    sampling: Mapping[str, Sampling] | None = None,
+    sampling: Mapping[str, Sampled] | None = None,
 ) -> Report:
     """Summarise episodes that have just been played.
 
@@ -253,7 +270,7 @@ def summarise(
     environment: str,
     environment_version: str,
     privileged: bool,
-    sampling: Mapping[str, Sampling] | None = None,
+    sampling: Mapping[str, Sampled] | None = None,
 ) -> Report:
     """Return a report of finished episodes; `planned` and `sampling` as for `evaluate`."""
     played = Counter(result.task for result in results)
@@ -335,27 +352,43 @@ def pool(reports: Sequence[Report]) -> Report:
     )
 
 
-def describe_sampling(sampling: Mapping[str, Sampling]) -> str:
-    """Format temperatures, and top-p other than 1, in words; one value if all slots share it.
+def describe_sampling(sampling: Mapping[str, Sampled]) -> str:
+    """Format temperatures, and what else was chosen, in words; one value if all slots share it.
 
-    E.g. "temperature 1.5" or "temperatures 0.1, 0.3, 0.5, 0.8, top-p 0.9"; "temperature not known" without a slot.
+    E.g. "temperature 1.5", "temperatures 0.1, 0.3, 0.5, 0.8, top-p 0.9" or "the model's own temperature"; "temperature
+    not known" without a slot.
     """
-    parts = [_values("temperature", [one.temperature for one in sampling.values()])]
-    if any(one.top_p != 1 for one in sampling.values()):
-        parts.append(_values("top-p", [one.top_p for one in sampling.values()]))
+    settings = [list_settings(one) for one in sampling.values()]
+    parts = [_values("temperature", [one["temperature"] for one in settings])]
+    if any(one["top_p"] != 1 for one in settings):
+        parts.append(_values("top-p", [one["top_p"] for one in settings]))
+    others = dict.fromkeys(name for one in settings for name in one if name not in ("temperature", "top_p", LONGEST))
+    # A penalty of 0 and the like cannot be told from an absent one, so whatever is written counts.
+    parts += [_values(name, [one[name] for one in settings if name in one]) for name in others]
     return ", ".join(parts)
 
 
-def describe_longest(sampling: Mapping[str, Sampling]) -> str:
+def describe_longest(sampling: Mapping[str, Sampled]) -> str:
     """Format the longest reply of each slot in words, e.g. "max_tokens 256"; one value if all slots share it."""
-    return f"max_tokens {', '.join(dict.fromkeys(str(one.max_tokens) for one in sampling.values()))}"
+    return f"{LONGEST} {', '.join(dict.fromkeys(str(one.max_tokens) for one in sampling.values()))}"
 
 
-def _values(name: str, values: Sequence[float]) -> str:
+def list_settings(one: Sampled) -> dict[str, float | None]:
+    """Return name → value of all settings that change a slot's replies; None for the model's own."""
+    others = one.others if isinstance(one, PlayedSampling) else {}
+    return {"temperature": one.temperature, "top_p": one.top_p, LONGEST: one.max_tokens, **others}
+
+
+LONGEST = "max_tokens"
+
+
+def _values(name: str, values: Sequence[float | None]) -> str:
     different = dict.fromkeys(values)
     if not different:
         return f"{name} not known"
-    return f"{name} {values[0]:g}" if len(different) == 1 else f"{name}s {', '.join(f'{one:g}' for one in values)}"
+    if len(different) == 1:
+        return f"the model's own {name}" if values[0] is None else f"{name} {values[0]:g}"
+    return f"{name}s {', '.join('its own' if one is None else f'{one:g}' for one in values)}"
 
 
 def check_same_environment(reports: Sequence[Report]) -> None:

@@ -28,7 +28,9 @@ from collab.errors import UsageError
 from collab.evaluation.comparison import RunComparison, check_result, compare
 from collab.evaluation.metrics import (
     FEW_TOLD,
+    LONGEST,
     EpisodeResult,
+    PlayedSampling,
     Rate,
     Replies,
     Report,
@@ -42,7 +44,7 @@ from collab.store.log import list_segments
 from collab.store.manifest import FILE, Manifest
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
-from collab.types import PlannedTask, Sampling
+from collab.types import PlannedTask
 from collab.utils.text import format_amount
 
 TEAM = ("environment", "graph", "agents", "prompts", "split")
@@ -103,15 +105,24 @@ def report_of(reader: RunReader) -> Report:
     )
 
 
-def read_sampling(manifest: Manifest) -> dict[str, Sampling]:
+def read_sampling(manifest: Manifest) -> dict[str, PlayedSampling]:
     """Return slot → sampling of its replies, from a run's head; slots that it does not describe are missing."""
-    found: dict[str, Sampling] = {}
+    found: dict[str, PlayedSampling] = {}
     for slot, model in manifest.models.items():
         told = model.get("sampling") if isinstance(model, Mapping) else None
-        if isinstance(told, Mapping):
-            temperature, top_p = told.get("temperature"), told.get("top_p", 1.0)
-            if isinstance(temperature, int | float) and isinstance(top_p, int | float):
-                found[slot] = Sampling(temperature=temperature, top_p=top_p)
+        able = model.get("capabilities") if isinstance(model, Mapping) else None
+        if isinstance(told, Mapping) and isinstance(told.get("temperature"), int | float):
+            # What the model made of it comes last: it may take no temperature, or another by `extra`.
+            own = able.get("sampled") if isinstance(able, Mapping) else None
+            whole = {"top_p": 1.0, LONGEST: None, **told, **(own if isinstance(own, Mapping) else {})}
+            values = {name: value if isinstance(value, int | float) else None for name, value in whole.items()}
+            temperature, top_p, longest = (values.pop(name) for name in ("temperature", "top_p", LONGEST))
+            found[slot] = PlayedSampling(
+                temperature=temperature,
+                top_p=top_p,
+                max_tokens=None if longest is None else int(longest),
+                others={name: value for name, value in values.items() if value is not None},
+            )
     return found
 
 

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeGuard, runtime_checkable
 
@@ -136,6 +136,13 @@ class Reply:
     """A problem despite the reply, equal text for equal problems; empty without one."""
 
 
+SAMPLERS = (
+    *("temperature", "top_p", "top_k", "min_p", "typical_p", "repetition_penalty"),
+    *("presence_penalty", "frequency_penalty"),
+)
+"""Names of settings that change which words are drawn, as servers know them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What a model or its server supports; probed once, stored in the run."""
@@ -151,6 +158,8 @@ class Capabilities:
     """Whether replies report token counts."""
     knows_price: bool = False
     """Whether replies report their cost in USD."""
+    sampled: Mapping[str, float | None] = field(default_factory=dict)
+    """Sampling that takes the place of the definition's; None where the model takes no value and uses its own."""
     weights: str | None = None
     """Digest of the weights; None for a server that does not report it."""
     notes: tuple[str, ...] = ()

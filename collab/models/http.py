@@ -35,6 +35,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.answer import BoundedClient, Broken, ErrorInAnswer, TooLong, quote_error, read_answer, read_text
 from collab.models.concurrency import CallWindow, Slots
 from collab.seeds import derive
+from collab.utils.concurrency import note_doing
 from collab.utils.redact import redact, register
 
 T = TypeVar("T")
@@ -43,6 +44,9 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 LONGEST_ASKED_S = 60.0
 """Longest wait in seconds; a server that asks for more is tried again after this."""
+
+_TOLD_FROM_S = 1.0
+"""Shortest wait in seconds that is told."""
 
 _AGES_S = 1e9
 """From so many seconds on, a message says "for ever" in place of the number."""
@@ -133,7 +137,8 @@ async def call_with_retries(
             # A wait beyond the call's limit would only end in a worse error: fail now with the server's words.
             if number < retries and (left is None or pause < left):
                 caller.failed(str(problem))
-                await wait(pause)
+                with _note_wait(str(problem), pause):
+                    await wait(pause)
                 continue
             tried = f"{number + 1} attempt{'s' if number else ''}"
             if number < retries:
@@ -144,6 +149,13 @@ async def call_with_retries(
                 raise ModelFailure(message) from None
             raise ServerRefusal(message, problem.status, problem.words) from None
     raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _note_wait(problem: str, pause: float) -> contextlib.AbstractContextManager[None]:
+    """Tell what a long wait is for; short ones are over before a user wonders."""
+    if pause < _TOLD_FROM_S:
+        return contextlib.nullcontext()
+    return note_doing(f"{problem}; trying again in {pause:.0f} s")
 
 
 def choose_delay_s(number: int, after_s: float | None, rng: random.Random) -> float:

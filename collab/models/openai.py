@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Capabilities, Meter, Reply, Request
+from collab.models.base import SAMPLERS, Capabilities, Meter, Reply, Request
 from collab.models.completion import (
     Completion,
     CountedAnswer,
@@ -42,6 +42,7 @@ from collab.models.probe import (
 from collab.models.tokenizer import estimate_least_tokens, estimate_prompt, estimate_tokens
 from collab.models.vllm import AdapterPlace
 from collab.types import PolicyRef, Sampling
+from collab.utils.concurrency import note_doing
 from collab.utils.redact import find_misplaced_key
 
 CountedT = TypeVar("CountedT", bound=CountedAnswer)
@@ -50,6 +51,8 @@ _METRICS_S = 5.0
 """Seconds to wait for the counts of the prefix cache."""
 _LEAST_SHARE = 0.75
 """A server that counts less than this share of a prompt's fewest possible tokens has cut it."""
+_OWN_FIELDS = ("model", "messages", "seed", "n", "stream")
+"""Fields of a request that `extra` cannot replace."""
 _DEFAULT_URL = "https://api.openai.com/v1"
 
 
@@ -73,7 +76,8 @@ class OpenAIModel:
         usd_per_million_prompt: price of prompt tokens; None for unknown, then no cost is reported.
         usd_per_million_completion: price of completion tokens.
         max_context: most (estimated) tokens of prompt and reply; a longer call fails at once. None: no check.
-        extra: further fields of the request body, as the server knows them (`top_k`, `chat_template_kwargs` …).
+        extra: further fields of the request body, as the server knows them (`top_k`, `chat_template_kwargs` …). A
+            temperature here takes the place of the definition's, and results name it.
 
     Raises:
         ConfigError: a number is out of range, base_url is no address, the adapter is missing, or the key for OpenAI's
@@ -110,6 +114,13 @@ class OpenAIModel:
         written = find_misplaced_key({"api_key_env": api_key_env, "base_url": base_url, "extra": extra}, "openai")
         if written is not None:
             raise ConfigError(written)
+        # What identifies the call is Collab's: a fixed prompt or model in its place would be played unseen.
+        taken = [name for name in _OWN_FIELDS if name in (extra or {})]
+        if taken:
+            raise ConfigError(
+                f"openai: extra.{taken[0]} would replace what every call sends itself; leave it out "
+                "(model is an option of its own)"
+            )
         self.policy = PolicyRef(base=model, adapter=adapter, version=version)
         self.meter = Meter()
         # Looked up at each wait, so that tests can replace it after construction.
@@ -190,7 +201,8 @@ class OpenAIModel:
         """Find out once, with a few tiny requests, what the server supports; ModelFailure if it does not answer."""
         found = (await self._find_out()).capabilities
         notes = (*found.notes, f"concurrency: {self.window.size} of at most {self.window.limit}")
-        return replace(found, knows_price=found.counts_tokens and None not in self._prices, notes=notes)
+        priced = found.counts_tokens and None not in self._prices
+        return replace(found, knows_price=priced, sampled=self._list_sampled(), notes=notes)
 
     def count_tokens(self, text: str) -> int:
         """Return an estimate that errs upwards."""
@@ -292,10 +304,18 @@ class OpenAIModel:
     def _note_sampling(self, request: Request) -> str:
         """Return a warning if the server ignores the wanted temperature or top_p."""
         wanted = {"temperature": request.sampling.temperature, "top_p": request.sampling.top_p}
-        ignored = [f"{name} {value:g}" for name, value in wanted.items() if value != 1 and name in self._dialect.steps]
+        left_out = [name for name, value in self._list_sampled().items() if value is None]
+        ignored = [f"{name} {value:g}" for name, value in wanted.items() if value != 1 and name in left_out]
         if not ignored:
             return ""
         return f"{self._transport.who} takes no {' and no '.join(ignored)}: it samples at its own"
+
+    def _list_sampled(self) -> dict[str, float | None]:
+        """Return the sampling that replies have in place of the definition's."""
+        own: dict[str, float | None] = {name: None for name in ("temperature", "top_p") if name in self._dialect.steps}
+        longest = self._extra.get("max_completion_tokens", self._extra.get("max_tokens"))
+        mine = {name: self._extra[name] for name in SAMPLERS if name in self._extra} | {"max_tokens": longest}
+        return own | {name: value for name, value in mine.items() if isinstance(value, int | float)}
 
     def _build_body(self, request: Request, found: Findings) -> dict[str, Any]:
         """Build the request body with only fields that the server supports."""
@@ -331,15 +351,16 @@ class OpenAIModel:
             ) from None
 
     async def _probe(self) -> Findings:
-        return await probe_server(
-            self.policy.base,
-            self._url,
-            self._send,
-            self._check_offers,
-            sampling=self.sampling,
-            dialect=self._dialect,
-            score=self._score if self._structured else None,
-        )
+        with note_doing(f"asking {self._transport.who} what it supports"):
+            return await probe_server(
+                self.policy.base,
+                self._url,
+                self._send,
+                self._check_offers,
+                sampling=self.sampling,
+                dialect=self._dialect,
+                score=self._score if self._structured else None,
+            )
 
     async def _check_offers(self) -> ModelList:
         return await self._transport.look("/models", ModelList, retries=1)

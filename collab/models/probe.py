@@ -30,7 +30,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 from urllib.parse import urlsplit
@@ -202,12 +202,14 @@ class Dialect:
                 body = STEPS[name].change(body)
         return body
 
-    def learn(self, steps: Sequence[str], refusal: ServerRefusal) -> None:
-        """Keep steps that helped."""
-        new = [step for step in steps if step not in self.steps]
-        words = refusal.words if len(refusal.words) <= _LONGEST_QUOTE else f"{refusal.words[:_LONGEST_QUOTE]}…"
-        self.steps += tuple(new)
-        self.notes += tuple(f"{STEPS[step].field}: {STEPS[step].says} ({words})" for step in new)
+    def learn(self, steps: Mapping[str, ServerRefusal]) -> None:
+        """Keep steps that helped, each with the refusal that it was taken for."""
+        for step, refusal in steps.items():
+            if step in self.steps:
+                continue
+            words = refusal.words if len(refusal.words) <= _LONGEST_QUOTE else f"{refusal.words[:_LONGEST_QUOTE]}…"
+            self.steps += (step,)
+            self.notes += (f"{STEPS[step].field}: {STEPS[step].says} ({words})",)
 
     async def ask(self, send: Send[AnswerT], body: Body, *, guesses: Sequence[str] = ()) -> AnswerT:
         """Ask; if the server refuses a field, ask without it and keep that step if it helps.
@@ -220,31 +222,30 @@ class Dialect:
             ServerRefusal: nothing helped; the refusal of the original request.
         """
         # A server may refuse several fields in turn, so steps accumulate.
-        tried: list[str] = []
+        tried: dict[str, ServerRefusal] = {}
         first: ServerRefusal | None = None
         while True:
-            adapted = self.adapt(body, tried)
+            adapted = self.adapt(body, tuple(tried))
             try:
                 answer = await send(adapted)
             except ServerRefusal as refusal:
-                step = choose_next_step(refusal, adapted, tried)
+                step = choose_next_step(refusal, adapted, tuple(tried))
                 if step is None:
                     # A later refusal replaces the first only if it says more about the request.
                     first = first if first is not None and refusal.status in _TELLING else refusal
                     break
                 first = first or refusal
-                tried.append(step)
+                tried[step] = refusal
             else:
-                if first is not None:
-                    self.learn(tried, first)
+                self.learn(tried)
                 return answer
         # The server does not name the field: try each guess alone, then all, to lose as few fields as possible.
         if _is_about_fields(first):
-            possible = [step for step in guesses if step in list_possible_steps(self.adapt(body), tried)]
+            possible = [step for step in guesses if step in list_possible_steps(self.adapt(body), tuple(tried))]
             for steps in [[step] for step in possible] + ([possible] if len(possible) > 1 else []):
                 with contextlib.suppress(ServerRefusal):
                     answer = await send(self.adapt(body, steps))
-                    self.learn(steps, first)
+                    self.learn(dict.fromkeys(steps, first))
                     return answer
         # Nothing helped, so show the error about the original request.
         raise first

@@ -18,8 +18,9 @@ import asyncio
 import contextlib
 import contextvars
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from collab.errors import RunError
@@ -202,6 +203,8 @@ class Doing:
 
     what: str
     """In words for people, e.g. "starting a browser"."""
+    since: float = field(default_factory=time.monotonic)
+    """When it began."""
 
 
 _DOING: list[Doing] = []

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from collab.errors import RunError
-from collab.utils.concurrency import Doing, get_latest_doing
+from collab.utils.concurrency import get_latest_doing
 from collab.utils.text import clean_line
 
 ResultT = TypeVar("ResultT")
@@ -64,15 +64,16 @@ def pause_output() -> Iterator[None]:
 
 
 def _watch(started: float) -> None:
-    told: Doing | None = None
+    told = ""
     while True:
         time.sleep(_LOOK_S)
         now, last, what = time.monotonic(), _state["spoken"], get_latest_doing()
         if _state["paused"] or now - max(last, started) < SILENCE_S:
             continue
-        if what is not None and what is not told:
-            told = what
-            note(f"{what.what} …")
+        # By its words: many calls may wait for the same thing, one after the other.
+        if what is not None and what.what != told:
+            told = what.what
+            note(f"{told} …")
         elif not last:
             note("loading …")
 
@@ -163,6 +164,9 @@ class _Display(Protocol):
 
     interval_s: float
 
+    def show_opening(self) -> None:
+        """Show what is done before there is any progress."""
+
     def show(self, progress: Any, tell: _Telling) -> None:
         """Show the changes since the last call."""
 
@@ -178,6 +182,9 @@ class _Lines:
     def __init__(self) -> None:
         self._shown, self._told = "", 0
 
+    def show_opening(self) -> None:
+        """Show nothing: operations are printed by the thread of `begin`."""
+
     def show(self, progress: Any, tell: _Telling) -> None:
         self.end(progress, tell)
         line = tell.line(progress)
@@ -192,6 +199,12 @@ class _Lines:
         self._told = len(lines)
 
 
+def _tell_wait() -> tuple[str, ...]:
+    """Return a line about an operation that takes long; none if there is no such."""
+    what = get_latest_doing()
+    return () if what is None or time.monotonic() - what.since < SILENCE_S else (f"{what.what} …",)
+
+
 class _Live:
     """A screen that is rewritten, with other output above it."""
 
@@ -201,8 +214,15 @@ class _Live:
         self._update = update
         self._shown: tuple[str, Sequence[str]] = ("", ())
 
+    def show_opening(self) -> None:
+        what = get_latest_doing()
+        text = f"{what.what} …" if what else "starting"
+        if (text, ()) != self._shown:
+            self._shown = text, ()
+            self._update(*self._shown)
+
     def show(self, progress: Any, tell: _Telling) -> None:
-        text = tell.line(progress), tell.below(progress)
+        text = tell.line(progress), (*tell.below(progress), *_tell_wait())
         if text != self._shown:
             self._update(*text)
             self._shown = text
@@ -241,3 +261,5 @@ async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
         await asyncio.sleep(display.interval_s)
         if seen:
             display.show(seen[-1], tell)
+        else:
+            display.show_opening()

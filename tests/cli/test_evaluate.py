@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
+from collab.testing.fake_server import FakeServer, Fault
 
 DEFINITIONS = {
     "envs/corridor.yaml": """
@@ -301,3 +302,58 @@ def test_one_setting_makes_every_agent_greedy(collab):
     assert [one["sampling"]["temperature"] for one in manifest("sampled")["models"].values()] == [0.1, 0.3, 0.5, 0.8]
     collab(*options, "--out", "greedy", "--set", "agents.*.sampling.temperature=0")
     assert [one["sampling"]["temperature"] for one in manifest("greedy")["models"].values()] == [0, 0, 0, 0]
+
+
+def _takes_one_temperature(body: Any) -> Fault | None:
+    if body.get("temperature", 1) == 1:
+        return None
+    return Fault(status=400, message="'temperature' does not support 0.3 with this model, only the default (1)")
+
+
+def test_what_a_model_makes_of_its_sampling_is_told_and_compared(collab) -> None:
+    """One that takes no temperature, another one by `extra`, and a longer reply are no equals of the file's."""
+    says = 'Reason: it is. Action: {"action_type": "wait"}'
+    play = (*PLAY[:3], *PLAY[5:-2], "--episodes", "1", "--agents", "served.yaml")
+    options: dict[str, object] = {"model": "fake", "api_key_env": ""}
+    extra = {"extra": {"temperature": 1.5, "top_k": 3}}
+    kinds: dict[str, tuple[dict[str, object], Any]] = {
+        "plain": ({}, None),
+        "own": ({}, _takes_one_temperature),
+        "extra": (extra, None),
+        "short": ({}, None),
+    }
+    told = {}
+    for name, (more, refuses) in kinds.items():
+        with FakeServer(says=lambda body: says, refuses=refuses, supports=["seed"]) as server:
+            definition = {"kind": "openai", "options": {**options, "base_url": server.url, **more}}
+            sampling = {"temperature": 0.3, "max_tokens": 64 if name == "short" else 256}
+            Path("served.yaml").write_text(json.dumps(definition | {"sampling": sampling}))
+            code, out, err = collab(*play, "--out", name)
+            assert code == 0, err
+            (told[name],) = (line for line in out.splitlines() if line.startswith("sampled"))
+    assert told == {
+        "plain": "sampled  at temperature 0.3",
+        "own": "sampled  at the model's own temperature",
+        "extra": "sampled  at temperature 1.5, top_k 3",
+        "short": "sampled  at temperature 0.3",
+    }
+    for other, words in {
+        "own": "temperature 0.3 against the model's own temperature",
+        "extra": "temperature 0.3 against temperature 1.5, top_k 3",
+        "short": "temperature 0.3, max_tokens 256 against temperature 0.3, max_tokens 64",
+    }.items():
+        code, _, err = collab("eval", "--compare", "plain", other)
+        assert (code, words in err) == (2, True), err
+        code, _, err = collab("eval", "--compare", "plain", other, "--force")
+        assert (code, "the two were sampled differently" in err) == (0, True), err
+    assert collab("eval", "--compare", "own", "own")[0] == 0
+
+
+@pytest.mark.parametrize("name", ["model", "messages", "seed", "n", "stream"])
+def test_what_every_call_sends_itself_is_no_extra(collab, name: str) -> None:
+    options = {"model": "fake", "base_url": "http://127.0.0.1:9/v1", "api_key_env": "", "extra": {name: 1}}
+    Path("served.yaml").write_text(json.dumps({"kind": "openai", "options": options}))
+    code, _, err = collab(*PLAY[:3], *PLAY[5:], "--agents", "served.yaml", "--out", "run")
+    assert code == 2
+    assert f"extra.{name} would replace what every call sends itself" in err
+    assert not Path("run").exists()

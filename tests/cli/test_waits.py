@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,8 @@ from collab.rewards.labels import read_labels
 from collab.synthesis.card import gather
 from collab.synthesis.journal import read_records
 from collab.testing.fake_server import FakeServer, Fault
+from collab.utils import progress
+from collab.utils.concurrency import note_doing
 
 LIBRARY = str(Path(__file__).parent / "library")
 TOMORROW = Fault(status=429, headers={"Retry-After": "86400"}, message="quota used up, come back tomorrow")
@@ -290,3 +294,38 @@ def test_a_temperature_that_the_server_does_not_take_is_told(collab) -> None:
     assert "takes no temperature 0.1: it samples at its own" in err
     notes = json.loads(Path("run/run.json").read_text())["models"]["ada"]["capabilities"]["notes"]
     assert any("temperature: left out" in note for note in notes)
+
+
+def test_a_wait_before_anything_is_begun_is_told_with_the_servers_words(collab, tmp_path: Path) -> None:
+    """A console's own process: its thread tells what is waited for."""
+    with FakeServer(refuses=lambda body: TOMORROW) as server:
+        serve(server)
+        command = [sys.executable, "-m", "collab.__main__", *PLAY[:-1], "served.yaml"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+            assert process.stderr is not None
+            told = list[str]()
+            for line in process.stderr:
+                told.append(line)
+                if "trying again in 60 s …" in line:
+                    process.send_signal(signal.SIGTERM)
+            code = process.wait()
+    assert code == 1
+    assert any("answered 429: quota used up, come back tomorrow; trying again in 60 s …" in line for line in told), told
+
+
+def test_on_a_terminal_a_wait_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENCE_S", 0.0)
+    shown = list[tuple[str, Sequence[str]]]()
+    screen = progress._Live(lambda text, below: shown.append((text, below)))
+    telling = progress._Telling(str, lambda what: ["epoch 1"], lambda what: ())
+    screen.show_opening()
+    with note_doing("asking fake what it supports"):
+        screen.show_opening()
+        screen.show("0/1 episode", telling)
+    screen.show("0/1 episode", telling)
+    assert shown == [
+        ("starting", ()),
+        ("asking fake what it supports …", ()),
+        ("0/1 episode", ("epoch 1", "asking fake what it supports …")),
+        ("0/1 episode", ("epoch 1",)),
+    ]

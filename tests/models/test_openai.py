@@ -175,7 +175,7 @@ def test_pictures_are_not_sent_to_the_blind(server: FakeServer) -> None:
 
 
 def test_no_more_in_flight_than_allowed() -> None:
-    with FakeServer(delay_s=0.02) as server:
+    with FakeServer(delay_s=0.1) as server:
         model = model_of(server, concurrency=3)
 
         async def scene() -> list[Reply]:

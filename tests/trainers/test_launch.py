@@ -97,7 +97,8 @@ def test_their_reason_is_ours(samples, base: Path, tmp_path: Path, monkeypatch) 
     monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", said])
     prepared = samples.states(base, tmp_path / "data", 2)
     folder = begin(prepared, tmp_path / "out")
-    with pytest.raises(TrainingFailure, match=r"out: the processes that train failed: step 3: loss is nan \(whole "):
+    failed = r"out: the processes that train failed: step 3: loss is nan \(whole output: "
+    with pytest.raises(TrainingFailure, match=failed):
         launch(prepared, folder, device="cpu")
     lost = f"print({DIVERGED!r} + 'step 3: loss is nan'); raise SystemExit(1)"
     monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", lost])

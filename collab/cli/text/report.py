@@ -22,13 +22,13 @@ from collab.utils.text import format_amount, format_clock, format_count
 
 if TYPE_CHECKING:
     from collab.evaluation.comparison import InstanceKey, RunComparison
-    from collab.evaluation.metrics import GroupReport, Rate, Replies, Report
+    from collab.evaluation.metrics import GroupReport, Rate, Replies, Report, Sampled
     from collab.evaluation.report import EvaluatedRun, Evaluation, ReportCell, ReportTable
     from collab.rollout.run import RunResult
     from collab.seeds import Seeds
     from collab.store.reader import RunReader
     from collab.store.usage import Cost, Costs, Proposals
-    from collab.types import Sampling, Usage
+    from collab.types import Usage
 
 
 SHOWN = 40
@@ -72,9 +72,11 @@ def build_replies_data(replies: Replies) -> dict[str, Any]:
     return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
 
 
-def build_sampling_data(sampling: Mapping[str, Sampling]) -> dict[str, Any]:
-    """Return temperature and top-p by slot as JSON data."""
-    return {slot: {"temperature": one.temperature, "top_p": one.top_p} for slot, one in sampling.items()}
+def build_sampling_data(sampling: Mapping[str, Sampled]) -> dict[str, Any]:
+    """Return temperature, top-p and the like by slot as JSON data; null where the model uses its own."""
+    from collab.evaluation.metrics import list_settings
+
+    return {slot: list_settings(one) for slot, one in sampling.items()}
 
 
 def build_result_data(result: RunResult) -> dict[str, Any]:
