@@ -326,10 +326,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_path(value: object) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
 
@@ -355,7 +351,7 @@ _NAMES = (_is_list, 'names, as "a,b" or ["a", "b"]')
 _DEFINITION = (_is_path, "a name or the path of a YAML file")
 _FOLDER = (_is_path, "the path of a folder")
 _TEXT = (_is_text, "a text")
-_FLAG = (_is_flag, "True or False")
+_FLAG = (lambda value: isinstance(value, bool), "True or False")
 _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "env": _DEFINITION,
     "agents": (_is_agents, 'a name, "ada=x,ben=y", {"ada": "x", "ben": "y"} or "runs/marl@best"'),

@@ -49,7 +49,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen(given: argparse.Namespace) -> list[tuple[str, int]]:
+def choose_instances(given: argparse.Namespace) -> list[tuple[str, int]]:
     """(task, suite seed) of every instance; UsageError for a name or a number that is none."""
     names = [name for name in given.tasks.split(",") if name] or list(BY_NAME)
     for name in names:
@@ -64,7 +64,7 @@ def chosen(given: argparse.Namespace) -> list[tuple[str, int]]:
 
 def examine(given: argparse.Namespace, log: Path) -> dict[str, list[FidelityVerdict]]:
     """Verdicts of all instances, by who executed our solution; a line on standard error for each miss."""
-    instances = chosen(given)
+    instances = choose_instances(given)
     python = given.python or given.package / ".venv" / "bin" / "python"
     handle = PhoneHandle()
     with (
@@ -74,10 +74,10 @@ def examine(given: argparse.Namespace, log: Path) -> dict[str, list[FidelityVerd
         hands = {"simphone": build_own_hands(handle)}
         if given.their_hands:
             hands["androidworld"] = build_androidworld_hands(handle, judge)
-        return {who: judged(Examiner(judge, handle, hands=one), instances, who) for who, one in hands.items()}
+        return {who: judge_instances(Examiner(judge, handle, hands=one), instances, who) for who, one in hands.items()}
 
 
-def judged(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[FidelityVerdict]:
+def judge_instances(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[FidelityVerdict]:
     """Verdicts of all instances."""
     verdicts: list[FidelityVerdict] = []
     for place, (name, seed) in enumerate(instances, 1):

@@ -45,8 +45,8 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from trl import DPOConfig, DPOTrainer
 
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.base_model import silence_libraries
 from collab.trainers.batching import compute_token_ratio
-from collab.trainers.checkpoint import silence_libraries
 from collab.trainers.distributed import bound_caches, give_back
 from collab.trainers.dpo import SharedPrefixDPOTrainer
 from collab.trainers.prefix_sharing import Packed, score_labels_only
@@ -220,9 +220,9 @@ def measure(
         arm.reset(weights)
         logps[name] = arm.logps(given[name])
         every = len(given[name])
-        arm.at_once = fastest(arm, given[name], [every] if name == "ours" else divisors(every))
+        arm.at_once = find_fastest(arm, given[name], [every] if name == "ours" else divisors(every))
         arm.reset(weights)
-        arm.memory = grown(arm, given[name], options.device)
+        arm.memory = measure_growth(arm, given[name], options.device)
         arm.reset(weights)
     for _ in range(options.repeat):
         for name, arm in arms.items():
@@ -252,7 +252,7 @@ def measure(
     }
 
 
-def grown(arm: Arm, pairs: Sequence[PairIds], device: str) -> float:
+def measure_growth(arm: Arm, pairs: Sequence[PairIds], device: str) -> float:
     """How far memory grows in one step, at its peak, MB."""
     if device != "cpu":
         torch.cuda.synchronize()
@@ -277,7 +277,7 @@ def divisors(count: int) -> list[int]:
     return [size for size in range(1, count + 1) if count % size == 0]
 
 
-def fastest(arm: Arm, pairs: Sequence[PairIds], sizes: Sequence[int]) -> int:
+def find_fastest(arm: Arm, pairs: Sequence[PairIds], sizes: Sequence[int]) -> int:
     """The number of pairs per forward pass with which a step is fastest, of these, smallest first; one is a warm-up."""
     found: dict[int, float] = {}
     for size in sizes:
@@ -326,7 +326,7 @@ def main() -> None:
     options = arguments()
     bound_caches()
     here = describe_device(options.device, options.dtype)
-    report: dict[str, Any] = {"machine": here, "settings": settings(options), "cells": known(options, here)}
+    report: dict[str, Any] = {"machine": here, "settings": settings(options), "cells": read_known_cells(options, here)}
     with tempfile.TemporaryDirectory() as folder:
         model = make_model(Path(folder), options)
         arms = make_arms(model, Path(folder), options)
@@ -365,7 +365,7 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     return {"version": 4, **{name: getattr(options, name) for name in names}}
 
 
-def known(options: argparse.Namespace, here: dict[str, Any]) -> list[dict[str, Any]]:
+def read_known_cells(options: argparse.Namespace, here: dict[str, Any]) -> list[dict[str, Any]]:
     """Cells measured before under the same settings on the same machine; SystemExit where there are others."""
     if options.out is None or not options.out.exists():
         return []

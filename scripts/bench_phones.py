@@ -40,7 +40,7 @@ def resident_mb() -> float:
     return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def advanced(suite: SimPhoneSuite, place: int, steps: int) -> SimPhone:
+def advance_phone(suite: SimPhoneSuite, place: int, steps: int) -> SimPhone:
     """Phone number `place`: on one task after the other, half of its steps the solution's, half of them random."""
     names = [info.name for info in suite.tasks()]
     phone, rng = SimPhone(), random.Random(place)
@@ -59,7 +59,7 @@ async def bench_crowd(quick: bool) -> dict[str, Any]:
     suite = SimPhoneSuite()
     before = resident_mb()
     start = time.perf_counter()
-    phones = [advanced(suite, place, 4 if quick else 12) for place in range(PHONES)]
+    phones = [advance_phone(suite, place, 4 if quick else 12) for place in range(PHONES)]
     seconds = time.perf_counter() - start
     after = resident_mb()
     return {
@@ -75,7 +75,7 @@ def screens(quick: bool) -> list[Phone]:
     """Phones on different screens: some steps into every task, or with `quick` into every fourth."""
     suite = SimPhoneSuite()
     names = [info.name for info in suite.tasks()][:: 4 if quick else 1]
-    return [advanced(suite, place, 5).phone for place, _ in enumerate(names)]
+    return [advance_phone(suite, place, 5).phone for place, _ in enumerate(names)]
 
 
 async def bench_adb(quick: bool) -> dict[str, Any]:

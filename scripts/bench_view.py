@@ -95,7 +95,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def served(run: Path, *, cache: Path | None = None) -> Iterator[Server]:
+def serve(run: Path, *, cache: Path | None = None) -> Iterator[Server]:
     """`collab view` on a run, until the end of the block; `cache` in place of the user's."""
     command = [*COLLAB, "view", str(run), "--port", "0", "--no-open", "--no-token"]
     given = None if cache is None else {**os.environ, "XDG_CACHE_HOME": str(cache)}
@@ -152,13 +152,13 @@ def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> 
     spent: dict[str, list[float]] = {"episode": [], "step": [], "cell": [], "picture": []}
     for episode, step in wanted:
         at: dict[str, str | int] = {"episode": episode, "step": step}
-        _timed(spent["episode"], lambda episode=episode: server.get(f"run/{run}/episode", episode=episode))
-        found = _timed(spent["step"], lambda at=at: server.ask(f"run/{run}/step", **at))
+        _time_call(spent["episode"], lambda episode=episode: server.get(f"run/{run}/episode", episode=episode))
+        found = _time_call(spent["step"], lambda at=at: server.ask(f"run/{run}/step", **at))
         spent["step"][-1] += spent["episode"][-1]
         cell = found["cells"][-1]
         who = {"agent": cell["agent"], "round": cell["round"]}
-        _timed(spent["cell"], lambda at=at, who=who: server.get(f"run/{run}/cell", **at, **who))
-        _timed(spent["picture"], lambda at=at: server.get(f"run/{run}/drawn", **at))
+        _time_call(spent["cell"], lambda at=at, who=who: server.get(f"run/{run}/cell", **at, **who))
+        _time_call(spent["picture"], lambda at=at: server.get(f"run/{run}/drawn", **at))
     return {"first_ms": round(spent["step"][0], 1)} | {
         f"{what}_ms{suffix}": round(of(values), 1)
         for what, values in spent.items()
@@ -172,8 +172,8 @@ def bench_bare(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Fi
     The run stays as it is: what is asked for is a copy of it.
     """
     bare = folder / "bare"
-    shutil.copytree(run, bare, copy_function=_linked, ignore=shutil.ignore_patterns("index.sqlite*"))
-    with served(bare, cache=folder / "cache") as server:
+    shutil.copytree(run, bare, copy_function=_link, ignore=shutil.ignore_patterns("index.sqlite*"))
+    with serve(bare, cache=folder / "cache") as server:
         opened, id = bench_open(server)
         asked = bench_steps(server, id, wanted)
     return {"index_s": opened["open_s"], **{name: asked[name] for name in ("step_ms", "step_ms_max")}}
@@ -182,9 +182,9 @@ def bench_bare(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Fi
 def bench_folder(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Figures:
     """Milliseconds for a step of the run as one in a folder."""
     shelf = folder / "shelf"
-    shutil.copytree(run, shelf / "one", copy_function=_linked)
+    shutil.copytree(run, shelf / "one", copy_function=_link)
     (id,) = Inspector([shelf]).ids()  # the server has listed nothing
-    with served(shelf) as server:
+    with serve(shelf) as server:
         return {"first_ms": bench_steps(server, id, wanted)["first_ms"]}
 
 
@@ -210,11 +210,11 @@ def bench_export(run: Path, folder: Path) -> Figures:
 
 def measure(run: Path, folder: Path, *, steps: int) -> dict[str, Figures]:
     """All parts on one run."""
-    with served(run) as server:
+    with serve(run) as server:
         opened, id = bench_open(server)
         wanted = places(server, id, steps)
         most, started = server.most_mb(), {"start_s": round(server.start_s, 2)}
-    with served(run) as server:  # which has answered nothing yet
+    with serve(run) as server:  # which has answered nothing yet
         asked = bench_steps(server, id, wanted)
         parts = {"start": started, "open": opened, "steps": asked, "finds": bench_finds(server, id)}
         parts["memory"] = {"server_mb": round(max(most, server.most_mb()), 1)}
@@ -241,7 +241,7 @@ def main() -> None:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _linked(source: str, target: str) -> None:
+def _link(source: str, target: str) -> None:
     """The same file under another name; a copy where both are not on one disk."""
     try:
         os.link(source, target)
@@ -249,7 +249,7 @@ def _linked(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def _timed(into: list[float], call: Any) -> Any:
+def _time_call(into: list[float], call: Any) -> Any:
     start = time.perf_counter()
     found = call()
     into.append(1000 * (time.perf_counter() - start))

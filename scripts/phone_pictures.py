@@ -137,12 +137,12 @@ def sheets(pictures: Sequence[tuple[str, Image.Image]]) -> Iterator[Image.Image]
         yield sheet
 
 
-def drawn(looks: Mapping[str, tuple[Observation, Action | None]]) -> list[tuple[str, Image.Image]]:
+def draw_looks(looks: Mapping[str, tuple[Observation, Action | None]]) -> list[tuple[str, Image.Image]]:
     """Every look as a picture."""
     return [(name, render(observation)) for name, (observation, _) in sorted(looks.items())]
 
 
-def overlaid(looks: Mapping[str, tuple[Observation, Action | None]]) -> list[tuple[str, Image.Image]]:
+def draw_overlays(looks: Mapping[str, tuple[Observation, Action | None]]) -> list[tuple[str, Image.Image]]:
     """A look for every kind of action: numbered boxes, and the action on top."""
     chosen: dict[str, tuple[str, Image.Image]] = {}
     for name, (observation, action) in sorted(looks.items()):
@@ -165,8 +165,8 @@ def main() -> int:
     wander(album, suite, options.rounds)
     options.out.mkdir(parents=True, exist_ok=True)
     groups = {
-        "screens": drawn(album.looks),
-        "overlays": overlaid(album.looks),
+        "screens": draw_looks(album.looks),
+        "overlays": draw_overlays(album.looks),
         "texts": [(name, render(observation)) for name, observation in strange_looks()],
     }
     for group, pictures in groups.items():

@@ -26,7 +26,7 @@ import numpy as np
 
 import collab
 from collab.envs.grammar import MOBILE
-from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources, pair_all
+from collab.preferences.pairs import CountedPairs, PairRecipe, RunPairs, Sources, build_pairs
 from collab.preferences.store import write_pairs
 from collab.rewards.base import CriticInput, Judgement, build_inputs
 from collab.rewards.credit import JudgedStep
@@ -43,7 +43,6 @@ from collab.types import (
     Step,
     Task,
     Trajectory,
-    Usage,
     Utterance,
 )
 
@@ -99,7 +98,7 @@ class Walk:
         names = {
             hash: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for hash, text in texts.items()
         }
-        spoken = tuple(_spoken(replace(step, index=place), names, number) for place, step in enumerate(steps))
+        spoken = tuple(_add_numbers(replace(step, index=place), names, number) for place, step in enumerate(steps))
         source, task = self.episodes[number % len(self.episodes)], self.task(number)
         trajectory = replace(source, id=f"{task.name}/{number}", episode=number, steps=spoken)
         return Stretch(trajectory=trajectory, texts={names[hash]: text for hash, text in texts.items()})
@@ -137,10 +136,10 @@ def make_run(out: Path, size: Size) -> Path:
             for number in range(size.episodes):
                 stretch = path.stretch(number, size.steps)
                 _record(writer, stretch)
-                judged = [_judged(case, number) for case in build_inputs(stretch.trajectory, MOBILE)]
+                judged = [_judge_at_random(case, number) for case in build_inputs(stretch.trajectory, MOBILE)]
                 for judgement in judged:
                     labels.record(judgement)
-                pairings.append(_paired(stretch.trajectory, judged))
+                pairings.append(_build_pairs(stretch.trajectory, judged))
         writer.finish()
     _write_pairs(out, pairings)
     return out
@@ -149,7 +148,7 @@ def make_run(out: Path, size: Size) -> Path:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _spoken(step: Step, names: Mapping[str, str], number: int) -> Step:
+def _add_numbers(step: Step, names: Mapping[str, str], number: int) -> Step:
     """The step with what a language model would have told beside each reply, under prompts of its episode's own.
 
     Args:
@@ -158,13 +157,13 @@ def _spoken(step: Step, names: Mapping[str, str], number: int) -> Step:
     rng = np.random.default_rng(derive(number, "reply", step.index))
     counts = rng.integers(*REPLY_TOKENS, len(step.matrix.utterances)).tolist()
     cells = tuple(
-        _told(replace(cell, prompt=replace(cell.prompt, prefix=names[cell.prompt.prefix])), count, rng)
+        _add_tokens(replace(cell, prompt=replace(cell.prompt, prefix=names[cell.prompt.prefix])), count, rng)
         for cell, count in zip(step.matrix, counts, strict=True)
     )
     return replace(step, matrix=replace(step.matrix, utterances=cells), deliberation_s=3.0, environment_s=0.05)
 
 
-def _told(cell: Utterance, count: int, rng: np.random.Generator) -> Utterance:
+def _add_tokens(cell: Utterance, count: int, rng: np.random.Generator) -> Utterance:
     logprobs = tuple((-rng.exponential(0.2, count)).tolist())
     return replace(
         cell,
@@ -205,7 +204,7 @@ def _record(writer: RunWriter, stretch: Stretch) -> None:
     )
 
 
-def _judged(case: CriticInput, number: int) -> Judgement:
+def _judge_at_random(case: CriticInput, number: int) -> Judgement:
     """Scores by seed, higher for what was executed; one cell in fifty has none."""
     rng = np.random.default_rng(derive(number, "score", case.step))
     rewards = []
@@ -224,23 +223,16 @@ def _judged(case: CriticInput, number: int) -> Judgement:
     return Judgement(case=case.digest, rewards=matrix)
 
 
-def _paired(trajectory: Trajectory, judged: Sequence[Judgement]) -> Pairing:
+def _build_pairs(trajectory: Trajectory, judged: Sequence[Judgement]) -> CountedPairs:
     steps = [JudgedStep.of(trajectory, judgement) for judgement in judged]
-    return pair_all(steps, RECIPE.sources, RECIPE.seed, cap=RECIPE.cap)
+    return build_pairs(steps, RECIPE.sources, RECIPE.seed, cap=RECIPE.cap)
 
 
-def _write_pairs(out: Path, pairings: Sequence[Pairing]) -> None:
-    made = Paired(
-        pairing=Pairing(
-            pairs=tuple(pair for one in pairings for pair in one.pairs),
-            counts=sum((one.counts for one in pairings), Counter[str]()),
-            off_context=sum(one.off_context for one in pairings),
-        ),
-        refused=Counter(),
-        failed=Counter(),
-        unjudged=0,
-        untried=0,
-        spent=Usage(),
+def _write_pairs(out: Path, pairings: Sequence[CountedPairs]) -> None:
+    made = RunPairs(
+        pairs=tuple(pair for one in pairings for pair in one.pairs),
+        counts=sum((one.counts for one in pairings), Counter[str]()),
+        off_context=sum(one.off_context for one in pairings),
     )
     write_pairs(out, PAIRS, made, recipe=RECIPE, labels=read_labels(out, LABELS), adversary=None)
 

@@ -103,7 +103,7 @@ def settable(
     """Yield every setting of a model as a dotted path, nested models' among them: path, type, default, meaning."""
     docs = attribute_docs(model)
     for name, field in model.model_fields.items():
-        inner, star = _nested(field)
+        inner, star = _find_nested(field)
         path = f"{prefix}{name}{star}"
         if inner is None or inner in (model, *around):
             yield f"`{path}`", _kind(docs[name][0], field), _default(field), docs[name][1]
@@ -111,7 +111,7 @@ def settable(
             yield from settable(inner, f"{path}.", (model, *around))
 
 
-def _nested(field: FieldInfo) -> tuple[type[BaseModel] | None, str]:
+def _find_nested(field: FieldInfo) -> tuple[type[BaseModel] | None, str]:
     """The model that a field holds, by name where it is a mapping of them."""
     text = str(field.annotation)
     models = [one for one in _parts_of(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
@@ -209,11 +209,11 @@ def _option_kind(made: Callable[..., Any], parameter: inspect.Parameter) -> str:
     """The type of an option, with the words that it may be where its module names them."""
     known = vars(importlib.import_module(made.__module__))
 
-    def spelt(word: re.Match[str]) -> str:
+    def spell_out(word: re.Match[str]) -> str:
         choices = get_args(known.get(word.group()))
         return f"Literal[{', '.join(map(repr, choices))}]" if choices else word.group()
 
-    return _plain(re.sub(r"[A-Z]\w+", spelt, str(parameter.annotation)))
+    return _plain(re.sub(r"[A-Z]\w+", spell_out, str(parameter.annotation)))
 
 
 def argument_docs(doc: str) -> dict[str, str]:

@@ -62,15 +62,6 @@ Settings = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
-BudgetText = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="usd=…,tokens=…,minutes=…",
-        help="Stop cleanly, resumable, when one of these is used up.",
-        rich_help_panel=_HOW,
-    ),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -82,7 +73,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with a calibration that stopped; only --budget and --json may stand beside it.",
+        help="Resume a calibration that stopped; only --budget and --json may stand beside it.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -104,7 +95,7 @@ def calibrate(
     out: Out = None,
     resume: Resume = None,
     plan: Plan = False,
-    budget: BudgetText = None,
+    budget: options.BudgetText = None,
     settings: Settings = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,
@@ -245,18 +236,18 @@ def _show(path: Path, record: CalibrationRecord, numbers: Calibration) -> None:
 
 
 def _build_rows(numbers: Calibration) -> list[tuple[str, str | None, str]]:
-    def told(value: float | None) -> str | None:
+    def format_score(value: float | None) -> str | None:
         return None if value is None else f"{value:.3f}"
 
     again = numbers.retest
     moved = "" if again is None else f"; scores move by {again.difference:.3f}"
     return [
-        ("accuracy", told(numbers.accuracy), "rewards (score above 0.5) that are right"),
-        ("AUC", told(numbers.auc), "chance that a good action is scored above another; 0.5 is a coin"),
-        ("calibration error", told(numbers.ece), "how far scores lie from the share of good actions"),
-        ("test-retest", told(again.same if again else None), f"same reward when asked again{moved}"),
-        ("position bias", told(numbers.position_bias), "what the best place in the list adds over the worst"),
-        ("length bias", told(numbers.length_bias), "what a longer reason adds that says nothing more"),
+        ("accuracy", format_score(numbers.accuracy), "rewards (score above 0.5) that are right"),
+        ("AUC", format_score(numbers.auc), "chance that a good action is scored above another; 0.5 is a coin"),
+        ("calibration error", format_score(numbers.ece), "how far scores lie from the share of good actions"),
+        ("test-retest", format_score(again.same if again else None), f"same reward when asked again{moved}"),
+        ("position bias", format_score(numbers.position_bias), "what the best place in the list adds over the worst"),
+        ("length bias", format_score(numbers.length_bias), "what a longer reason adds that says nothing more"),
     ]
 
 

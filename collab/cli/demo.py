@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -112,7 +112,7 @@ def demo(
         emit(
             {
                 "runs": str(home),
-                **{name: _build_part_data(result) for name, result in parts.items()},
+                **{name: None if one is None else build_result_data(one) for name, one in parts.items()},
                 "problem": problem,
             }
         )
@@ -199,10 +199,6 @@ def _free(folder: Path) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
-def _build_part_data(result: RunResult | None) -> dict[str, Any] | None:
-    return None if result is None else build_result_data(result)
-
-
 # -------------------------------------------------------------------------------------------------------- telling
 
 
@@ -222,7 +218,10 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
         say(f"\n2. Web pages in a real browser: {web.label}, the team of four{mark}\n")
         print_table(
             ["page", "goal", "solved", "steps"],
-            [(one.task.name, one.task.goal, _format_yes(one.success), len(one.steps)) for one in web.trajectories],
+            [
+                (one.task.name, one.task.goal, "yes" if one.success else "no", len(one.steps))
+                for one in web.trajectories
+            ],
         )
         say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
@@ -236,10 +235,6 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
     say("  collab graph show team")
     say(f"  collab rollout --env androidworld --graph layered4 --agents {agents} --episodes 20")
     say("  collab doctor")
-
-
-def _format_yes(solved: bool | None) -> str:
-    return "yes" if solved else "no"
 
 
 def _build_row(name: str, result: RunResult) -> tuple[object, ...]:

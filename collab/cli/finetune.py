@@ -180,7 +180,7 @@ Levels = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="OUT", help="Run directory to make.", rich_help_panel=WHAT)]
 Resume = Annotated[
     Path | None,
-    typer.Option("--resume", metavar="OUT", help="Go on with a run that was stopped or killed.", rich_help_panel=WHAT),
+    typer.Option("--resume", metavar="OUT", help="Resume a run that was stopped or killed.", rich_help_panel=WHAT),
 ]
 OnlyPlan = Annotated[
     bool,

@@ -302,7 +302,7 @@ Algo = Annotated[
     typer.Option(
         "--algo",
         metavar="NAME",
-        help="The algorithm: collabuiagents, filtered-bc, or one that an installed package declares.",
+        help="The algorithm.",
         rich_help_panel=HOW,
     ),
 ]
@@ -396,7 +396,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with what was stopped or killed there.",
+        help="Resume what was stopped or killed there.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -474,7 +474,8 @@ def prepare(app: typer.Typer, path: Sequence[str] = ()) -> None:
     """Give all commands of an app these classes and their examples."""
     app.info.cls = Group
     for command in app.registered_commands:
-        command.cls = Command
+        if not issubclass(command.cls or TyperCommand, Command):
+            command.cls = Command
         example = EXAMPLES.get(" ".join((*path, command.name or "")))
         command.epilog = None if example is None else f"Example: {example}"
     for group in app.registered_groups:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import operator
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ from collab.utils.text import format_amount, format_count
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplainer, PairExplanation, PairSide
     from collab.preferences.rebuild import RebuildProgress, RebuiltPairs
-    from collab.preferences.store import StoredPairs
+    from collab.preferences.store import PairSet
     from collab.preferences.trajectory_pairs import TrajectoryPair
     from collab.types import PreferencePair
 
@@ -280,7 +281,7 @@ def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], l
 
     stored = _read_stored(run, name)
     found = list(stored.pairs)
-    for what, of in (("task", _get_task), ("agent", _get_agent), ("source", _get_source)):
+    for what, of in (("task", _get_task), ("agent", _get_agent), ("source", operator.attrgetter("source"))):
         one = wanted[what]
         found = found if one is None else _select_only(found, what, one, of)
     rows = asyncio.run(_build_rows(run, stored, found[:limit], read_short_ids(run)))
@@ -340,13 +341,13 @@ def _with_pairs(path: Path, name: str | None) -> list[Path]:
     """
     from collab.errors import UsageError
     from collab.evaluation.report import find_recorded, suggest_commands
-    from collab.preferences.store import pair_names
+    from collab.preferences.store import list_pair_sets
 
     found = find_recorded(path)
     if found.kind == "run":
         return [path]
     # Runs without pairs are no error as long as one has some.
-    runs = [run for run in found.runs if (name in pair_names(run) if name else pair_names(run))]
+    runs = [run for run in found.runs if (name in list_pair_sets(run) if name else list_pair_sets(run))]
     if not runs:
         made = suggest_commands(found, "collab pairs rebuild {}")
         raise UsageError(f"no pairs{f' called {name}' if name else ''} yet; to make some: {made}")
@@ -366,7 +367,7 @@ def _find_run_with(path: Path, id: str, name: str | None) -> Path:
     return runs[-1]
 
 
-def _read_stored(run: Path, name: str | None) -> StoredPairs:
+def _read_stored(run: Path, name: str | None) -> PairSet:
     """Read the pairs of that name, or those that were stored last."""
     from collab.errors import UsageError
     from collab.preferences.store import find_last_name, read_pairs
@@ -405,12 +406,8 @@ def _get_agent(pair: PreferencePair) -> str:
     return pair.place.cell.agent
 
 
-def _get_source(pair: PreferencePair) -> str:
-    return pair.source
-
-
 async def _build_rows(
-    run: Path, stored: StoredPairs, pairs: Iterable[PreferencePair], letters: Mapping[str, str]
+    run: Path, stored: PairSet, pairs: Iterable[PreferencePair], letters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     async with _open_explainer(run, stored) as look:
         return [build_row(pair, letters[pair.id], _find_sides(pair, look)) for pair in pairs]
@@ -425,16 +422,16 @@ def _find_sides(pair: PreferencePair, look: PairExplainer) -> tuple[PairSide, Pa
         return None
 
 
-def _show_whole(run: Path, stored: StoredPairs, told: TrajectoryPair, as_json: bool) -> None:
+def _show_whole(run: Path, stored: PairSet, told: TrajectoryPair, as_json: bool) -> None:
     if as_json:
         emit(build_whole_data(run, stored, told))
     else:
         say_whole(run, stored, told)
 
 
-async def _explain_pair(run: Path, id: str, name: str | None) -> tuple[StoredPairs, PairExplanation | TrajectoryPair]:
+async def _explain_pair(run: Path, id: str, name: str | None) -> tuple[PairSet, PairExplanation | TrajectoryPair]:
     from collab.preferences.store import find_pair
-    from collab.preferences.trajectory_pairs import SOURCE, look_up_pair
+    from collab.preferences.trajectory_pairs import SOURCE, read_trajectory_pair
     from collab.store.manifest import find_manifest
     from collab.store.reader import RunReader
 
@@ -443,13 +440,13 @@ async def _explain_pair(run: Path, id: str, name: str | None) -> tuple[StoredPai
     # A pair of whole trajectories has no step to explain.
     if pair.source == SOURCE:
         with RunReader(run) as reader:
-            return stored, look_up_pair(pair, reader)
+            return stored, read_trajectory_pair(pair, reader)
     async with _open_explainer(run, stored) as look:
         return stored, look.explain(pair)
 
 
 @contextlib.asynccontextmanager
-async def _open_explainer(run: Path, stored: StoredPairs) -> AsyncIterator[PairExplainer]:
+async def _open_explainer(run: Path, stored: PairSet) -> AsyncIterator[PairExplainer]:
     """Open an explainer of a run's pairs, with their labels where these are stored."""
     from collab.preferences.explain import PairExplainer, read_current_labels
     from collab.preferences.rebuild import build_stored_suite

@@ -76,7 +76,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Go on with a synthesis that stopped; only --budget, --concurrency and --json may stand beside it.",
+        help="Resume a synthesis that stopped; only --budget, --concurrency and --json may stand beside it.",
         rich_help_panel=_HOW,
     ),
 ]

@@ -1,13 +1,13 @@
-"""Check that environments keep the promises of `envs.base`, one coroutine per promise.
-
-Each gets a `Subject`, plays on environments of its own, and returns one line on what it saw. It raises
-EnvironmentFailure with one line on a broken promise. `check_env` runs all:
+"""Check that a suite's environments behave as `collab.envs.base` says (`collab env check NAME`).
 
     report = await check_env(suite, options={})
     for finding in report.failures:
         print(finding.task, finding.claim, finding.detail)
 
-Capabilities that a suite names are checked too. Steps after the end of an episode are not.
+`CLAIMS` lists what is checked: every suite resets, observes and ends alike, and it can do what its capabilities name
+(fork, oracle, screenshot, determinism). Each claim is a coroutine over a `Subject`, one instance of one task. It plays
+on environments of its own and returns one line on what it saw, or raises EnvironmentFailure with one line on what is
+broken. Steps after the end of an episode are not checked.
 """
 
 from __future__ import annotations

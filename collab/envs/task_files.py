@@ -58,10 +58,6 @@ class Described(Named, Protocol):
 TaskT = TypeVar("TaskT", bound=BaseModel)
 
 
-def _read_names(tasks: Sequence[object]) -> list[str]:
-    return [cast(Named, task).name for task in tasks]
-
-
 class TaskFile(BaseModel, Generic[TaskT]):
     """A file of tasks of one kind."""
 
@@ -71,7 +67,9 @@ class TaskFile(BaseModel, Generic[TaskT]):
 
     @model_validator(mode="after")
     def _names_differ(self) -> TaskFile[TaskT]:
-        twice = sorted(name for name, count in Counter(_read_names(self.tasks)).items() if count > 1)
+        twice = sorted(
+            name for name, count in Counter(cast(Named, task).name for task in self.tasks).items() if count > 1
+        )
         if twice:
             raise ValueError(f"two tasks are called {twice[0]!r}")
         return self

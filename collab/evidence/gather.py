@@ -36,7 +36,7 @@ from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over, load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
 from collab.models.checkpoint import hash_played_weights
-from collab.rewards.labels import list_labellings, read_label_head
+from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
@@ -194,7 +194,7 @@ def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]
         "steps": sum(epoch.steps for epoch in epochs),
         "seconds": Seconds(whole=seconds, **_split_playing([*rollouts, *held_out]), **spent),
         "hashes": {"training": summary["hash"]},
-        "critics": sorted({read_label_head(path, name).critic for path in rollouts for name in list_labellings(path)}),
+        "critics": sorted({read_label_head(path, name).critic for path in rollouts for name in list_label_sets(path)}),
         "best": summary["best"],
         "epochs": epochs,
     }

@@ -287,7 +287,7 @@ class _Worker:
         """Do a unit and write its file; None where its time was over before it was. Errors as of `work_off`."""
         if self._finish(unit, rest):
             return self._record(unit)
-        self.say(f"{unit}: stopped, for the time is over; the same command goes on with it")
+        self.say(f"{unit}: stopped because the time is over; the same command resumes it")
         return None
 
     def _finish(self, unit: EvidenceUnit, rest: float | None) -> bool:

@@ -291,7 +291,11 @@ class Results:
         rows, done = [], [one for one in self.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)]
         last = max((epoch.epoch for one in done for epoch in one.epochs), default=0)
         for one in done:
-            gains = {epoch.epoch: _format_gain(epoch) for epoch in one.epochs if _knows_gain(epoch)}
+            gains = {
+                epoch.epoch: f"{epoch.chosen_gain:+.2f}{', alarm' if epoch.alarm else ''}"
+                for epoch in one.epochs
+                if _knows_gain(epoch)
+            }
             label = f"{self.plan.arms[one.arm].label}, {one.phase}, run seed {one.seed}"
             rows.append([label, *(gains.get(number, NOT_PLANNED) for number in range(1, last + 1))])
         return make_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
@@ -490,10 +494,6 @@ def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:
 
 def _knows_gain(epoch: EpochNumbers) -> bool:
     return epoch.chosen_gain is not None
-
-
-def _format_gain(epoch: EpochNumbers) -> str:
-    return f"{epoch.chosen_gain:+.2f}{', alarm' if epoch.alarm else ''}"
 
 
 def _select_epochs(training: UnitRecord, epoch: int | None) -> list[EpochNumbers]:

@@ -7,24 +7,28 @@ from collections.abc import Iterator
 from typing import Any
 
 from collab.config import Budget
+from collab.envs.base import Suite
 from collab.errors import ConfigError
 from collab.evaluation.metrics import describe_sampling
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.phases import measure_gain_lengths
-from collab.loop.policy import assign_policy, build_first_policy, get_template
+from collab.loop.policy import Policy, assign_policy, get_template
 from collab.models.tokenizer import take_first_line
 from collab.models.weights import read_config
 from collab.rollout.run import check
+from collab.trainers.base_model import Adapter, check_base, check_modules, open_adapter
 from collab.trainers.batching import is_prefix_shared
-from collab.trainers.checkpoint import Adapter, check_base, check_modules, open_adapter
 from collab.trainers.estimate import doubt_precision
 from collab.trainers.recipe import Recipe
 from collab.utils.concurrency import note_doing
 
 
-async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
+async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget: Budget) -> list[str]:
     """Open environment and team, and close them again.
+
+    Args:
+        suite: of the run.
 
     Returns:
         Findings of `collab.rollout.run.check`, whether the trained team will be played cooler, and whether this machine
@@ -38,10 +42,10 @@ async def check_team(config: TrainingConfig, budget: Budget) -> list[str]:
         EnvironmentFailure: the environment does not open.
     """
     method, run = config.method, config.run
-    first = build_first_policy(run, method)
     team = assign_policy(run, first, method.determinism)
     slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")
-    found = [*_warn_cooler(config), *await check(team.model_copy(update={"budget": budget})), *([slow] if slow else [])]
+    found = await check(team.model_copy(update={"budget": budget}), suite)
+    found = [*_warn_cooler(config), *found, *([slow] if slow else [])]
     if method.grows_hotter:
         measure_gain_lengths(first)
     return found
@@ -65,8 +69,8 @@ def _warn_cooler(config: TrainingConfig) -> list[str]:
     ]
 
 
-def check_bases(config: TrainingConfig) -> None:
-    """Refuse a training whose recipe does not fit its first checkpoints.
+def check_bases(config: TrainingConfig, policy: Policy) -> None:
+    """Refuse a training whose recipe does not fit the checkpoints of its first policy.
 
     No weights are read: a model without weights shows the layers.
 
@@ -74,7 +78,7 @@ def check_bases(config: TrainingConfig) -> None:
         ConfigError: a checkpoint is no causal language model, is too short for the context, lacks a layer that an
             adapter names, or cannot share prefixes; or an adapter does not fit the recipe or its base.
     """
-    policy, recipe = build_first_policy(config.run, config.method), config.method.build_recipe(1)
+    recipe = config.method.build_recipe(1)
     for slots in config.groups.values():
         base = policy.of(slots)
         check_base(
@@ -87,9 +91,9 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
     with note_doing("loading torch and TRL"):
         from trl.trainer.utils import disable_dropout_in_model
 
-        from collab.trainers.base import build_adapter_config
         from collab.trainers.optim import check_last_norm
         from collab.trainers.prefix_sharing import find_obstacle, find_structural_obstacle, temper
+        from collab.trainers.trainer import build_adapter_config
 
     model = _build_empty(base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:

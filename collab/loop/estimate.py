@@ -24,18 +24,19 @@ import numpy as np
 
 from collab.config import Budget, RunConfig
 from collab.data.tokenize import EncodedExample, Ids, turn_end
-from collab.envs.base import Bounded
+from collab.envs.base import Bounded, Suite
 from collab.errors import ModelFailure
 from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, Estimate, Questions, Range, TriedStep, load_algorithm
+from collab.loop.interfaces import TriedStep, load_algorithm
 from collab.loop.policy import Policy, build_first_policy
+from collab.loop.ranges import Estimate, Questions, Range
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
-from collab.rollout.build import build_suite, plan_episodes
+from collab.rollout.build import plan_episodes
 from collab.rollout.collector import Progress as Playing
 from collab.rollout.run import start
 from collab.store.run import RunStore
@@ -144,20 +145,8 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
         UsageError, RunError: as the first epoch would.
     """
     check_device(device)
-    algorithm = load_algorithm(config.algorithm)
-    algorithm.learner.check(config)
-    notes = tuple(await algorithm.list_doubts(config))
-    policy = build_first_policy(config.run, config.method)
-    run = await _plan_first_rollout(algorithm, config, library, policy, device)
-    steps = await _estimate_steps(config, run)
-    tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs))
-    return replace(build_plan(config.model_copy(update={"run": run}), steps, tried), notes=notes)
-
-
-async def _plan_first_rollout(
-    algorithm: Algorithm, config: TrainingConfig, library: Library, policy: Policy, device: str
-) -> RunConfig:
-    """Return the run that the curriculum plays in epoch 1; the estimate takes every epoch to be as long."""
+    algorithm, policy = load_algorithm(config.algorithm), build_first_policy(config.run, config.method)
+    algorithm.learner.check(config, policy)
     # In a directory that is gone afterwards: the curriculum writes its graph, and a plan leaves nothing.
     with tempfile.TemporaryDirectory(prefix="collab-plan-") as place:
         state = LoopState(
@@ -168,11 +157,20 @@ async def _plan_first_rollout(
             stop=asyncio.Event(),
             device=device,
             progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
+            first=policy,
         )
         try:
-            return (await algorithm.curriculum.plan(state, 1, policy)).run
+            suite = await state.open_suite(config.run)
+            notes = tuple(algorithm.list_doubts(config, suite))
+            # The run that the curriculum plays in epoch 1; every epoch is taken to be as long.
+            run = (await algorithm.curriculum.plan(state, 1, policy)).run
+            steps = _estimate_steps(config, run, suite)
+            most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
         finally:
             await state.close_suite()
+    at_once = max(1, min(run.concurrency, run.episodes, most))
+    tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs), at_once)
+    return replace(build_plan(config.model_copy(update={"run": run}), steps, tried), notes=notes)
 
 
 def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe) -> TrainingPlan:
@@ -273,7 +271,13 @@ def format_plan(plan: TrainingPlan) -> str:
 
 
 async def probe(
-    config: TrainingConfig, run: RunConfig, library: Library, policy: Policy, device: str, rolled: Range
+    config: TrainingConfig,
+    run: RunConfig,
+    library: Library,
+    policy: Policy,
+    device: str,
+    rolled: Range,
+    at_once: int,
 ) -> Probe:
     """Try one step.
 
@@ -281,13 +285,13 @@ async def probe(
         run: a rollout of the training.
         device: where policies are trained.
         rolled: environment steps of all rollouts.
+        at_once: episodes that a rollout plays at once.
 
     Raises:
         UsageError, RunError: as the parts of the training would.
         ModelFailure: the step could not be played.
     """
     # Local models answer several cells in one pass, so a step alone would look slower than in a rollout.
-    at_once = await _count_parallel(run)
     tried = at_once if all(agent.kind == "local" for agent in run.agents.values()) else 1
     short = run.model_copy(update={"episodes": tried, "concurrency": tried})
     measuring = note_doing("measuring a step of the team, of its labels and of training")
@@ -312,16 +316,6 @@ async def probe(
         usd=_sum_cost(step),
         estimate=estimate,
     )
-
-
-async def _count_parallel(run: RunConfig) -> int:
-    """Return the number of episodes that a rollout plays at once."""
-    suite = build_suite(run)
-    try:
-        most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
-    finally:
-        await suite.close()
-    return max(1, min(run.concurrency, run.episodes, most))
 
 
 async def _play_first_steps(run: RunConfig, library: Library, out: Path) -> list[Trajectory]:
@@ -480,13 +474,9 @@ def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> 
     return calls.times(BYTES_PER_CALL).plus(Range(low=0, high=kept))
 
 
-async def _estimate_steps(config: TrainingConfig, run: RunConfig) -> tuple[Range, Range]:
+def _estimate_steps(config: TrainingConfig, run: RunConfig, suite: Suite) -> tuple[Range, Range]:
     """Estimate the steps of a rollout, and of one evaluation on all held-out seeds."""
-    suite = build_suite(run)
-    try:
-        most = {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
-    finally:
-        await suite.close()
+    most = {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
     measured = [episode for one in config.held_out for episode in plan_episodes(one)]
     rolled, tested = (
         Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)

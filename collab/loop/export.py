@@ -30,7 +30,15 @@ from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, find_tra
 from collab.loop.trained import PolicyName, parse_policy, resolve_epoch
 from collab.models.checkpoint import hash_weights
 from collab.models.vllm import choose_largest_rank
-from collab.trainers.checkpoint import Precision, Weights, WeightSource, find_context_length, load, open_source, write
+from collab.trainers.export import (
+    ExportWeights,
+    Precision,
+    WeightSource,
+    find_context_length,
+    load_export,
+    open_source,
+    write_export,
+)
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.utils.files import read_plain, sync_directory, sync_files
 from collab.utils.text import format_amount
@@ -365,7 +373,7 @@ def export(team: ExportedTeam, out: Path, *, merge: bool, dtype: Precision | Non
         digests = {}
         # One member at a time is in memory; `report_save_errors` turns only the writing's errors into its own.
         for place, member in team.members.items():
-            weights = load(member.source, merge=merge, dtype=dtype)
+            weights = load_export(member.source, merge=merge, dtype=dtype)
             with report_save_errors(out, "try again"):
                 digests[place or "."] = _write(member, weights, partial / place, out / place)
         names = dict(
@@ -444,11 +452,11 @@ def _describe_agent(name: str, source: WeightSource) -> AgentDefinition:
 # ---------------------------------------------------------------------------------------------- what is written
 
 
-def _write(member: Member, weights: Weights, target: Path, final: Path) -> str:
+def _write(member: Member, weights: ExportWeights, target: Path, final: Path) -> str:
     """Write one directory, which will lie at `final`; return its weights' digest."""
     if target.exists():  # the exported directory itself; made to see that it can be
         target.rmdir()
-    write(member.source, weights, target)
+    write_export(member.source, weights, target)
     base = member.source.base if weights.model is None else None
     digest = hash_weights(target)
     for slot, path in _name_agents_files(member, final).items():

@@ -15,8 +15,6 @@
 Each may be killed anywhere: it reads what is complete, resumes what was begun, and makes what is missing. An algorithm
 is found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group
 `collab.algorithms` that names its class. docs/algorithms.md shows one.
-
-For `--plan`, the module also holds `Range` and `Questions`: estimates with a low and a high number.
 """
 
 from __future__ import annotations
@@ -27,113 +25,20 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from collab.config import Budget, PartDefinition, RunConfig, validate
+from collab.envs.base import Suite
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, list_presets, read_preset
 from collab.loop.config import Ablation, Method, TrainingConfig
 from collab.loop.policy import Policy
+from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
 from collab.loop.state import LoopState
 from collab.rollout.build import list_kinds, load_class
 from collab.store.reader import RunReader
 from collab.types import Prompt, Trajectory, Usage, Utterance
-
-if TYPE_CHECKING:
-    from collab.trainers.estimate import Forecast
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """A low and a high number."""
-
-    low: float
-    high: float
-
-    def times(self, factor: float) -> Range:
-        """Multiply both ends."""
-        return Range(low=self.low * factor, high=self.high * factor)
-
-    def plus(self, other: Range) -> Range:
-        """Add the ends of both."""
-        return Range(low=self.low + other.low, high=self.high + other.high)
-
-    def union(self, other: Range) -> Range:
-        """Return the smallest range around both."""
-        return Range(low=min(self.low, other.low), high=max(self.high, other.high))
-
-
-ZERO = Range(low=0, high=0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Questions:
-    """Questions to models, about one step or in a whole training."""
-
-    calls: Range
-    prompt_tokens: Range
-    completion_tokens: Range
-    """At most the limit of each reply; its actual length is unknown."""
-    usd: Range | None
-    """None if a price is unknown."""
-
-    def scale_to_steps(self, steps: Range) -> Questions:
-        """Multiply by a range of steps."""
-        return Questions(
-            calls=_scale_range(self.calls, steps),
-            prompt_tokens=_scale_range(self.prompt_tokens, steps),
-            completion_tokens=_scale_range(self.completion_tokens, steps),
-            usd=None if self.usd is None else _scale_range(self.usd, steps),
-        )
-
-    def union(self, other: Questions) -> Questions:
-        """Return the range if either of both is asked; the price is known only if both are."""
-        return Questions(
-            calls=self.calls.union(other.calls),
-            prompt_tokens=self.prompt_tokens.union(other.prompt_tokens),
-            completion_tokens=self.completion_tokens.union(other.completion_tokens),
-            usd=None if self.usd is None or other.usd is None else self.usd.union(other.usd),
-        )
-
-
-def _scale_range(one: Range, steps: Range) -> Range:
-    return Range(low=one.low * steps.low, high=one.high * steps.high)
-
-
-NONE_ASKED = Questions(calls=ZERO, prompt_tokens=ZERO, completion_tokens=ZERO, usd=ZERO)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelEstimate:
-    """Estimate of a part of the labelling, per step of a rollout."""
-
-    name: str
-    """Of the part, as `Labels.spent` names it."""
-    doing: str
-    """Its activity in a word, for the line about time."""
-    asked: Questions | None
-    """Its questions to a model; None if unknown."""
-    seconds: float | None
-    """None if a model would have been asked, and was not."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
-    """An algorithm's estimate for the rollouts of a training."""
-
-    noun: str
-    """The algorithm's word for its examples, e.g. "replies"."""
-    examples: Range
-    """Number of examples in the whole training."""
-    replies: Range
-    """Number of training rows that the examples become, each assumed to be as large as those of the tried step."""
-    slower: float = 1.0
-    """Time per row, relative to those of the tried step."""
-    labels: Sequence[LabelEstimate] = ()
-    training: Forecast
-    """Of the examples of one step."""
-
 
 PARTS = frozenset({"rollout", "examples", "weights", "training", "evaluation"})
 """Parts of an epoch that the loop names itself."""
@@ -228,8 +133,8 @@ class Labeller(Protocol):
 class Learner(Protocol):
     """Updates the policies of a team."""
 
-    def check(self, config: TrainingConfig) -> None:
-        """Raise a ConfigError for a configuration that could not be trained; nothing is played or paid."""
+    def check(self, config: TrainingConfig, first: Policy) -> None:
+        """Raise a ConfigError for a first policy that could not be trained; nothing is played or paid."""
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the examples, then learn from them; raises `Halted` if it stops early."""
@@ -325,20 +230,25 @@ class Algorithm:
     def check_origin(self, method: Method, other: TrainingConfig, run: Path) -> None:
         """Raise a ConfigError for a team of another training whose examples could not be used here."""
 
-    async def list_doubts(self, config: TrainingConfig) -> list[str]:
-        """Return doubts about the configuration, a line each; UsageError if nothing could be learned. Opens nothing."""
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Return doubts about the configuration, a line each; UsageError if nothing could be learned. Opens nothing.
+
+        Args:
+            suite: of the run.
+        """
         return []
 
-    async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+    async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Check everything the algorithm needs beside the team, before anything is written, played or paid.
 
         Args:
+            suite: of the run.
             options: all of `options`, with a command's values.
 
         Raises:
             ConfigError, UsageError, ModelFailure: a part cannot be built, may not be used or does not answer.
         """
-        return Checked(notes=await self.list_doubts(config))
+        return Checked(notes=self.list_doubts(config, suite))
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Raise a UsageError for a limit on something that a part of the algorithm does not count."""

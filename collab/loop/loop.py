@@ -55,7 +55,7 @@ from collab.loop.record import (
 )
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint import hash_played_weights
-from collab.rollout.build import with_prompts
+from collab.rollout.build import build_suite, with_prompts
 from collab.store.manifest import collect_versions as installed
 from collab.store.manifest import format_now
 from collab.store.run_dir import RunDir, RunLimits
@@ -268,13 +268,14 @@ async def start(
     config = hide_secrets(config)
     limits = RunLimits(budget=budget or Budget(), device=device, reports=tuple(report_to))
     check_limits(limits, config.method)
-    folder, base = TrainingDir(out), hash_base_weights(config)
+    folder, first = TrainingDir(out), build_first_policy(config.run, config.method)
+    base = hash_base_weights(first)
     folder.check_free()
-    checked = await check_training(config, limits.budget, options or {})
+    checked = await check_training(config, first, limits.budget, options or {})
     for line in checked.notes:
         tell(line)
     folder.begin({**checked.head, "base": base, **build_first_head(config, config.method, limits)})
-    return await _run(config, folder, limits, watch, stop, tell)
+    return await _run(config, first, folder, limits, watch, stop, tell)
 
 
 def check_limits(limits: RunLimits, method: Method | None) -> None:
@@ -324,13 +325,16 @@ def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[No
         yield
 
 
-async def check_training(config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+async def check_training(config: TrainingConfig, first: Policy, budget: Budget, options: Mapping[str, Any]) -> Checked:
     """Check all parts of a training before anything is written, played or paid; raises as `start`."""
     # Every part is checked before the first episode: a refusal after a night of playing would cost that night.
-    algorithm = load_algorithm(config.algorithm)
-    checked = await algorithm.check(config, budget, complete_options(algorithm, options))
-    team = await check_team(config, budget)
-    algorithm.learner.check(config)
+    algorithm, suite = load_algorithm(config.algorithm), build_suite(config.run)
+    try:
+        checked = await algorithm.check(config, suite, budget, complete_options(algorithm, options))
+        team = await check_team(config, first, suite, budget)
+    finally:
+        await suite.close()
+    algorithm.learner.check(config, first)
     return Checked(notes=(*checked.notes, *team), head=checked.head)
 
 
@@ -365,12 +369,13 @@ async def resume(
     limits = folder.read_limits(budget=budget, device=device, report_to=report_to)
     config = load_config(head.get("config", {}), str(folder.file))
     check_limits(limits, config.method)
-    _check_base(path, config, head["base"])
+    first = build_first_policy(config.run, config.method)
+    _check_base(path, first, head["base"])
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)
     with compute_as_begun(folder, tell):
-        return await _run(config, folder, limits, watch, stop, tell)
+        return await _run(config, first, folder, limits, watch, stop, tell)
 
 
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
@@ -384,13 +389,12 @@ def _compare_versions(head: Mapping[str, Any]) -> str | None:
     return f"begun with {then}, resumed with {today}: the rest may differ from an uninterrupted training"
 
 
-def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) -> None:
+def _check_base(path: Path, policy: Policy, begun: Mapping[str, str]) -> None:
     """Check that the checkpoints of a training's start are there with the same weights; else RunFormatError."""
-    policy = build_first_policy(config.run, config.method)
     for place in {*map(resolve_checkpoint, policy.weights.values()), *policy.adapters.values()}:
         if not any(Path(place).glob("*.safetensors")):
             raise RunFormatError(f"{path}: the checkpoint that it began with, {place}, is not there; put it back")
-    now = hash_base_weights(config)
+    now = hash_base_weights(policy)
     # Digests and not paths are compared: a folder may have been overwritten since, and then the epochs before and
     # after would not belong together.
     for slot, digest in begun.items():
@@ -401,9 +405,8 @@ def _check_base(path: Path, config: TrainingConfig, begun: Mapping[str, str]) ->
             )
 
 
-def hash_base_weights(config: TrainingConfig) -> dict[str, str]:
-    """Return per slot the digest of the weights that training starts from; raises as `build_first_policy` does."""
-    policy = build_first_policy(config.run, config.method)
+def hash_base_weights(policy: Policy) -> dict[str, str]:
+    """Return per slot the digest of the weights that training starts from."""
     begun = {slot: (path, policy.adapters.get(slot)) for slot, path in policy.weights.items()}
     known = {
         (path, adapter): hash_played_weights(Path(resolve_checkpoint(path)), adapter)
@@ -420,6 +423,7 @@ def find_changed_prompt(run: RunConfig, library: Library) -> str | None:
 
 async def _run(
     config: TrainingConfig,
+    first: Policy,
     folder: TrainingDir,
     limits: RunLimits,
     watch: Watch,
@@ -437,6 +441,7 @@ async def _run(
         stop=stop or asyncio.Event(),
         device=limits.device,
         progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
+        first=first,
         reports=limits.reports,
         tell=tell,
     )

@@ -13,7 +13,7 @@ from collab.config import Budget, EnvironmentDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import TrainingConfig
-from collab.loop.policy import Policy, build_first_policy
+from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import build_suite
 from collab.rollout.collector import USED_UP, UsageMeter
@@ -91,6 +91,8 @@ class LoopState:
     device: str
     """Where policies are trained, "auto" or "cpu"."""
     progress: TrainingProgress
+    first: Policy
+    """The policy that training starts from."""
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
     tell: Callable[[str], None] = lambda text: None
@@ -100,14 +102,7 @@ class LoopState:
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Of this epoch, by part that this process did from its beginning to its end."""
-    _first: Policy | None = None
     _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
-
-    @property
-    def first(self) -> Policy:
-        """The policy that training starts from; raises as `build_first_policy`."""
-        self._first = self._first or build_first_policy(self.config.run, self.config.method)
-        return self._first
 
     async def open_suite(self, run: RunConfig) -> Suite:
         """Return the environments of a run, built once for all parts of a training that use the same."""

@@ -146,7 +146,10 @@ class ChoiceMessage(BaseModel):
         # A plain text is the common case.
         if not isinstance(content, list | dict):
             return message
-        parts = [part if isinstance(part, dict) else {"text": part} for part in _as_list(content)]
+        parts = [
+            part if isinstance(part, dict) else {"text": part}
+            for part in (content if isinstance(content, list) else [content])
+        ]
         thoughts = [part["thinking"] for part in parts if part.get("thinking")]
         refusals = [part["refusal"] for part in parts if part.get("refusal")]
         # Only parts that are text: pictures and tool results are no reply.
@@ -159,10 +162,6 @@ class ChoiceMessage(BaseModel):
         if refusals:
             joined["refusal"] = "; ".join(map(str, refusals))
         return message | joined
-
-
-def _as_list(content: Any) -> list[Any]:
-    return content if isinstance(content, list) else [content]
 
 
 class TokenLogprob(BaseModel):

@@ -118,49 +118,6 @@ class Slots:
                 place.set_result(None)
 
 
-class SharedLock:
-    """A reader-writer lock: calls share it, a change of adapter holds it alone.
-
-    For one event loop at a time.
-    """
-
-    def __init__(self) -> None:
-        self._inside = 0
-        self._closed = False
-        self._news = asyncio.Event()
-
-    @contextlib.asynccontextmanager
-    async def shared(self) -> AsyncIterator[None]:
-        """Hold the lock together with others; wait while another task holds it, or waits for it, alone."""
-        while self._closed:
-            await self._news.wait()
-        self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            self._tell()
-
-    @contextlib.asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Hold the lock alone, after all shared holders have left."""
-        while self._closed:
-            await self._news.wait()
-        self._closed = True
-        try:
-            while self._inside:
-                await self._news.wait()
-            yield
-        finally:
-            self._closed = False
-            self._tell()
-
-    def _tell(self) -> None:
-        """Wake all waiting tasks once."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-
 class Once(Generic[T]):
     """One result shared by all callers, made at the first call.
 

@@ -99,9 +99,9 @@ class ServerRefusal(ModelFailure):
 class CallObserver:
     """Callbacks of one call."""
 
-    begun: Callable[[], None] = lambda: None
+    on_begin: Callable[[], None] = lambda: None
     """Called when the first attempt has its slot; later waits count towards the call's limit."""
-    failed: Callable[[str], None] = lambda problem: None
+    on_failure: Callable[[str], None] = lambda problem: None
     """Called with the message of every failed attempt that is retried."""
     seconds_left: Callable[[], float | None] = lambda: None
     """Returns the seconds left of the call's limit; None for no limit."""
@@ -136,7 +136,7 @@ async def call_with_retries(
             pause, left = choose_delay_s(number, problem.after_s, rng), caller.seconds_left()
             # A wait beyond the call's limit would only end in a worse error: fail now with the server's words.
             if number < retries and (left is None or pause < left):
-                caller.failed(str(problem))
+                caller.on_failure(str(problem))
                 with _note_wait(str(problem), pause):
                     await wait(pause)
                 continue
@@ -314,7 +314,7 @@ class Transport:
             async with session.slots.one(again=again) as era:
                 if not again:
                     # The call's clock starts with its first slot: the queue is not the server's slowness.
-                    caller.begun()
+                    caller.on_begin()
                 again = True
                 try:
                     async with self._send_once():
@@ -404,9 +404,9 @@ class Transport:
         retries: int | None = None,
         caller: CallObserver = NO_OBSERVER,
     ) -> T:
-        def failed(problem: str) -> None:
+        def note_failure(problem: str) -> None:
             self._on_retry()
-            caller.failed(problem)
+            caller.on_failure(problem)
 
         return await call_with_retries(
             attempt,
@@ -414,7 +414,7 @@ class Transport:
             # Seeded to make waits repeatable; per call, so that parallel calls do not wait in step.
             rng=random.Random(derive(seed, "retry")),
             wait=self._wait,
-            caller=replace(caller, failed=failed),
+            caller=replace(caller, on_failure=note_failure),
         )
 
     @contextlib.asynccontextmanager

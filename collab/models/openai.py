@@ -28,7 +28,7 @@ from collab.models.completion import (
     read_completion,
     reply_pattern,
 )
-from collab.models.concurrency import CallWindow, Once, SharedLock
+from collab.models.concurrency import CallWindow, Once
 from collab.models.http import NO_OBSERVER, CallObserver, ServerRefusal, Transport, check_address, find_key
 from collab.models.probe import (
     Body,
@@ -144,7 +144,6 @@ class OpenAIModel:
         )
         # Filled once, at the first call.
         self._place = AdapterPlace(self._transport, self.policy)
-        self._gate = SharedLock()
         self._dialect = Dialect()
         self._cut = ""
         """Warning that the server cuts prompts; empty before it does."""
@@ -167,7 +166,7 @@ class OpenAIModel:
         started, clock = time.perf_counter(), request.clock
         queue_s: float | None = None
 
-        def begun() -> None:
+        def note_begin() -> None:
             nonlocal queue_s
             if queue_s is not None:  # the same call, asked again in another way
                 return
@@ -175,7 +174,7 @@ class OpenAIModel:
             if clock is not None:
                 clock.go()
 
-        def failed(problem: str) -> None:
+        def note_failure(problem: str) -> None:
             self._note_failure(problem)
             if clock is not None:
                 clock.note_failure(problem)
@@ -183,13 +182,12 @@ class OpenAIModel:
         try:
             if clock is not None:
                 clock.hold()  # until a slot is free
-            async with self._gate.shared():
-                caller = CallObserver(
-                    begun=begun,
-                    failed=failed,
-                    seconds_left=NO_OBSERVER.seconds_left if clock is None else clock.seconds_left,
-                )
-                reply = await self._answer(request, caller)
+            caller = CallObserver(
+                on_begin=note_begin,
+                on_failure=note_failure,
+                seconds_left=NO_OBSERVER.seconds_left if clock is None else clock.seconds_left,
+            )
+            reply = await self._answer(request, caller)
             waited = queue_s or 0.0
             self.meter.add_queue_time(waited)
             return replace(reply, queue_s=waited, work_s=time.perf_counter() - started - waited)
@@ -235,22 +233,8 @@ class OpenAIModel:
             wait=lambda s: other.wait(s), on_retry=other.meter.count_retry, on_lost=other.meter.lose
         )
         other._place = AdapterPlace(other._transport, other.policy)
-        other._gate, other._prepared = SharedLock(), Once()
+        other._prepared = Once()
         return other
-
-    async def replace_adapter(self, adapter: str | None, version: int) -> None:
-        """Use other weights from now on; calls in flight end with the old ones, later calls wait.
-
-        Raises:
-            ConfigError: there is no such adapter; the old one stays.
-            ModelFailure: the server cannot load it; the old one stays.
-        """
-        policy = PolicyRef(base=self.policy.base, adapter=adapter, version=version)
-        place = AdapterPlace(self._transport, policy)
-        async with self._gate.alone():
-            await place.load()
-            old, self._place, self.policy = self._place, place, policy
-            await old.unload()
 
     async def prefix_cache(self) -> PrefixCacheCounts | None:
         """Return the prefix cache's counts for all clients since the server's start.
@@ -388,7 +372,7 @@ class OpenAIModel:
         """
         # Without an observer, keep the last problem to explain a long wait.
         if caller is NO_OBSERVER:
-            caller = replace(NO_OBSERVER, failed=self._note_failure)
+            caller = replace(NO_OBSERVER, on_failure=self._note_failure)
         started = time.perf_counter()
         try:
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, caller)
@@ -397,8 +381,8 @@ class OpenAIModel:
             if refusal.status != 404 or self._place.lasting:
                 raise
             await self._place.load()
-            # The call has already begun; a second `begun` would count its wait twice.
-            again = replace(caller, begun=lambda: None)
+            # The call has already begun; a second `on_begin` would count its wait twice.
+            again = replace(caller, on_begin=lambda: None)
             answer = await self._transport.ask(path, {"model": self._place.name} | body, schema, seed, again)
         self.meter.count_answer(
             latency_s=time.perf_counter() - started,

@@ -400,10 +400,10 @@ class _Interview:
     async def question(self, name: str, fields: Body, judge: Callable[[Completion], bool]) -> bool:
         """Ask the plain question with further fields, judge the answer and note the result."""
 
-        async def seen() -> bool:
+        async def look() -> bool:
             return judge(await self.ask(self.dialect.adapt(self.plain | fields)))
 
-        return await self._note(name, seen)
+        return await self._note(name, look)
 
     async def has_seed(self) -> bool:
         """Return whether equal seeds give equal replies, under either field name."""
@@ -413,25 +413,25 @@ class _Interview:
             drawn.add(answer.text)
             return len(drawn) == 1
 
-        async def asked(name: str, field: str) -> bool:
+        async def ask_twice(name: str, field: str) -> bool:
             return await self.question(name, {"messages": _LETTERS, field: _SEED}, same_again)
 
-        if await asked("seed", "seed"):
-            return await asked("same seed again", "seed")
+        if await ask_twice("seed", "seed"):
+            return await ask_twice("same seed again", "seed")
         # A server that refuses unknown fields answers only under the name that it knows.
         strict = "extra" in self.refused.get("seed", "") or "random_seed" in self.refused.get("seed", "")
-        if strict and await asked("random_seed", "random_seed"):
+        if strict and await ask_twice("random_seed", "random_seed"):
             self.dialect.steps += ("random_seed",)
-            return await asked("same seed again", "seed")
+            return await ask_twice("same seed again", "seed")
         return False
 
     async def scores(self, score: ScoreCall) -> bool:
         """Return whether the server reports log-probabilities of tokens that it did not sample."""
 
-        async def seen() -> bool:
+        async def look() -> bool:
             return (await score(_TWO_TOKENS)).of(_TWO_TOKENS[1:]) is not None
 
-        return await self._note("scores", seen)
+        return await self._note("scores", look)
 
     async def list_models(self, model: str, offers: Offers) -> ModelList:
         """Return the server's models and note them; empty if it has no list, which is optional."""
@@ -453,9 +453,9 @@ class _Interview:
         self.notes.extend(f"context: {card.max_model_len} tokens" for card in cards if card.max_model_len is not None)
         return offered
 
-    async def _note(self, name: str, seen: Callable[[], Awaitable[bool]]) -> bool:
+    async def _note(self, name: str, look: Callable[[], Awaitable[bool]]) -> bool:
         try:
-            found = await seen()
+            found = await look()
         except ModelFailure as failure:
             if not (isinstance(failure, ServerRefusal) and failure.status in _DEFINITE):
                 await self.ask(self.dialect.adapt(self.plain))  # if answered, the field was the problem

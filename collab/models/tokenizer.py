@@ -128,8 +128,8 @@ class InnerText:
         """
         last = self._find_last_control(head)
         if last is None:
-            return self._render_template(head) + self.data(shared) if head else self._encode_first(shared)
-        return self._render_template(head[: last.end()]) + self._encode_behind_added(
+            return self._encode_template(head) + self.data(shared) if head else self._encode_first(shared)
+        return self._encode_template(head[: last.end()]) + self._encode_behind_added(
             last.group(), head[last.end() :] + shared
         )
 
@@ -141,7 +141,7 @@ class InnerText:
         plain = tail[: first.start()]
         if self._added[first.group()].lstrip:
             plain = plain.rstrip()
-        return self.data(plain) + self._render_template(tail[first.start() :])
+        return self.data(plain) + self._encode_template(tail[first.start() :])
 
     def behind(self, tail: str, text: str) -> tuple[int, ...]:
         """Return the ids of a data text behind a prompt that ends with the template text `tail`."""
@@ -167,16 +167,16 @@ class InnerText:
         ids = self._whole.encode(text, add_special_tokens=False, split_special_tokens=True, verbose=False)
         return tuple(ids)
 
-    def _render_template(self, text: str) -> tuple[int, ...]:
+    def _encode_template(self, text: str) -> tuple[int, ...]:
         return tuple(self._whole.encode(text, add_special_tokens=False, split_special_tokens=False))
 
     def _puts_space_behind_added(self) -> bool:
         """Return whether a space is put behind control tokens, not only at the very beginning."""
         for content, token in self._added.items():
             if token.special and not token.rstrip:
-                behind = self._render_template(content + "a")[1:]
+                behind = self._encode_template(content + "a")[1:]
                 return behind != self.data("a")
-        return bool(self._added) and self._render_template(next(iter(self._added)) + "a")[1:] != self.data("a")
+        return bool(self._added) and self._encode_template(next(iter(self._added)) + "a")[1:] != self.data("a")
 
 
 def _strip_space_prefix(rule: Any) -> Any:
@@ -309,7 +309,7 @@ class ChatTokenizer:
         self.path = path
         self.download = download
         self._noon = datetime.datetime.combine(date or get_prompt_date(), datetime.time(12))
-        self._render_template = dict(template or {})
+        self._template_variables = dict(template or {})
         self._check_variables()
         self.fingerprint = _hash_tokenizer(self._tokenizer)
         """Equal for tokenizers with equal ids; stored with every id list."""
@@ -438,7 +438,7 @@ class ChatTokenizer:
         self, messages: list[dict[str, Any]], opening: bool = True, over: Mapping[str, Any] | None = None
     ) -> str:
         template = self._dated_template
-        variables = {**self._render_template, **(over or {})}
+        variables = {**self._template_variables, **(over or {})}
         told = {"messages": messages, "add_generation_prompt": opening, **self._tokenizer.special_tokens_map}
         # Checked within bounds first: a checkpoint's template may never end.
         _check_template(template or self._tokenizer.get_chat_template(), told | variables)
@@ -459,7 +459,7 @@ class ChatTokenizer:
 
     def _check_variables(self) -> None:
         taken = inspect.signature(self._tokenizer.apply_chat_template).parameters.keys() - {"kwargs"}
-        odd = sorted({str(name) for name in self._render_template} & (taken | {"messages", _CLOCK}))
+        odd = sorted({str(name) for name in self._template_variables} & (taken | {"messages", _CLOCK}))
         if odd:
             raise ConfigError(
                 f"{self.path}: chat_template_kwargs: {odd[0]!r} is no variable of a chat template; name those that it "

@@ -1,24 +1,16 @@
-"""Adversaries: they write a worse reply to a rewarded cell's own input.
+"""Write a worse reply to a rewarded cell's own input: the `Adversary` protocol and its four kinds.
 
     proposal = await adversary.propose(occasion)
     proposal.text, proposal.maker               # a reply as reason and action, and the adversary that wrote it
 
     SamplerAdversary     draws a plausible wrong action on this very screen (`collab.rewards.perturb`); asks no model
-    LanguageAdversary    asks a language model to play somebody very clumsy
+    LanguageAdversary    asks a language model to play a very clumsy user
     MixtureAdversary     draws one of several by weight for each occasion
     BudgetedAdversary    asks another one until a limit is reached; calls in flight are still kept
     `collab.preferences.replies.RememberingAdversary` asks once and keeps the answers beside the run.
 
 An adversary is asked only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q), including the messages that the
 cell heard (CollabUIAgents, eq. 7). Its replies are not trusted: `collab.preferences.negatives` filters them.
-
-Deviations from eq. 7: the sampler asks no model. The two sides of its pair differ in the action and not in the style: a
-cell whose reason names its element as the screen shows it is answered that way, and any other keeps its own reason.
-
-The language model reads the cell's input byte for byte (rules, task, history, screen, messages, header), then the role.
-So it shares the cell's prefix in every cache, and the reply form is the cell's own. Here the words of the role are
-ours. It is given the right action, so that it does not repeat it by chance. The released code leaves out the cell's
-input.
 """
 
 from __future__ import annotations
@@ -204,7 +196,10 @@ _DRAWS = 40
 
 
 class SamplerAdversary:
-    """Draws wrong actions; a pure function of the occasion.
+    """Draws wrong actions and asks no model, a deviation from eq. 7; a pure function of the occasion.
+
+    The two sides of its pair differ in the action and not in the style: a cell whose reason names its element as the
+    screen shows it is answered that way, and any other keeps its own reason.
 
     Args:
         weights: how often each kind of mistake is tried, by name; unnamed kinds never are. None for
@@ -336,6 +331,10 @@ class AdversaryPrompt:
 
 class LanguageAdversary:
     """Asks a model once per occasion; kind `llm`.
+
+    The model reads the cell's input byte for byte (rules, task, history, screen, messages, header), then the role. So
+    it shares the cell's prefix in every cache, and the reply form is the cell's own. The words of the role are ours. It
+    is given the right action, so that it does not repeat it by chance. The released code leaves out the cell's input.
 
     Args:
         model: is not closed.

@@ -28,7 +28,7 @@ from collab.preferences.store import PairHead, hash_critic
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.rewards.base import CriticCall, CriticInput, Judgement, build_inputs
-from collab.rewards.labels import LabelSet, list_labellings, read_labels
+from collab.rewards.labels import LabelSet, list_label_sets, read_labels
 from collab.store.reader import RunReader
 from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
 from collab.utils.text import format_amount, format_causes
@@ -76,7 +76,7 @@ def read_current_labels(run: Path, head: PairHead) -> LabelSet | None:
     Raises:
         RunFormatError: the labels cannot be read.
     """
-    if head.labels is None or head.labels not in list_labellings(run):
+    if head.labels is None or head.labels not in list_label_sets(run):
         return None
     labels = read_labels(run, head.labels)
     return labels if hash_critic(labels.head) == head.critic_digest else None

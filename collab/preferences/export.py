@@ -22,9 +22,9 @@ from collab.data.parquet import read_rows
 from collab.errors import UsageError
 from collab.preferences.explain import read_current_labels
 from collab.preferences.pairs import is_heard_alike
-from collab.preferences.store import StoredPairs, find_last_name, pair_names, read_pairs
+from collab.preferences.store import PairSet, find_last_name, list_pair_sets, read_pairs
 from collab.rewards.base import Judgement, hash_input
-from collab.rewards.labels import LabelSet, list_labellings, read_labels
+from collab.rewards.labels import LabelSet, list_label_sets, read_labels
 from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, read_prompt, split_of
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
@@ -133,7 +133,7 @@ class _RunExport:
     labels: Mapping[str, LabelSet]
     deciding: LabelSet | None
     """The labels whose scores stand beside cells: those of the last pairs, else the first ones."""
-    pairs: Mapping[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]]
+    pairs: Mapping[str, list[tuple[PairSet, LabelSet | None, PreferencePair]]]
     """Trajectory → its pairs, each with its set and the labels that decided it."""
     rows: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -145,10 +145,10 @@ class _RunExport:
     @classmethod
     def of(cls, folder: ParquetFolder, run: Path, reader: RunReader) -> _RunExport:
         """Read a run's labels and pairs; raises as `read_labels` and `read_pairs` do."""
-        stored = [read_pairs(run, name) for name in pair_names(run)]
-        labels = {name: read_labels(run, name) for name in list_labellings(run)}
+        stored = [read_pairs(run, name) for name in list_pair_sets(run)]
+        labels = {name: read_labels(run, name) for name in list_label_sets(run)}
         last = next((one.head.labels for one in stored if one.name == find_last_name(run)), None)
-        pairs: dict[str, list[tuple[StoredPairs, LabelSet | None, PreferencePair]]] = {}
+        pairs: dict[str, list[tuple[PairSet, LabelSet | None, PreferencePair]]] = {}
         for one in stored:
             decided = read_current_labels(run, one.head)
             for pair in one.pairs:
@@ -204,7 +204,7 @@ def _place(trajectory: Trajectory, step: Step, cell: Utterance) -> Row:
 
 
 def _add_rewards(run: _RunExport, trajectory: Trajectory, step: Step) -> None:
-    """Add a row per labelling and judged cell."""
+    """Add a row per label set and judged cell."""
     for name, labels in run.labels.items():
         judgement = run.find_judgement(labels, trajectory, step)
         for cell in step.matrix if judgement is not None else ():
@@ -240,7 +240,7 @@ def _add_demonstrations(run: _RunExport, trajectory: Trajectory, step: Step) -> 
 
 
 def _add_pair(
-    run: _RunExport, trajectory: Trajectory, stored: StoredPairs, labels: LabelSet | None, pair: PreferencePair
+    run: _RunExport, trajectory: Trajectory, stored: PairSet, labels: LabelSet | None, pair: PreferencePair
 ) -> None:
     """Add a row for a pair, and one in TRL's form where both sides answer one prompt that is still stored."""
     # These fields hold for every pair, also where its prompt is gone.

@@ -3,7 +3,7 @@
     found = await collect_negatives(
         case, step, list_wanted(step, sources, seed), adversary, prefix=reader.read_prefix, seed=seed
     )
-    made = pair(replace(step, negatives=found.negatives), sources, seed)
+    made = build_step_pairs(replace(step, negatives=found.negatives), sources, seed)
 
 Every question has a seed of its own, derived from run seed, epoch, task, episode, step, agent, round and attempt. The
 result depends on these and on the record alone.

@@ -1,10 +1,10 @@
 """Preference pairs: a rewarded reply against a worse one, under one cell's own input.
 
-`pair` builds those of one judged step:
+`build_step_pairs` builds those of one judged step:
 
     sources = Sources(adversary=1, contrast=1)
     cells = list_wanted(step, sources, seed)            # about these an adversary has to be asked
-    made = pair(replace(step, negatives=...), sources, seed, cap=4)
+    made = build_step_pairs(replace(step, negatives=...), sources, seed, cap=4)
 
     adversary   against a synthesised reply (CollabUIAgents, eq. 7: only where the reward is 1)
     contrast    against the reply of another cell of the same step whose action parsed and whose reward is exactly 0
@@ -18,13 +18,13 @@ likelihood falls far, and takes that of good replies along. The rejected reply o
 
 Everything is a pure function of its arguments: draws depend on the seed and on names, never on the order of arguments.
 
-`pair_up` builds those of a judged run, and counts the steps and cells that have none:
+`build_run_pairs` builds those of a judged run, and counts the steps and cells that have none:
 
     labels = read_labels(run, "oracle")
     with RunReader(run) as reader:
-        made = await pair_up(reader.iterate_trajectories(), labels, recipe, space=suite.space,
+        made = await build_run_pairs(reader.iterate_trajectories(), labels, recipe, space=suite.space,
                              prefix=reader.read_prefix, adversary=adversary, states=StateRebuilder(suite))
-    made.pairing.pairs
+    made.pairs
 
 It reads the record and the judgements, writes nothing and plays nothing. The same record, judgements, recipe and
 replies of the adversary give the same pairs. `collab.preferences.explain` shows what another recipe changes.
@@ -61,7 +61,7 @@ from collab.utils.concurrency import WorkerPool
 from collab.utils.redact import redact
 
 PairSource: TypeAlias = Literal["adversary", "contrast", "correction"]
-PairReply: TypeAlias = tuple[ReplyRef, Utterance]
+PlacedReply: TypeAlias = tuple[ReplyRef, Utterance]
 """A reply and its place."""
 
 NOTHING = "no source had a worse reply"
@@ -109,8 +109,8 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairing:
-    """Pairs, and why there are no others."""
+class CountedPairs:
+    """The pairs of some steps, and why there are no others."""
 
     pairs: tuple[PreferencePair, ...]
     """By epoch, task, episode, step, agent and round."""
@@ -177,7 +177,7 @@ def list_wanted(step: JudgedStep, sources: Sources, seed: int) -> tuple[CellRef,
     )
 
 
-def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
+def build_step_pairs(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = None) -> CountedPairs:
     """Build the pairs of one state: at most one per rewarded cell, and one correction per cell that erred.
 
     Negatives are checked again (`collab.preferences.negatives.explain_refusal`): another critic may have rewarded
@@ -195,7 +195,7 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
     counts, made = Counter[str](), list[tuple[PreferencePair, bool]]()
     # eq. 7 compares a rewarded cell (r = 1) with a worse reply under the same input x: y⁺ ≻ y⁻ | x.
     for cell in list_rewarded(step) if sources.adversary or sources.contrast else ():
-        found = _pair_cell(step, cell, sources, seed, counts)
+        found = _build_rewarded_pair(step, cell, sources, seed, counts)
         if found is None:
             counts[NOTHING] += 1
         else:
@@ -210,20 +210,20 @@ def pair(step: JudgedStep, sources: Sources, seed: int, *, cap: int | None = Non
     counts[BEYOND_CAP] += len(made) - len(kept)
     # `+counts` drops zeros: a cause that never came up is not in the record.
     off = sum(off_context for _, off_context in kept)
-    return Pairing(pairs=tuple(one for one, _ in kept), counts=+counts, off_context=off)
+    return CountedPairs(pairs=tuple(one for one, _ in kept), counts=+counts, off_context=off)
 
 
-def pair_all(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: int | None = None) -> Pairing:
-    """Build the pairs of many steps in the order that training uses, whatever the order of the steps; see `pair`."""
-    made = [pair(step, sources, seed, cap=cap) for step in sorted(steps, key=lambda step: step.place)]
-    return Pairing(
+def build_pairs(steps: Iterable[JudgedStep], sources: Sources, seed: int, *, cap: int | None = None) -> CountedPairs:
+    """Build the pairs of many steps in the order that training uses, whatever the order of the steps."""
+    made = [build_step_pairs(step, sources, seed, cap=cap) for step in sorted(steps, key=lambda step: step.place)]
+    return CountedPairs(
         pairs=tuple(one for each in made for one in each.pairs),
         counts=sum((each.counts for each in made), Counter[str]()),
         off_context=sum(each.off_context for each in made),
     )
 
 
-def pair_id(source: str, chosen: Sequence[PairReply], rejected: Sequence[PairReply] | str) -> str:
+def compute_pair_id(source: str, chosen: Sequence[PlacedReply], rejected: Sequence[PlacedReply] | str) -> str:
     """Return the SHA-256 of source, inputs, replies and places of a pair; a text is a synthesised reply."""
     sides = [side if isinstance(side, str) else [_format(*reply) for reply in side] for side in (chosen, rejected)]
     return hashlib.sha256(json.dumps([source, *sides]).encode("ascii")).hexdigest()
@@ -242,7 +242,7 @@ def _choose_first_source(step: JudgedStep, cell: Utterance, sources: Sources, se
     return next((name for name in order if name == "adversary" or list_contrasts(step, cell)), None)
 
 
-def _pair_cell(
+def _build_rewarded_pair(
     step: JudgedStep, cell: Utterance, sources: Sources, seed: int, counts: Counter[str]
 ) -> tuple[PreferencePair, bool] | None:
     """Build the pair of a rewarded cell, and whether it is off-context; None where no source has a worse reply."""
@@ -250,7 +250,7 @@ def _pair_cell(
     for source in sources.order(step.derive_seed(seed, "pair source", cell.cell)):
         if source == "contrast" and (worse := list_contrasts(step, cell)):
             other = generator(step.derive_seed(seed, "contrast", cell.cell)).choice(worse)
-            return _pair_said(step, "contrast", cell, other), not is_heard_alike(cell, other)
+            return _build_cell_pair(step, "contrast", cell, other), not is_heard_alike(cell, other)
         # No action means nothing to compare: a rewarded cell always has one, which the type does not know.
         negative = step.negatives.get(cell.cell) if source == "adversary" else None
         if negative is None or cell.action is None:
@@ -258,7 +258,7 @@ def _pair_cell(
         # Checked again here: replies are kept across critics, and this critic may reward what an older one did not.
         why = explain_refusal(negative.action, cell.action, list_rewarded_actions(step))
         if why is None:
-            return _pair_with_adversary(step, cell, negative), False
+            return _build_adversary_pair(step, cell, negative), False
         counts[why] += 1
     return None
 
@@ -269,7 +269,7 @@ def _correct_cells(step: JudgedStep, chance: float, seed: int) -> Iterator[tuple
         better = find_correction(step, wrong)
         # Drawn by the erring cell's name: another chance keeps those that a smaller one drew.
         if better is not None and generator(step.derive_seed(seed, "correction", wrong.cell)).random() < chance:
-            yield _pair_said(step, "correction", better, wrong), not is_heard_alike(wrong, better)
+            yield _build_cell_pair(step, "correction", better, wrong), not is_heard_alike(wrong, better)
 
 
 def _explain_uncorrected(step: JudgedStep, *, alone: bool) -> Counter[str]:
@@ -286,11 +286,11 @@ def _find_answered(pair: PreferencePair) -> CellRef:
     return pair.answered.cell
 
 
-def _pair_said(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
+def _build_cell_pair(step: JudgedStep, source: PairSource, better: Utterance, worse: Utterance) -> PreferencePair:
     """Build a pair of two cells' replies, under the input of the better one unless it is a correction."""
     chosen, rejected = step.make_ref(better.cell), step.make_ref(worse.cell)
     return PreferencePair(
-        id=pair_id(source, [(chosen, better)], [(rejected, worse)]),
+        id=compute_pair_id(source, [(chosen, better)], [(rejected, worse)]),
         source=source,
         chosen=(chosen,),
         rejected=(rejected,),
@@ -301,10 +301,10 @@ def _pair_said(step: JudgedStep, source: PairSource, better: Utterance, worse: U
     )
 
 
-def _pair_with_adversary(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
+def _build_adversary_pair(step: JudgedStep, cell: Utterance, negative: Negative) -> PreferencePair:
     chosen = step.make_ref(cell.cell)
     return PreferencePair(
-        id=pair_id("adversary", [(chosen, cell)], negative.text),
+        id=compute_pair_id("adversary", [(chosen, cell)], negative.text),
         source="adversary",
         chosen=(chosen,),
         rejected=(),
@@ -363,25 +363,24 @@ class PairRecipe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paired:
-    """The pairs of a run, and why other steps and cells have none."""
+class RunPairs(CountedPairs):
+    """The pairs of a run, and what its adversary did."""
 
-    pairing: Pairing
-    refused: Counter[str]
+    refused: Counter[str] = field(default_factory=Counter)
     """Dropped replies of the adversary, by cause."""
-    failed: Counter[str]
+    failed: Counter[str] = field(default_factory=Counter)
     """Steps about which the adversary could not be asked, by class of error; they have contrasts at most."""
     asked: int = 0
     """Steps that needed the adversary, those of `failed` included."""
-    unjudged: int
+    unjudged: int = 0
     """Steps without a judgement."""
-    untried: int
+    untried: int = 0
     """Negatives, in pairs or not, that could not be tried, as their state cannot be rebuilt."""
-    spent: Usage
+    spent: Usage = Usage()
     """Cost of the adversary."""
 
 
-async def pair_up(
+async def build_run_pairs(
     trajectories: Iterable[Trajectory],
     labels: LabelSet,
     recipe: PairRecipe,
@@ -391,7 +390,7 @@ async def pair_up(
     adversary: Adversary,
     states: States | None = None,
     concurrency: int = 4,
-) -> Paired:
+) -> RunPairs:
     """Build the pairs of all judged steps.
 
     Args:
@@ -416,11 +415,11 @@ async def pair_up(
     # By number, not by time of arrival: concurrency must not change the order of pairs.
     found = [asking.found[number] for number in range(len(judged))]
     steps = [replace(step, negatives=one.negatives) for (_, step), one in zip(judged, found, strict=True)]
-    pairing = pair_all(steps, recipe.sources, recipe.seed, cap=recipe.cap)
-    if beyond:
-        pairing.counts[BEHIND_ERROR] = beyond
-    return Paired(
-        pairing=pairing,
+    made = build_pairs(steps, recipe.sources, recipe.seed, cap=recipe.cap)
+    return RunPairs(
+        pairs=made.pairs,
+        counts=made.counts + Counter({BEHIND_ERROR: beyond}),
+        off_context=made.off_context,
         refused=sum((one.refused for one in found), Counter[str]()),
         failed=asking.failed,
         asked=asking.steps,

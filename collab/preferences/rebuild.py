@@ -19,7 +19,7 @@ from collab.library import Library
 from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryBudgetSpent, BudgetedAdversary, SamplerAdversary, label_of
 from collab.preferences.explain import PairDifference, compare_pairs, count_causes, read_current_labels
-from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
+from collab.preferences.pairs import PairRecipe, RunPairs, Sources, TooManyFailures, build_run_pairs
 from collab.preferences.registry import (
     SAMPLER,
     AdversaryChoice,
@@ -30,18 +30,18 @@ from collab.preferences.registry import (
 )
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import (
-    StoredPairs,
+    PairSet,
     check_name,
     find_last_name,
     hash_critic,
-    pair_names,
-    read_head,
+    list_pair_sets,
+    read_pair_head,
     read_pairs,
     write_pairs,
 )
 from collab.rewards.base import CriticInput, build_inputs
-from collab.rewards.labelling import Labelling, label
-from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, list_labellings, read_labels
+from collab.rewards.labelling import LabellingProgress, label_cases
+from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, list_label_sets, read_labels
 from collab.rewards.registry import (
     CriticChoice,
     explain_difference,
@@ -76,10 +76,10 @@ class RebuildRequest:
 
     run: Path
     critic: str | None = None
-    """A critic that asks no model, the agents file of a critic, or a labelling of the run. None without earlier pairs
-    is the run's only labelling, or the oracle."""
+    """A critic that asks no model, the agents file of a critic, or a label set of the run. None without earlier pairs
+    is the run's only label set, or the oracle."""
     labels: str | None = None
-    """Name of the critic's labelling; None for the critic's name. Without a critic: the labelling that decides."""
+    """Name of the critic's label set; None for the critic's name. Without a critic: the label set that decides."""
     adversary: str | None = None
     """None without earlier pairs is the sampler."""
     sources: Sources | None = None
@@ -108,7 +108,7 @@ class RebuildPlan:
     adversary: AdversaryChoice | None
     """None where the recipe needs none."""
     recipe: PairRecipe
-    before: StoredPairs | None
+    before: PairSet | None
     """The pairs to compare with; None when the run has none."""
 
 
@@ -165,10 +165,10 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
     # A limit on something that is not counted would never stop anything.
     _check_budget(wish, plan)
     # New labels need a free name; existing labels are extended.
-    if plan.critic.labels not in list_labellings(wish.run):
+    if plan.critic.labels not in list_label_sets(wish.run):
         _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
     # Resuming under a name must mean the same pairs, or the two halves would differ.
-    if wish.name is not None and wish.name in pair_names(wish.run):
+    if wish.name is not None and wish.name in list_pair_sets(wish.run):
         _check_same(wish.run, wish.name, plan)
     return plan
 
@@ -187,23 +187,23 @@ def _build_recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
     )
 
 
-def _choose_adversary(wish: RebuildRequest, library: Library, before: StoredPairs | None) -> AdversaryChoice:
+def _choose_adversary(wish: RebuildRequest, library: Library, before: PairSet | None) -> AdversaryChoice:
     if wish.adversary is not None:
         return parse_adversary(library, wish.adversary)
     return parse_adversary(library, SAMPLER) if before is None else read_adversary(before.head)
 
 
 def _choose_critic(
-    wish: RebuildRequest, library: Library, before: StoredPairs | None, seed: int, capabilities: Collection[str]
+    wish: RebuildRequest, library: Library, before: PairSet | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
     # A named critic decides, then the earlier pairs' labels, then the only labels of the run.
     if wish.critic is not None:
         return find_critic(library, wish.critic, wish.run, seed, wish.labels)
     if wish.labels is not None:
         return find_labelling(wish.run, wish.labels)
-    there = list_labellings(wish.run)
+    there = list_label_sets(wish.run)
     name = None if before is None else before.head.labels
-    # Several labellings and none named: a guess would decide what is trained.
+    # Several label sets and none named: a guess would decide what is trained.
     if name is None and len(there) > 1:
         raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; choose which decide: --critic NAME")
     # Without labels and without an oracle, every critic would cost something.
@@ -237,7 +237,7 @@ def _check_free(wish: RebuildRequest, option: str, name: str) -> None:
 
 def _check_same(run: Path, name: str, plan: RebuildPlan) -> None:
     """Raise UsageError if pairs of another origin have this name, before a model is asked in vain."""
-    head, told = read_head(run, name), {} if plan.adversary is None else plan.adversary.as_json
+    head, told = read_pair_head(run, name), {} if plan.adversary is None else plan.adversary.as_json
     made_so = (head.recipe, head.labels, select_deciding(head.adversary_options))
     if made_so != (plan.recipe, plan.critic.labels, select_deciding(told)):
         raise UsageError(f"--name {name}: {run} has other pairs of that name; choose another, or leave it out")
@@ -254,7 +254,7 @@ class RebuildProgress:
 
     steps: int = 0
     """Steps to be judged."""
-    labelling: Labelling | None = None
+    labelling: LabellingProgress | None = None
     """None while no critic is asked."""
     adversary: BudgetedAdversary | None = None
     """None while no adversary is asked."""
@@ -267,7 +267,7 @@ EpisodeSource = Callable[[RunReader], Iterable[Trajectory]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairChanges:
+class ExplainedDifference:
     """The new pairs compared with the earlier ones."""
 
     against: str
@@ -283,11 +283,11 @@ class PairChanges:
 class RebuiltPairs:
     """Result of a rebuild."""
 
-    stored: StoredPairs | None
+    stored: PairSet | None
     """None when the rebuild ended early."""
     new: bool
     """Whether the pairs were stored now; False where the very same existed."""
-    changes: PairChanges | None
+    changes: ExplainedDifference | None
     """None when the run had no pairs before, or the rebuild ended early."""
     judged: int
     """Steps that were judged now."""
@@ -395,7 +395,7 @@ class _Rebuild:
             return self._build_result(stopped=stopped)
         labels = read_labels(self.wish.run, self.plan.critic.labels)
         try:
-            made, who = await self._pair(labels)
+            made, who = await self._build_pairs(labels)
         except (AdversaryBudgetSpent, TooManyFailures) as reached:
             return self._build_result(stopped=str(reached))
         # Stored under a free name, unless the same pairs are there already.
@@ -407,7 +407,7 @@ class _Rebuild:
     async def _judge(self) -> str | None:
         """Judge every step that is not judged, and return why this ended early, or None."""
         run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
-        known = read_labels(run, choice.labels) if choice.labels in list_labellings(run) else None
+        known = read_labels(run, choice.labels) if choice.labels in list_label_sets(run) else None
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._build_inputs())
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
             return None  # an unknown critic cannot fill its gaps; the pairs count them as unjudged
@@ -415,7 +415,7 @@ class _Rebuild:
             if known is not None:
                 self._check_same(known, head)
             with LabelWriter(run, choice.labels, head) as writer:
-                found = await label(
+                found = await label_cases(
                     self._build_inputs(StateRebuilder(self.suite)),
                     critic,
                     writer,
@@ -435,10 +435,10 @@ class _Rebuild:
                 f"{run}: labels {known.name!r}, which lack {format_amount(self.progress.steps, 'step')}, "
                 f"were made with {other}; "
                 f"have all steps judged under another name: --critic NAME --labels "
-                f"{free_name(known.name, list_labellings(run))}"
+                f"{free_name(known.name, list_label_sets(run))}"
             )
 
-    def _watch(self, labelling: Labelling) -> None:
+    def _watch(self, labelling: LabellingProgress) -> None:
         self.progress.labelling = labelling
 
     def _build_inputs(self, states: StateRebuilder | None = None) -> Iterator[CriticInput]:
@@ -448,11 +448,13 @@ class _Rebuild:
             for case in build_inputs(trajectory, self.suite.space, states)
         )
 
-    async def _pair(self, labels: LabelSet) -> tuple[Paired, str | None]:
+    async def _build_pairs(self, labels: LabelSet) -> tuple[RunPairs, str | None]:
         """Build the pairs, and return them with the name of the adversary that was asked, or None."""
         choice, limits = self.plan.adversary, self.wish.budget
         if choice is None:
-            return await self._pair_from(labels, SamplerAdversary()), None  # no source needs it, so it is never asked
+            return await self._build_pairs_with(
+                labels, SamplerAdversary()
+            ), None  # no source needs it, so it is never asked
         async with open_adversary(choice, limits, self.call_s, self.stop) as adversary:
             asked = BudgetedAdversary(
                 adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
@@ -462,14 +464,14 @@ class _Rebuild:
                 remembering = RememberingAdversary(asked, memory, options=select_deciding(choice.as_json))
                 begun = count_lost_calls(adversary)
                 try:
-                    made = await self._pair_from(labels, remembering)
+                    made = await self._build_pairs_with(labels, remembering)
                 finally:
                     self.meter.spent += Usage(lost=count_lost_calls(adversary) - begun)
                 # Lost calls of earlier processes are part of the cost of these pairs.
                 return replace(made, spent=made.spent + remembering.before), label_of(adversary)
 
-    async def _pair_from(self, labels: LabelSet, adversary: Adversary) -> Paired:
-        return await pair_up(
+    async def _build_pairs_with(self, labels: LabelSet, adversary: Adversary) -> RunPairs:
+        return await build_run_pairs(
             self._count(),
             labels,
             self.plan.recipe,
@@ -486,17 +488,17 @@ class _Rebuild:
             self.counted += 1
             yield one
 
-    def _store(self, made: Paired, labels: LabelSet, who: str | None) -> tuple[str, bool]:
+    def _store(self, made: RunPairs, labels: LabelSet, who: str | None) -> tuple[str, bool]:
         """Store the pairs, and return their name and whether they are new."""
         run, recipe = self.wish.run, self.plan.recipe
         told = {} if self.plan.adversary is None else self.plan.adversary.as_json
         made_so = (recipe, labels.name, hash_critic(labels.head), who, select_deciding(told))
-        names = pair_names(run)
+        names = list_pair_sets(run)
         for name in names[::-1] if self.wish.name is None else ():
             with contextlib.suppress(RunFormatError):  # what is spoilt is not the same
-                head = read_head(run, name)
+                head = read_pair_head(run, name)
                 same = (*head.origin[:-1], select_deciding(head.adversary_options)) == made_so
-                if same and read_pairs(run, name).pairs == made.pairing.pairs:
+                if same and read_pairs(run, name).pairs == made.pairs:
                     return name, False
         name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
@@ -505,9 +507,9 @@ class _Rebuild:
     def _build_result(
         self,
         *,
-        stored: StoredPairs | None = None,
+        stored: PairSet | None = None,
         new: bool = False,
-        changes: PairChanges | None = None,
+        changes: ExplainedDifference | None = None,
         missing: Counter[str] | None = None,
         stopped: str | None = None,
     ) -> RebuiltPairs:
@@ -528,13 +530,13 @@ class _Rebuild:
         )
 
 
-def compare_with_earlier(run: Path, before: StoredPairs, after: StoredPairs) -> PairChanges:
+def compare_with_earlier(run: Path, before: PairSet, after: PairSet) -> ExplainedDifference:
     """Compare two sets of pairs of a run, and count the causes; RunFormatError when labels cannot be read."""
     found = compare_pairs(before.pairs, after.pairs)
 
-    def why(missing: Iterable[PreferencePair], others: StoredPairs) -> Counter[str]:
+    def why(missing: Iterable[PreferencePair], others: PairSet) -> Counter[str]:
         return count_causes(missing, others.pairs, read_current_labels(run, others.head), others.head.recipe.threshold)
 
-    return PairChanges(
+    return ExplainedDifference(
         against=before.name, difference=found, added=why(found.added, before), dropped=why(found.dropped, after)
     )

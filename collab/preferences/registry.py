@@ -167,7 +167,10 @@ def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:
     """Rebuild a choice from `AdversaryChoice.as_json`; ConfigError, TypeError or LookupError for other data."""
     told = dict(told)
     if "parts" in told:
-        turns = tuple((choice_from_json(_drop_weight(one)), float(one["weight"])) for one in told["parts"])
+        turns = tuple(
+            (choice_from_json({name: one[name] for name in one if name != "weight"}), float(one["weight"]))
+            for one in told["parts"]
+        )
         return AdversaryChoice(part=PartDefinition(kind=MIXTURE), turns=turns)
     agent, texts = told.pop("agent", None), dict(told.pop("texts", {}))
     made = None if agent is None else validate(AgentDefinition, agent, "agent")
@@ -280,7 +283,3 @@ def _parse_one(name: str) -> dict[str, Any]:
 
 def _build_silent() -> list[str]:
     return [kind for kind in list_kinds("adversaries") if kind != ASKS_A_MODEL]
-
-
-def _drop_weight(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if name != "weight"}

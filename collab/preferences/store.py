@@ -32,7 +32,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
-from collab.preferences.pairs import Paired, PairRecipe
+from collab.preferences.pairs import PairRecipe, RunPairs
 from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
 from collab.store.manifest import collect_versions, find_manifest, format_now
 from collab.store.run_dir import RunLock, read_versioned
@@ -56,11 +56,11 @@ class PairHead:
 
     recipe: PairRecipe
     labels: str | None
-    """Name of the labelling that decided; None for pairs by the outcome alone."""
+    """Name of the label set that decided; None for pairs by the outcome alone."""
     critic: str | None
     """The critic, as in `LabelHead.critic`."""
     critic_digest: str | None
-    """`hash_critic` of that labelling's head: equal for equal critic, options and seed."""
+    """`hash_critic` of that label set's head: equal for equal critic, options and seed."""
     adversary: str | None
     """Name and version (`collab.preferences.adversary.label_of`); None when none was needed."""
     adversary_options: Mapping[str, Any]
@@ -70,7 +70,7 @@ class PairHead:
     sha256: str
     """Hash of `pairs.jsonl`, hexadecimal."""
     counts: Mapping[str, int]
-    """`Pairing.counts`: pairs by source, and why a rewarded cell has none or a negative was dropped."""
+    """`CountedPairs.counts`: pairs by source, and why a rewarded cell has none or a negative was dropped."""
     off_context: int
     """Pairs of two cells that heard different messages."""
     refused: Mapping[str, int]
@@ -100,7 +100,7 @@ class PairHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPairs:
+class PairSet:
     """A set of pairs that was read back."""
 
     name: str
@@ -114,12 +114,12 @@ _HEAD: TypeAdapter[PairHead] = TypeAdapter(PairHead)
 
 
 def hash_critic(head: LabelHead) -> str:
-    """Return the SHA-256 of all that decides a labelling's scores, beside the run: critic, options and seed."""
+    """Return the SHA-256 of all that decides a label set's scores, beside the run: critic, options and seed."""
     said = json.dumps([head.critic, head.options, head.seed], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(said.encode("ascii")).hexdigest()
 
 
-def pair_names(run: Path) -> list[str]:
+def list_pair_sets(run: Path) -> list[str]:
     """List the names of a run's sets of pairs, oldest first; sets with an unreadable time come before all others."""
     folder = run / FOLDER
     names = [path.parent.name for path in folder.glob(f"*/{HEAD}") if NAME.fullmatch(path.parent.name)]
@@ -132,22 +132,22 @@ def find_last_name(run: Path) -> str | None:
     Raises:
         RunFormatError: the time of a set cannot be read; it may be the last.
     """
-    names = pair_names(run)
+    names = list_pair_sets(run)
     if not names:
         return None
-    read_head(run, names[0])  # an unreadable one stands first
+    read_pair_head(run, names[0])  # an unreadable one stands first
     return names[-1]
 
 
 def _read_created(run: Path, name: str) -> str:
     """Return when a set was made, or "" where that cannot be read."""
     try:
-        return read_head(run, name).created
+        return read_pair_head(run, name).created
     except RunFormatError:
         return ""
 
 
-def read_head(run: Path, name: str) -> PairHead:
+def read_pair_head(run: Path, name: str) -> PairHead:
     """Read the head of a set of pairs.
 
     Raises:
@@ -166,14 +166,14 @@ def read_head(run: Path, name: str) -> PairHead:
         raise RunFormatError(f"{error}; {_format_hint(path)}") from None
 
 
-def read_pairs(run: Path, name: str) -> StoredPairs:
+def read_pairs(run: Path, name: str) -> PairSet:
     """Read a set of pairs, exactly as it was written.
 
     Raises:
         UnknownName: the run has no pairs of that name.
         RunFormatError: they cannot be read by this version, or are not what was written.
     """
-    head, path = read_head(run, name), _get_pairs_directory(run, name) / FILE
+    head, path = read_pair_head(run, name), _get_pairs_directory(run, name) / FILE
     try:
         content = read_plain(path, within=run)
     except OSError as error:
@@ -183,13 +183,13 @@ def read_pairs(run: Path, name: str) -> StoredPairs:
         raise RunFormatError(
             f"{path}: holds {len(pairs)} pairs that are not the {head.pairs} of {HEAD}; {_format_hint(path)}"
         )
-    return StoredPairs(name=name, head=head, pairs=pairs)
+    return PairSet(name=name, head=head, pairs=pairs)
 
 
 def write_pairs(
     run: Path,
     name: str,
-    made: Paired,
+    made: RunPairs,
     *,
     recipe: PairRecipe,
     labels: LabelSet | None,
@@ -215,7 +215,7 @@ def write_pairs(
     find_manifest(run)
     directory = _get_pairs_directory(run, name)
     # The content is hashed before it is written, so that head and pairs cannot be of two makings.
-    content = b"".join(map(_write_line, made.pairing.pairs))
+    content = b"".join(map(_write_line, made.pairs))
     head = _read_head(made, hashlib.sha256(content).hexdigest(), recipe, labels, adversary, options or {})
     # Secrets are hidden before the comparison below, as they are in what is stored.
     text = json.dumps(hide_values(_HEAD.dump_python(head, mode="json")), indent=2, ensure_ascii=True).encode()
@@ -225,7 +225,7 @@ def write_pairs(
         with RunLock(directory.parent, "wait for it or stop it, then: make the pairs again"):
             if not (directory / HEAD).exists():
                 _place(directory, {FILE: content, HEAD: text + b"\n"})
-            elif not read_head(run, name).is_same_as(head):
+            elif not read_pair_head(run, name).is_same_as(head):
                 # The same pairs again are no error: a repeated command finds its work done.
                 raise UsageError(f"{directory}: holds other pairs, or pairs made in another way; choose another name")
     return directory
@@ -247,7 +247,7 @@ def _get_pairs_directory(run: Path, name: str) -> Path:
 
 
 def _read_head(
-    made: Paired,
+    made: RunPairs,
     sha256: str,
     recipe: PairRecipe,
     labels: LabelSet | None,
@@ -261,10 +261,10 @@ def _read_head(
         critic_digest=None if labels is None else hash_critic(labels.head),
         adversary=adversary,
         adversary_options=options,
-        pairs=len(made.pairing.pairs),
+        pairs=len(made.pairs),
         sha256=sha256,
-        counts=made.pairing.counts,
-        off_context=made.pairing.off_context,
+        counts=made.counts,
+        off_context=made.off_context,
         refused=made.refused,
         failed=made.failed,
         unjudged=made.unjudged,
@@ -326,13 +326,13 @@ def shorten_ids(ids: Iterable[str]) -> dict[str, str]:
 def read_short_ids(run: Path) -> dict[str, str]:
     """Return ID → short ID, over all pairs of a run; sets that cannot be read are left out."""
     ids: list[str] = []
-    for name in pair_names(run):
+    for name in list_pair_sets(run):
         with contextlib.suppress(RunFormatError):
             ids += [pair.id for pair in read_pairs(run, name).pairs]
     return shorten_ids(ids)
 
 
-def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[StoredPairs, PreferencePair]:
+def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[PairSet, PreferencePair]:
     """Return the pair whose ID begins so, with its set.
 
     Args:
@@ -345,8 +345,8 @@ def find_pair(run: Path, beginning: str, name: str | None = None) -> tuple[Store
         RunFormatError: a set that may hold the pair cannot be read.
     """
     # The last set first: of equal pairs in several sets, the newest is shown.
-    names = pair_names(run)[::-1] if name is None else [name]
-    found: dict[str, tuple[StoredPairs, PreferencePair]] = {}
+    names = list_pair_sets(run)[::-1] if name is None else [name]
+    found: dict[str, tuple[PairSet, PreferencePair]] = {}
     spoilt: RunFormatError | None = None
     for each in names:
         # One damaged set must not hide a pair of another.

@@ -1,7 +1,7 @@
 """Pairs of whole trajectories by outcome alone: the method without credit re-assignment ("w/o CR").
 
     pairs = build_trajectory_pairs(trajectories, seed=0)
-    look_up_pair(pairs[0], reader).chosen.outcome
+    read_trajectory_pair(pairs[0], reader).chosen.outcome
 
 A pair holds a solved and an unsolved episode of the same task and epoch. The log-ratios of a side are summed over the
 reply tokens of all cells of all its steps, each under its own input. CollabUIAgents leaves the matching open; here
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collab.errors import ConfigError, UsageError
-from collab.preferences.pairs import PairReply, pair_id
+from collab.preferences.pairs import PlacedReply, compute_pair_id
 from collab.seeds import derive, generator
 from collab.store.reader import RunReader
 from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
@@ -34,7 +34,7 @@ class TrajectoryPair:
     """The unsolved episode."""
 
 
-def look_up_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
+def read_trajectory_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
     """Return the episodes that a pair compares.
 
     Raises:
@@ -42,7 +42,7 @@ def look_up_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryPair:
         UsageError: an episode was played again since.
     """
     solved, unsolved = (reader.read_trajectory(refs[0].trajectory) for refs in (pair.chosen, pair.rejected))
-    if not solved.success or unsolved.success or _pair(solved, unsolved).id != pair.id:
+    if not solved.success or unsolved.success or _build_pair(solved, unsolved).id != pair.id:
         raise UsageError(
             f"pair {pair.id[:12]}: {solved.id} or {unsolved.id} was played again since; make its pairs again"
         )
@@ -72,7 +72,9 @@ def build_trajectory_pairs(
     made: list[PreferencePair] = []
     for (epoch, task), played in sorted(tasks.items()):
         matched = _match(played, derive(seed, "trajectory pairs", epoch, task))[:per_task]
-        made += [_pair(solved, unsolved) for solved, unsolved in sorted(matched, key=lambda both: _place(both[0]))]
+        made += [
+            _build_pair(solved, unsolved) for solved, unsolved in sorted(matched, key=lambda both: _place(both[0]))
+        ]
     return tuple(made)
 
 
@@ -89,12 +91,12 @@ def _place(trajectory: Trajectory) -> tuple[int, str]:
     return trajectory.episode, trajectory.id
 
 
-def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
+def _build_pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
     chosen, rejected = _list_replies(solved), _list_replies(unsolved)
     policies = {cell.policy for _, cell in chosen}
     policy: PolicyRef | None = policies.pop() if len(policies) == 1 else None
     return PreferencePair(
-        id=pair_id(SOURCE, chosen, rejected),
+        id=compute_pair_id(SOURCE, chosen, rejected),
         source=SOURCE,
         chosen=tuple(ref for ref, _ in chosen),
         rejected=tuple(ref for ref, _ in rejected),
@@ -102,7 +104,7 @@ def _pair(solved: Trajectory, unsolved: Trajectory) -> PreferencePair:
     )
 
 
-def _list_replies(trajectory: Trajectory) -> list[PairReply]:
+def _list_replies(trajectory: Trajectory) -> list[PlacedReply]:
     """List all replies in the order in which they were given."""
     return [
         (ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell), cell)

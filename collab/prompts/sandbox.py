@@ -277,7 +277,7 @@ def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         return function
 
     @functools.wraps(function)
-    def checked(*args: Any, **kwargs: Any) -> Any:
+    def call_checked(*args: Any, **kwargs: Any) -> Any:
         said = [one for one in args if not isinstance(one, Context | EvalContext | jinja2.Environment)]
         context = list(args[: len(args) - len(said)])
         if name == "join" and said and not isinstance(said[0], list | StrictUndefined):
@@ -285,8 +285,8 @@ def _guard_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]
         _check_filter(name, said, kwargs)
         return _count_turns(function(*context, *said, **kwargs))
 
-    checked.is_checked = True  # type: ignore[attr-defined]
-    return checked
+    call_checked.is_checked = True  # type: ignore[attr-defined]
+    return call_checked
 
 
 def _check_filter(name: str, said: list[Any], kwargs: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Label a run: judge many steps at once, each once, independently of the process that plays.
 
     with LabelWriter(run, "oracle", head) as writer:
-        labelling = await label(cases, critic, writer)
+        labelling = await label_cases(cases, critic, writer)
 
 Judged steps are skipped, so the same call resumes where a killed one stopped. If a critic fails on a step (its model or
 its environment failed), the step is recorded as failed, the others continue, and the next call asks again. Answers
@@ -34,7 +34,7 @@ _SHOWN = 80
 
 
 @dataclass(slots=True, kw_only=True)
-class Labelling(UsageMeter):
+class LabellingProgress(UsageMeter):
     """Progress of labelling and its result; a live object."""
 
     known: int = 0
@@ -43,7 +43,7 @@ class Labelling(UsageMeter):
     failed: int = 0
     """Cases on which the critic failed; the next call asks about them again."""
     failed_in_a_row: int = 0
-    """Failures since the last judged case, over all calls of `label` that share this object."""
+    """Failures since the last judged case, over all calls of `label_cases` that share this object."""
     silent_in_a_row: int = 0
     """Judgements without a score since the last that had one, counting only those for which a model was asked."""
     missing: Counter[str] = field(default_factory=Counter)
@@ -71,7 +71,7 @@ class Labelling(UsageMeter):
         self.spent += sum_spent(judgement.calls)
 
 
-async def label(
+async def label_cases(
     cases: Iterable[CriticInput],
     critic: Critic,
     writer: LabelWriter,
@@ -79,10 +79,10 @@ async def label(
     concurrency: int = 4,
     budget: Budget | None = None,
     stop: asyncio.Event | None = None,
-    watch: Callable[[Labelling], None] = lambda labelling: None,
-    so_far: Labelling | None = None,
+    watch: Callable[[LabellingProgress], None] = lambda labelling: None,
+    so_far: LabellingProgress | None = None,
     most_silent: int | None = PATIENCE,
-) -> Labelling:
+) -> LabellingProgress:
     """Judge all cases that are not judged yet.
 
     Args:
@@ -98,7 +98,7 @@ async def label(
         StoreFailure: the labels cannot be written; what was recorded stays.
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
-    labelling, limits = so_far or Labelling(), budget or Budget()
+    labelling, limits = so_far or LabellingProgress(), budget or Budget()
     # `stopped` may be set from outside: a failed rollout ends its labelling, too.
     pool = WorkerPool(
         cases, exceeded=lambda: labelling.stopped or labelling.explain_exceeded(limits), stop=stop, finishes=True
@@ -124,7 +124,7 @@ class _Worker:
     critic: Critic
     writer: LabelWriter
     pool: WorkerPool[CriticInput]
-    labelling: Labelling
+    labelling: LabellingProgress
     most_silent: int | None
 
     async def work(self) -> None:

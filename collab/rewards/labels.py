@@ -9,7 +9,7 @@
             writer.record(await critic.judge(case))
     labels = read_labels(run, "gpt-4o")
 
-A run may have several labellings. Lines are only ever appended, with the store's own log. So a killed process loses the
+A run may have several label sets. Lines are only ever appended, with the store's own log. So a killed process loses the
 calls in flight and nothing else, and a recorded step is never asked about again. A step that was played again after it
 was judged, because its episode had broken, counts as not judged.
 """
@@ -47,7 +47,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelHead:
-    """`label.json`: everything that decides a labelling's scores, beside the run itself."""
+    """`label.json`: everything that decides a label set's scores, beside the run itself."""
 
     critic: str
     """Name and version, see `collab.rewards.base.label_of`."""
@@ -94,7 +94,7 @@ _KINDS: dict[str, TypeAdapter[Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSet:
-    """A labelling that was read back."""
+    """A label set that was read back."""
 
     name: str
     head: LabelHead
@@ -127,27 +127,27 @@ def check_called(what: str, name: str) -> None:
         raise UsageError(f"{what} called {name!r}: a name has letters, digits, '.', '_' and '-', at most 64 of them")
 
 
-def list_labellings(run: Path) -> list[str]:
-    """List the names of all labellings of a run, sorted."""
+def list_label_sets(run: Path) -> list[str]:
+    """List the names of all label sets of a run, sorted."""
     folder = run / FOLDER
     return sorted(path.parent.name for path in folder.glob(f"*/{FILE}")) if folder.is_dir() else []
 
 
 def read_label_head(run: Path, name: str) -> LabelHead:
-    """Read a labelling's head; RunFormatError when it cannot be read."""
+    """Read a label set's head; RunFormatError when it cannot be read."""
     return _read_head_in(_get_labels_directory(run, name))
 
 
 def read_labels(run: Path, name: str) -> LabelSet:
-    """Read a labelling as it is now, also while it is being written.
+    """Read a label set as it is now, also while it is being written.
 
     Raises:
-        UnknownName: the run has no labelling of that name.
+        UnknownName: the run has no label set of that name.
         RunFormatError: it cannot be read by this version, or a complete line is damaged.
     """
     directory = _get_labels_directory(run, name)
     if not (directory / FILE).exists():
-        raise UnknownName.of(f"labelling of {run}", name, list_labellings(run))
+        raise UnknownName.of(f"label set of {run}", name, list_label_sets(run))
     judged: dict[tuple[str, int], Judgement] = {}
     failed: dict[tuple[str, int], FailedLabel] = {}
     lost: list[Usage] = []
@@ -165,7 +165,7 @@ def read_labels(run: Path, name: str) -> LabelSet:
 
 
 class LabelWriter:
-    """The only writer of a labelling, from construction to `close`; it creates or extends one.
+    """The only writer of a label set, from construction to `close`; it creates or extends one.
 
     Args:
         run: directory of a run, finished or not; nothing in it but `labels/` is touched.
@@ -173,8 +173,8 @@ class LabelWriter:
         home: raises where `run` cannot have labels; by default, where it is no run.
 
     Raises:
-        UsageError: the name is not allowed, the labelling has another critic or other options, or it is being written.
-        RunFormatError: there is no run, or the labelling cannot be read.
+        UsageError: the name is not allowed, the label set has another critic or other options, or it is being written.
+        RunFormatError: there is no run, or the label set cannot be read.
         StoreFailure: from every method: the disk is full or rights are missing; half-written lines do not count.
     """
 
@@ -248,7 +248,7 @@ class LabelWriter:
         self.close()
 
     def _begin(self, head: LabelHead) -> None:
-        """Write the head of a new labelling, or check that an old one has the same."""
+        """Write the head of a new label set, or check that an old one has the same."""
         if not (self.directory / FILE).exists():
             with report_write_errors(self.directory, _NEXT_MOVE):
                 write_json(self.directory / FILE, _HEAD.dump_python(head, mode="json"))

@@ -1,17 +1,13 @@
-"""One question to a model, and its structured reply: items, each by itself accepted or refused.
+"""Ask a model one question, and read its structured reply: items, each by itself accepted or refused.
+
+    answer = await ask(model, prompt, sampling, seed=seed, call_s=60, who="critic")
+    read_items(answer.text, ScoreItem).good
 
 Replies are JSON. The reader is generous about everything around it: code fences, words before and after, one list, an
 object that holds the list, one object per line, or a list that was cut off in the middle. It is strict about each item,
 so that one broken item costs that item and not the reply. Refused items are counted by cause, never repaired.
 
-A policy that learns from this project words its reason in one way: first the element as the screen shows it, then the
-action.
-
-    Reason: button "Save" [7]
-    Action: {"action_type": "click", "index": 7}
-
-By copying the element's line a reply reaches the index by copying, too; so even models of a few million parameters can
-point. An action without an element is named in words.
+`format_reply` writes the replies that policies learn.
 """
 
 from __future__ import annotations
@@ -264,14 +260,21 @@ def hash_prompt(prompt: Prompt) -> str:
 
 
 def format_reason(action: Action, observation: Observation, space: ActionSpace) -> str:
-    """Format the line of the action's element, or the action in words where it has no element on the screen."""
+    """Format the line of the action's element, or the action in words where it has no element on the screen.
+
+        Reason: button "Save" [7]
+        Action: {"action_type": "click", "index": 7}
+
+    A policy that copies the element's line reaches the index by copying, too. So even models of a few million
+    parameters can point.
+    """
     target = action.target
     if isinstance(target, ElementTarget) and target.index < len(observation.elements):
         return format_element(observation.elements[target.index])
     return space.describe(action, observation)
 
 
-def reply(action: Action, observation: Observation, space: ActionSpace, because: str | None = None) -> str:
+def format_reply(action: Action, observation: Observation, space: ActionSpace, because: str | None = None) -> str:
     """Format a whole reply; `because` replaces the reason."""
     return write_reply(format_reason(action, observation, space) if because is None else because, action, space)
 

@@ -12,7 +12,7 @@ package.module:Class). The option `model` of a kind that asks one is a part of i
 can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 
 `find_critic` finds the critic of a name that a user gives: a kind that asks no model (oracle, outcome,
-package.module:Class), the agents file of a critic, or a labelling of the run. A labelling belongs to one critic;
+package.module:Class), the agents file of a critic, or a label set of the run. A label set belongs to one critic;
 another critic is refused.
 
 `explain_difference` explains how the critic of existing labels differs from the one that is named now:
@@ -43,7 +43,7 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
 from collab.rewards.base import Critic, label_of
-from collab.rewards.labels import LabelHead, check_name, list_labellings, read_label_head
+from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
 from collab.rollout.build import build, has_parameter, list_kinds, load_class
@@ -242,13 +242,13 @@ class CriticResources:
 
 
 WEIGHTS = "weights"
-"""Option of a labelling: digest of the critic's weights."""
+"""Option of a label set: digest of the critic's weights."""
 _SHOWN = 40
 """Most characters of a shown value."""
 
 
 def read_definition(name: str, head: LabelHead) -> CriticDefinition:
-    """Return the critic of a labelling, as far as its head records it; ConfigError when the record does not fit."""
+    """Return the critic of a label set, as far as its head records it; ConfigError when the record does not fit."""
     told = head.options
     if "critic" in told:
         return validate(CriticDefinition, told["critic"], f"labels {name!r}: critic")
@@ -333,10 +333,10 @@ NEEDS_OPTIONS = frozenset({"llm", "model"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticChoice:
-    """A labelling of a run, existing or new."""
+    """A label set of a run, existing or new."""
 
     labels: str
-    """Name of the labelling."""
+    """Name of the label set."""
     name: str
     """The critic's name for messages: its agents file as given, or the labels where only they are known."""
     seed: int
@@ -353,28 +353,28 @@ class CriticChoice:
 
     @property
     def known(self) -> bool:
-        """Whether it can be built; a labelling need not record how its model was asked."""
+        """Whether it can be built; a label set need not record how its model was asked."""
         kind = self.definition.kind
         return "critic" in self.options or ":" in kind or (kind in list_kinds("critics") and kind not in NEEDS_OPTIONS)
 
 
 def find_critic(library: Library, name: str, run: Path, seed: int, labels: str | None = None) -> CriticChoice:
-    """Return the critic, and the labelling that it extends or makes.
+    """Return the critic, and the label set that it extends or makes.
 
     Args:
-        name: a critic that asks no model, an agents file, or else a labelling of the run.
-        seed: of the run; an existing labelling keeps its own.
-        labels: name of the labelling; None for the critic's name.
+        name: a critic that asks no model, an agents file, or else a label set of the run.
+        seed: of the run; an existing label set keeps its own.
+        labels: name of the label set; None for the critic's name.
 
     Raises:
-        UnknownName: it is neither a labelling of the run, nor a critic, nor an agents file.
+        UnknownName: it is neither a label set of the run, nor a critic, nor an agents file.
         ConfigError: the agents file does not fit, or is a policy's.
-        UsageError: another critic made the labelling of that name, or the name is not allowed.
+        UsageError: another critic made the label set of that name, or the name is not allowed.
     """
-    # A bare name may be a labelling beside the run, a kind, or an agents file.
-    there, known = list_labellings(run), [kind for kind in list_kinds("critics") if kind not in NEEDS_OPTIONS]
+    # A bare name may be a label set beside the run, a kind, or an agents file.
+    there, known = list_label_sets(run), [kind for kind in list_kinds("critics") if kind not in NEEDS_OPTIONS]
     bare = name in known or ":" in name
-    # A critic goes before a labelling of the same name.
+    # A critic goes before a label set of the same name.
     if name in there and not bare and not _is_critic(library, name, run):
         if labels not in (None, name):
             raise UsageError(
@@ -393,11 +393,11 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
             library.find_path("agents", name)
         except UnknownName:
             every = {*there, *known, *library.list_names("agents")}
-            raise UnknownName.of("labelling, critic or agents file", name, every) from None
+            raise UnknownName.of("label set, critic or agents file", name, every) from None
         definition = load_critic(library, name)
         texts = read_critic_texts(library, definition)
         told = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
-    # A labelling's name becomes a folder: colons and paths are taken out.
+    # A label set's name becomes a folder: colons and paths are taken out.
     labels = labels or (name.replace(":", "-") if bare else Path(name).stem)
     check_name(labels)
     # Two critics under one name would mix their labels.
@@ -409,16 +409,16 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
                 f"--critic {name}: labels {labels!r} of {run} were made with {other}; keep both with "
                 f"--labels {free_name(labels, there)} beside it, or take what is there with --labels {labels} instead"
             )
-        # An existing labelling decides seed and options: it is extended, never mixed.
+        # An existing label set decides seed and options: it is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
 
 def find_labelling(run: Path, name: str) -> CriticChoice:
-    """Return a labelling, and the critic of its head; UnknownName when there is no such labelling."""
-    there = list_labellings(run)
+    """Return a label set, and the critic of its head; UnknownName when there is no such label set."""
+    there = list_label_sets(run)
     if name not in there:
-        raise UnknownName.of(f"labelling of {run}", name, there, "or say who judges: --critic NAME")
+        raise UnknownName.of(f"label set of {run}", name, there, "or say who judges: --critic NAME")
     head = read_label_head(run, name)
     definition, texts = read_definition(name, head), head.options.get("texts", {})
     options = dict(head.options)

@@ -415,7 +415,7 @@ def build_team(config: RunConfig) -> Team:
         seeds=seeds,
         # An evaluation keeps one graph per task, so that several teams are measured on the same ones.
         per_task=config.purpose == "eval" or config.graph.rewire == "task",
-        models=models.made,
+        models=models.models,
     )
 
 
@@ -427,7 +427,7 @@ class _Models:
         self._bases: dict[str, Adaptable] = {}
 
     @property
-    def made(self) -> tuple[Model, ...]:
+    def models(self) -> tuple[Model, ...]:
         """Each distinct model once."""
         return tuple(self._made.values())
 
@@ -633,9 +633,9 @@ async def resolve_run(
     """
     _refuse_critics(config)  # before anything is said or opened
     wanted = config.tasks
-    splits = {} if split is None else await load_splits(config.environment_name, config.environment)
     suite = build_suite(config)
     try:
+        splits = {} if split is None else await load_splits(config.environment_name, config.environment, suite)
         config = config.model_copy(
             update={"tasks": resolve_task_names(suite, wanted, config.environment_name, config.environment)}
         )

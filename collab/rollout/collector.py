@@ -7,19 +7,6 @@ only itself.
 Collection ends when the queue is empty, on request (Ctrl-C), when a budget is used up, or after ten infrastructure
 failures in a row. In the last three cases the running episodes are abandoned: their steps are recorded, and resuming
 continues after them.
-
-`Workload` estimates the remaining time from step budgets:
-
-    workload = Workload()
-    workload.plan("Task/0", 30)
-    workload.begin("Task/0")
-    workload.count("Task/0")            # for every step
-    workload.end("Task/0")
-    workload.estimate_seconds_left()    # None before the first step
-
-Short episodes end first, so the mean of finished ones is too small. The used share of a budget is therefore estimated
-like lifetimes with censoring (Kaplan and Meier 1958): a running episode counts as one that takes longer than its time
-so far. Before any is over, each is assumed to use its whole budget.
 """
 
 from __future__ import annotations
@@ -67,7 +54,19 @@ class _Piece:
 
 @dataclass(slots=True)
 class Workload:
-    """Pieces of work and their progress; a live object."""
+    """Estimates the remaining time of pieces of work from their step budgets; a live object.
+
+        workload = Workload()
+        workload.plan("Task/0", 30)
+        workload.begin("Task/0")
+        workload.count("Task/0")            # for every step
+        workload.end("Task/0")
+        workload.estimate_seconds_left()    # None before the first step
+
+    Short pieces end first, so the mean of finished ones is too small. The used share of a budget is therefore estimated
+    like lifetimes with censoring (Kaplan and Meier 1958): a running piece counts as one that takes longer than its time
+    so far. Before any is over, each is assumed to use its whole budget.
+    """
 
     _pieces: dict[str, _Piece] = field(default_factory=dict)
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))

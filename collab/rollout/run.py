@@ -156,11 +156,12 @@ async def start(
             return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
 
 
-async def check(config: RunConfig) -> list[str]:
+async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
     """Check what `start` checks before it writes: the environment opens, the team answers, limits count.
 
     Args:
         config: with its prompts.
+        suite: of the run, stays open; None builds one.
 
     Returns:
         Findings of `foresee`.
@@ -168,7 +169,7 @@ async def check(config: RunConfig) -> list[str]:
     Raises:
         UsageError, RunError: as `start` would; nothing is written either way.
     """
-    async with _open_stage(config) as (suite, team):
+    async with _open_stage(config, suite) as (suite, team):
         await _fit_run(config, suite, team)
         return foresee(config, suite)
 

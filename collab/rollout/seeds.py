@@ -144,7 +144,7 @@ async def play_missing(
             tell(f"{run.path} is over")
             continue
         episodes = format_amount(run.config.episodes, "episode")
-        doing = "going on with" if run.begun else "playing"
+        doing = "resuming" if run.begun else "playing"
         tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
         result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
         # A stop of one seed stops the series: its cause holds for the next one, too.

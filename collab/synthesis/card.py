@@ -227,7 +227,10 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
         "## Where it comes from",
         _format_table(("", ""), _list_origin(head, config, report, checked)),
         "## What is in it",
-        *(_format_counts(title, counts) for title, counts in _list_contents(report)),
+        *(
+            _format_table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
+            for title, counts in _list_contents(report)
+        ),
         "## What was left out",
         _format_table(("level", "cause", "times"), _list_losses(report)),
         "## Limits",
@@ -338,10 +341,6 @@ def _describe_licence(head: Head, config: SynthConfig) -> str:
         return f"{screens} The replies were made by Collab itself: Apache-2.0."
     model = head.model["policy"]["base"]
     return f"{screens} The replies were written by {model}: its maker's terms say what they may be used for."
-
-
-def _format_counts(title: str, counts: Mapping[str, int]) -> str:
-    return _format_table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
 
 
 def _format_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

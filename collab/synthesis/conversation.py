@@ -23,7 +23,7 @@ from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
 from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPrompt, Template, fit_shared
 from collab.rewards.perturb import DecisionPoint, draw_mistakes
-from collab.rewards.query import format_reason, reply
+from collab.rewards.query import format_reason, format_reply
 from collab.synthesis.renaming import as_told, as_told_beside
 from collab.synthesis.screens import build_decision_point
 from collab.synthesis.teacher import Scene
@@ -175,7 +175,7 @@ def _write_message(right: Action, spot: DecisionPoint, told: str, quality: float
         return _write_broken(as_told(right, told), spot, rng)
     drawn = None if rng.random() < quality else next(draw_mistakes(right, spot, rng), None)
     said = as_told(right, told) if drawn is None else as_told_beside(drawn.action, right, told)
-    return reply(said, spot.observation, spot.space)
+    return format_reply(said, spot.observation, spot.space)
 
 
 def _write_broken(right: Action, spot: DecisionPoint, rng: random.Random) -> str:

@@ -123,7 +123,7 @@ _ROLES = {
     "text": "It is a text to read: {label}.",
 }
 _VAGUE = frozenset({"the screen changed", "the page changed"})
-"""Effects that go on with what is different."""
+"""Effects whose detail says what is different."""
 _NAMED = 6
 """How many elements of one kind are told by name."""
 

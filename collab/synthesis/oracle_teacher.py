@@ -27,7 +27,7 @@ from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
 from collab.rewards.oracle import OracleCritic
 from collab.rewards.perturb import draw_worse
-from collab.rewards.query import format_reason, reply
+from collab.rewards.query import format_reason, format_reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
@@ -90,7 +90,7 @@ class Book:
             raise Refusal(UNTOLD)
         if self.level == "instruction" and _is_unnamed_app(action, prompt.shared):
             raise Refusal("the app to open is not in the prompt")
-        text = reply(as_told(action, prompt.shared), screen, space, because)
+        text = format_reply(as_told(action, prompt.shared), screen, space, because)
         # Parse the reply: an unreadable one would teach a wrong form.
         if read_reply(text, space, screen).action != action:
             raise Refusal("the reply is not read back as its action")
@@ -271,7 +271,7 @@ class OracleTeacher:
                 wrong = await self._find_worse(scene, right, rng)
                 wrong = wrong if renaming is None else renaming.rename_action(wrong)
                 wrong = as_told_beside(wrong, said, prompt.shared)
-                rejected = reply(wrong, shown.observation, scene.suite.space)
+                rejected = format_reply(wrong, shown.observation, scene.suite.space)
             kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
             replace(book, shown=shown).decide(kind, prompt, said, rejected=rejected)
         except Refusal as refusal:

@@ -62,10 +62,10 @@ async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True
         history=config.history,
         max_tokens=config.max_tokens,
     )
-    splits = await load_splits(config.environment_name, config.environment)
     suite = build_synthesis_suite(config)
     model: Model | None = None
     try:
+        splits = await load_splits(config.environment_name, config.environment, suite)
         with boundary(EnvironmentFailure, f"opening {suite.label}"):
             await (await suite.open()).close()  # a missing browser is found before anything is written
         teacher: Teacher = OracleTeacher(

@@ -19,7 +19,7 @@ from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.rewards.oracle import OracleCritic
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
-from collab.rewards.query import format_said_reason, reply
+from collab.rewards.query import format_reply, format_said_reason
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.synthesis import facts
@@ -79,7 +79,7 @@ class _Walk:
         space, before = self.suite.space, self.observation
         action = space.canonical(action, before)
         result = await self.environment.step(action)
-        why = format_said_reason(reply(action, before, space), before, space)
+        why = format_said_reason(format_reply(action, before, space), before, space)
         self.history.append(build_history_entry(space, before, action, why, result))
         self.last, self.observation = action, result.observation
         return result

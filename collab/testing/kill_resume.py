@@ -60,7 +60,7 @@ TRAINING = "training"
 BEGINS = {
     "trainers.callbacks.Watcher.on_train_begin": "optimizer",
     "trainers.dpo.ByPairs.get_batch_samples": "optimizer",
-    "trainers.base.Written._save_checkpoint": "checkpoint",
+    "trainers.trainer.FixedOrder._save_checkpoint": "checkpoint",
     "trainers.run.write_result": "checkpoint",
     "loop.finetuning._read_trained": TRAINING,
 }
@@ -186,14 +186,14 @@ def live(config: TrainingConfig, out: Path, log: Path, point: KillPoint | None, 
     def life() -> None:
         trace, dying = Trace(), threading.Lock()
 
-        def seen(progress: TrainingProgress | None, function: str) -> None:
+        def note_call(progress: TrainingProgress | None, function: str) -> None:
             call = trace.count_call(progress, function)
             if point is not None and trace.has_come_to(point, call):
                 dying.acquire()  # for good: another thread, come there meanwhile, writes nothing over it
                 told.write_text(json.dumps(asdict(call)), encoding="utf-8")
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        _train(config, out, seen, threads)
+        _train(config, out, note_call, threads)
 
     code = _run_forked(life, log)
     if code == 0:
@@ -285,7 +285,7 @@ def _leave(life: Callable[[], None], log: Path) -> NoReturn:
 
 
 def _train(
-    config: TrainingConfig, out: Path, seen: Callable[[TrainingProgress | None, str], object], threads: int
+    config: TrainingConfig, out: Path, note_call: Callable[[TrainingProgress | None, str], object], threads: int
 ) -> None:
     """Train to the end and report every call of this package's functions, in all threads.
 
@@ -300,7 +300,7 @@ def _train(
         progress[0] = live
 
     # Calls are counted by name: that is where a process can be killed.
-    _tell(lambda function: seen(progress[0], function))
+    _report_calls(lambda function: note_call(progress[0], function))
     if TrainingDir(out).file.exists():
         result = asyncio.run(resume(out, device="cpu", watch=watch))
     else:
@@ -313,7 +313,7 @@ def _train(
         raise TrainingFailure(result.stopped)
 
 
-def _tell(seen: Callable[[str], object]) -> None:
+def _report_calls(note_call: Callable[[str], object]) -> None:
     names: dict[
         int, tuple[CodeType, str | None]
     ] = {}  # with the code itself: the number of one that is gone may return
@@ -324,7 +324,7 @@ def _tell(seen: Callable[[str], object]) -> None:
             names[id(code)] = (code, _name(code))
         name = names[id(code)][1]
         if name is not None:
-            seen(name)
+            note_call(name)
 
     threading.settrace(trace)
     sys.settrace(trace)
@@ -491,12 +491,12 @@ def _teach_team(
     """Train the toy team in a separate process; return its configuration."""
     told = out / "config.json"
 
-    def found() -> None:
+    def write_config() -> None:
         config = asyncio.run(configure_toy_training(create_toy_team(out), *settings, algorithm=algorithm))
         told.write_text(config.model_dump_json(), encoding="utf-8")
 
     tell("teaching a tiny checkpoint")
-    run_to_end(found, log)
+    run_to_end(write_config, log)
     return load_config(json.loads(told.read_text(encoding="utf-8")), str(told))
 
 

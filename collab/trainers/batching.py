@@ -84,10 +84,6 @@ class Packing:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def get_row(self, number: int) -> Ids:
-        """Return the tokens of a row."""
-        return self.ids[self.places[number]]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scored:

@@ -183,7 +183,7 @@ def gather_model(trainer: Any, prepared: Prepared) -> Any:
 
     It is loaded anew and given the weights, so a process has the memory of two models for a while.
     """
-    from collab.trainers.checkpoint import load_weights
+    from collab.trainers.base_model import load_weights
 
     # Without a split every process has the model.
     if split_by() is None:
@@ -193,7 +193,7 @@ def gather_model(trainer: Any, prepared: Prepared) -> Any:
     if not trainer.is_world_process_zero():
         return None
     # Here, because configurations read this module, and the other one loads torch.
-    from collab.trainers.checkpoint import is_of_reference
+    from collab.trainers.base_model import is_of_reference
 
     model = load_weights(prepared.base, prepared.task.recipe.weights)
     if prepared.task.recipe.lora is not None:

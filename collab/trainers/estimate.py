@@ -28,12 +28,12 @@ from transformers import TrainerCallback
 from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
 from collab.models.weights import find_setting, readable
-from collab.trainers.base import build_trainer
+from collab.trainers.base_model import open_base, silence_libraries
 from collab.trainers.batching import BatchStep, select_process
-from collab.trainers.checkpoint import open_base, silence_libraries
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, order_examples
 from collab.trainers.recipe import DpoRecipe, Lora, Recipe
 from collab.trainers.run_dir import FinetuneDir
+from collab.trainers.trainer import build_trainer
 
 GIB = float(1 << 30)
 

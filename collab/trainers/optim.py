@@ -1,20 +1,20 @@
-"""A separate learning rate for the last norm's gain, which sets how confident a policy is, and Muon with AdamW.
+"""Optimizers beyond TRL's: Muon with AdamW as one, and a separate learning rate for the last norm's gain.
 
-The last norm's gain scales all logits. Its few hundred entries are about 1, those of a matrix a few hundredths, so a
-learning rate that suits matrices barely moves the gain. A policy sampled at high temperature first learns to be more
-confident. If the gain cannot move, the matrices change instead and lose other abilities. Gains inside the layers keep
-the common rate: at a fast one they drift apart by a tenth without more confidence.
+    optimizer = MuonAdamW(model, lr=1e-3, weight_decay=0.0, betas=(0.9, 0.999))     # recipe `optimizer: muon`
+
+    gain = find_final_gain(model)                                                   # `final_norm_learning_rate`
+    set_apart(gain, optimizer, rate=1e-2)
+    keep_direction(gain, optimizer)
+
+The last norm's gain scales all logits, so it sets how confident a policy is. Its few hundred entries are about 1, those
+of a matrix a few hundredths, so a learning rate that suits matrices barely moves it. A policy sampled at high
+temperature first learns to be more confident. If the gain cannot move, the matrices change instead and lose other
+abilities. Gains inside the layers keep the common rate: at a fast one they drift apart by a tenth without more
+confidence.
 
 At its own rate the last gain keeps its direction and only changes its length, like a temperature. AdamW moves every
 entry by about the rate, whatever its gradient. Freely trained entries drift apart by a seventh per epoch, which also
 changes the mixture of features.
-
-Muon for a model's matrices, AdamW for all its other weights, as one optimizer.
-
-Muon (Jordan et al. 2024) replaces the momentum of a matrix by its nearest orthogonal matrix, so that rare directions
-are learned as fast as common ones. It is meant for the matrices inside a network: embeddings, the output layer, norms
-and biases stay with AdamW. Steps of both have equal root mean square ("match_rms_adamw", Liu et al. 2025, section 2.2:
-0.2 sqrt(max(rows, columns)) times the learning rate), so that one learning rate and one weight decay serve both.
 """
 
 from __future__ import annotations
@@ -142,7 +142,14 @@ MOMENTUM = 0.95
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """Both as one: schedulers see all groups, a checkpoint holds both states."""
+    """Muon for a model's matrices, AdamW for all its other weights.
+
+    It is one optimizer: schedulers see all groups, a checkpoint holds both states. Muon (Jordan et al. 2024) replaces
+    the momentum of a matrix by its nearest orthogonal matrix, so that rare directions are learned as fast as common
+    ones. It is meant for the matrices inside a network: embeddings, the output layer, norms and biases stay with AdamW.
+    Steps of both have equal root mean square ("match_rms_adamw", Liu et al. 2025, section 2.2:
+    0.2 sqrt(max(rows, columns)) times the learning rate), so that one learning rate and one weight decay serve both.
+    """
 
     def __init__(self, model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float]) -> None:
         """Build an optimizer of the trained weights.

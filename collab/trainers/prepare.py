@@ -32,6 +32,7 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import resolve_checkpoint
 from collab.models.tokenizer import get_prompt_date, reads_date
+from collab.trainers.base_model import Adapter, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.batching import (
     BatchStep,
     build_steps,
@@ -41,7 +42,6 @@ from collab.trainers.batching import (
     fit_recipe,
     is_prefix_shared,
 )
-from collab.trainers.checkpoint import Adapter, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.pretrain import copy_sequences
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 

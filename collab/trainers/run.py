@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from collab.errors import TrainingFailure, UsageError
 from collab.models.checkpoint import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
+from collab.trainers.base_model import drop_reference, silence_libraries
 from collab.trainers.batching import select_process
-from collab.trainers.checkpoint import drop_reference, silence_libraries
 from collab.trainers.distributed import as_begun, build_threads_head, check_checkpoint, check_sharded, gather_model
 from collab.trainers.prepare import Prepared, get_world
 from collab.trainers.recipe import DpoRecipe
@@ -157,7 +157,7 @@ def _train(
     """Train in one of the processes, from the last checkpoint if there is one."""
     # Imported here: commands that train nothing must not wait for torch.
     with note_doing("loading torch and TRL"):
-        from collab.trainers.base import build_trainer
+        from collab.trainers.trainer import build_trainer
 
     rank, processes = get_world()
     # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.

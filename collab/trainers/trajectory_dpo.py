@@ -47,8 +47,8 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError, UsageError
 from collab.prompts.render import hash_prefix
 from collab.seeds import derive, generator
+from collab.trainers.base_model import REFERENCE, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.batching import BatchStep
-from collab.trainers.checkpoint import REFERENCE, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.dpo import PASSES, unwrap_model
 from collab.trainers.prefix_sharing import pack_batch, score_labels_only, share
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, open_reference

@@ -23,6 +23,7 @@ from collab.loop.configure import configure as configure_training
 from collab.loop.configure import mark_run_settings, refuse_run_settings
 from collab.loop.interfaces import load_algorithm, load_config, read_training
 from collab.loop.loop import find_changed_prompt, hash_base_weights
+from collab.loop.policy import build_first_policy
 from collab.loop.record import TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, load_trained_agents, parse_policy
 from collab.rollout.build import resolve_run, with_prompts
@@ -203,7 +204,7 @@ def _find_source(wish: TransferRequest) -> TransferSource | None:
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
-    if wish.base is None and hash_base_weights(config) != head["base"]:
+    if wish.base is None and hash_base_weights(build_first_policy(config.run, config.method)) != head["base"]:
         raise RunFormatError(f"{name.run}: its first checkpoint has changed; name what to compare with: --base")
     return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 

@@ -29,7 +29,7 @@ from collab.loop.loop import (
 )
 from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
-from collab.loop.policy import WHERE, assign_policy, load_policy
+from collab.loop.policy import WHERE, assign_policy, build_first_policy, load_policy
 from collab.loop.record import read_records
 from collab.models.checkpoint import hash_played_weights
 from collab.rollout.collector import UsageMeter
@@ -331,7 +331,8 @@ async def _check(config: TransferConfig, budget: Budget, options: Mapping[str, A
     for run in (*config.base[:1], *transferred[:1], *config.first[:1]):
         found += await check(run.model_copy(update={"budget": budget}))
     if config.training is not None:
-        found += (await check_training(config.training, budget, options)).notes  # the team where it goes to, too
+        first = build_first_policy(config.training.run, config.training.method)
+        found += (await check_training(config.training, first, budget, options)).notes  # the team where it goes to, too
     return list(dict.fromkeys(found))
 
 

@@ -183,11 +183,11 @@ async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once
     # Bounded by a semaphore and not by fewer tasks, so that results keep the order of the jobs.
     room = asyncio.Semaphore(at_once or max(1, len(jobs)))
 
-    async def admitted(job: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def run_in_room(job: Callable[[], Awaitable[ResultT]]) -> ResultT:
         async with room:
             return await job()
 
-    tasks = [asyncio.ensure_future(admitted(job)) for job in jobs]
+    tasks = [asyncio.ensure_future(run_in_room(job)) for job in jobs]
     try:
         return await asyncio.gather(*tasks)
     finally:

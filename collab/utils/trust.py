@@ -3,13 +3,12 @@
     vouch(document)                       # a definition of the user's own: its parts may run
     check_trusted(head, "runs/first")     # a recorded one: its parts must be vouched for, or need --trust
 
-Built-in kinds and entry points of installed packages may always run. Other parts of a recorded run, training, labelling
+Built-in kinds and entry points of installed packages may always run. Other parts of a recorded run, training, label set
 or set of pairs may be foreign.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.metadata
 import os
@@ -40,16 +39,6 @@ def know_built_in(targets: Iterable[str]) -> None:
 def trust_all(yes: bool) -> None:
     """Trust all parts, or again only those that are vouched for."""
     _trusting.set(yes)
-
-
-@contextlib.contextmanager
-def trust_block() -> Iterator[None]:
-    """Trust all parts within the block."""
-    token = _trusting.set(True)
-    try:
-        yield
-    finally:
-        _trusting.reset(token)
 
 
 def vouch(data: Any, before: Any = None) -> None:

@@ -119,7 +119,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
 
-        async def said(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             # Headers are added to every answer, refusals included; those of the application stay.
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -127,7 +127,7 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        await (self._find_refusal(scope) or self._app)(scope, receive, said)
+        await (self._find_refusal(scope) or self._app)(scope, receive, send_with_headers)
 
     def _find_refusal(self, scope: Scope) -> ASGIApp | None:
         """Return the refusal of a request; None when the application may answer."""

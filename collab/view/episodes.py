@@ -291,7 +291,7 @@ def pair_episodes(
     """Compare two episodes step by step.
 
     Args:
-        a, b: the run, its id, the episode, and the labelling whose scores to show.
+        a, b: the run, its id, the episode, and the label set whose scores to show.
     """
     rows = [{one.step: one for one in step_rows(run, id, labels)} for _, run, id, labels in (a, b)]
     first, second = (_read(run, f"{_TRACES} WHERE trajectory = ?", id).get(id, {}) for _, run, id, _ in (a, b))

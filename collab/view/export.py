@@ -21,7 +21,7 @@ else is forbidden: other scripts, event handlers in markup, connections, frames,
 A report does not reveal the run's path on this machine. Recorded text stays as it is: prompts, the configuration,
 errors, and folders named in them.
 
-Pictures are 360 pixels wide. A report holds the scores of one labelling; token ids and the log-probability of each
+Pictures are 360 pixels wide. A report holds the scores of one label set; token ids and the log-probability of each
 token stay in the run, for they would be half of the file.
 
 The pages' modules become one script:
@@ -279,9 +279,9 @@ class ReportPacker:
         return True
 
     def _choose_labels(self, run: str) -> str | None:
-        """Return the labelling to show of a run: "" where it lacks the chosen one."""
+        """Return the label set to show of a run: "" where it lacks the chosen one."""
         if run not in self._whose:
-            has = not self._asked or self._asked in self._inspector.run(run).labellings
+            has = not self._asked or self._asked in self._inspector.run(run).label_sets
             self._whose[run] = self._asked if has else ""
         return self._whose[run]
 
@@ -332,9 +332,9 @@ class ReportPacker:
     def _step(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
         found: StepView = self._inspector.step(row.run, row.id, step, self._choose_labels(row.run))
         self.steps += 1
-        labellings = [] if found.labels is None else [found.labels]
+        label_sets = [] if found.labels is None else [found.labels]
         screen = self._pack_screen(found.screen, row, str(step))
-        yield _build_address(row, "step", step=step), replace(found, screen=screen, labellings=labellings)
+        yield _build_address(row, "step", step=step), replace(found, screen=screen, label_sets=label_sets)
         if found.screen.text.cut:
             yield _build_address(row, "screen", step=step), self._pack_words(row, str(step))
 
@@ -413,7 +413,7 @@ def _build_view(view: RunView, overview: RunOverview, known: set[str]) -> RunVie
         run=_hide_run_place(view.run),
         training=view.training if view.training in known else None,
         parts=[one for one in view.parts if one.id in known],
-        labellings=[] if overview.labels is None else [overview.labels],
+        label_sets=[] if overview.labels is None else [overview.labels],
     )
 
 
@@ -476,7 +476,7 @@ def export(
         labels: whose scores to show; None for those that the pages show first, "" for none.
 
     Raises:
-        UnknownName: the run has no such episode or labelling.
+        UnknownName: the run has no such episode or label set.
         RunFormatError: nothing of it can be read.
         UsageError: `out` is a folder.
         StoreFailure: the file cannot be written; an older one is still there.
@@ -487,10 +487,10 @@ def export(
     row = inspector.row(id)
     if row.unreadable is not None:
         raise RunFormatError(row.unreadable)
-    # A labelling may be named that this run has not; "" asks for none.
-    names = inspector.run(id).labellings
+    # A label set may be named that this run has not; "" asks for none.
+    names = inspector.run(id).label_sets
     if labels and labels not in names:
-        raise UnknownName.of(f"labelling of {row.path}", labels, names)
+        raise UnknownName.of(f"label set of {row.path}", labels, names)
     # All ids, so that the page can say how many were left out.
     known = _list_all(inspector, id)
     chosen = _list_chosen(row, known, episodes, most)

@@ -103,7 +103,7 @@ class Inspector:
 
     def run(self, id: str) -> RunView:
         """Return one of them, and where it belongs."""
-        # A training has no log of its own: its row, parts and labellings come from the runs inside it.
+        # A training has no log of its own: its row, parts and label sets come from the runs inside it.
         root = self._desk.roots.find(id)
         if root.kind == "training":
             return RunView(
@@ -111,7 +111,7 @@ class Inspector:
                 training=None,
                 parts=training.list_part_rows(self._desk, root),
                 versions={},
-                labellings=training.list_labellings(self._desk, root),
+                label_sets=training.list_label_sets(self._desk, root),
                 pair_sets=(),
                 config=runs.format_config(root, None),
             )
@@ -122,7 +122,7 @@ class Inspector:
                 parts=(),
                 # Names and versions come from files, so they are cut before they reach a page.
                 versions={shorten(name): shorten(version) for name, version in run.reader.manifest.versions.items()},
-                labellings=run.beside.labellings(),
+                label_sets=run.beside.list_label_sets(),
                 pair_sets=run.beside.pair_sets(),
                 config=runs.format_config(root, run.reader),
             )
@@ -183,7 +183,7 @@ class Inspector:
         """Find steps of one kind; in a training, those of its rollouts."""
         found = [
             finds.find_steps(
-                root, run, list_episode_rows(root, run), kind, run.beside.choose_labelling(labels, known=False)
+                root, run, list_episode_rows(root, run), kind, run.beside.choose_label_set(labels, known=False)
             )
             for root, run in self._desk.iterate_readable(id)
         ]
@@ -204,14 +204,14 @@ class Inspector:
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """Return an episode with its steps as rows."""
         with self._desk.run(id) as (root, run):
-            return build_episode_view(root, run, episode, run.beside.choose_labelling(labels))
+            return build_episode_view(root, run, episode, run.beside.choose_label_set(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """Return a step whole."""
         with self._desk.run(id) as (root, run):
-            return step_view(root, run, episode, step, run.beside.choose_labelling(labels))
+            return step_view(root, run, episode, step, run.beside.choose_label_set(labels))
 
     def final(self, id: str, episode: str) -> ScreenView:
         """Return the screen after the last action."""
@@ -225,14 +225,14 @@ class Inspector:
         """Return the exact words of a cell."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
-            told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
+            told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return build_whole_cell(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """Return the exact words of all cells of a step, in conversation order."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
-            told = read_judged(run, run.beside.choose_labelling(labels), episode, goal, one)
+            told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
@@ -241,10 +241,10 @@ class Inspector:
             return build_whole_screen(_get_screen(run, episode, step))
 
     def critics(self, id: str, episode: str, step: int) -> CriticsView:
-        """Return every labelling's judgement of a step."""
+        """Return every label set's judgement of a step."""
         with self._desk.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
-            return build_critics(run, run.beside.labellings(), episode, goal, one)
+            return build_critics(run, run.beside.list_label_sets(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
         """Return a recorded picture as WebP."""
@@ -270,11 +270,11 @@ class Inspector:
     def compare_episodes(
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
     ) -> EpisodePairView:
-        """Compare two episodes step by step; a labelling that one of their runs lacks is not shown for it."""
+        """Compare two episodes step by step; a label set that one of their runs lacks is not shown for it."""
         with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
             return compared.pair_episodes(
-                (root_a, run_a, episode_a, run_a.beside.choose_labelling(labels, known=False)),
-                (root_b, run_b, episode_b, run_b.beside.choose_labelling(labels, known=False)),
+                (root_a, run_a, episode_a, run_a.beside.choose_label_set(labels, known=False)),
+                (root_b, run_b, episode_b, run_b.beside.choose_label_set(labels, known=False)),
             )
 
     # -------------------------------------------------------------------------------------------------- inside
@@ -283,7 +283,7 @@ class Inspector:
         if root.kind == "training":
             return training.build_training_overview(self._desk, root, labels)
         with self._desk.open_run(root.path) as run:
-            return overview.build_overview(self.row(root.id), root, run, run.beside.choose_labelling(labels))
+            return overview.build_overview(self.row(root.id), root, run, run.beside.choose_label_set(labels))
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
         return [row for root, run in self._desk.iterate_readable(id) for row in list_episode_rows(root, run)]

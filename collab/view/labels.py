@@ -1,8 +1,8 @@
 """Stored judgements and pairs beside a run, found by step.
 
-    beside = StoredLabels(reader)
+    beside = RunLabels(reader)
     beside.refresh()
-    beside.labellings()                                  # ["oracle"]
+    beside.list_label_sets()                                  # ["oracle"]
     beside.read_verdict("oracle", "ContactsAddContact/0", 3)
     beside.list_pairs("ContactsAddContact/0", 3)
 
@@ -34,7 +34,7 @@ from collab.preferences import store
 from collab.rewards.base import Judgement
 from collab.rewards.labels import FILE as LABELS_HEAD
 from collab.rewards.labels import FOLDER as LABELS
-from collab.rewards.labels import list_labellings, read_label_head
+from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store import log
 from collab.store.log import Place
 from collab.store.reader import Problem, RunReader
@@ -56,7 +56,7 @@ _JUDGEMENT: TypeAdapter[Judgement] = TypeAdapter(Judgement)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScores:
-    """A labelling's scores of a step."""
+    """A label set's scores of a step."""
 
     cells: Cells
     """Empty where the critic failed."""
@@ -79,7 +79,7 @@ class StepScores:
 
 
 @dataclass(slots=True)
-class StoredLabelling:
+class LabelSetIndex:
     """A folder of judgements, as far as it was read."""
 
     run: Path
@@ -139,7 +139,7 @@ class StoredLabelling:
 
     def about(self, trajectory: str) -> Mapping[StepId, StepScores]:
         """Read the judgements of one trajectory from the files now, without waiting for all of them."""
-        found = StoredLabelling(self.run, self.name)
+        found = LabelSetIndex(self.run, self.name)
         with contextlib.suppress(OSError):  # reported when all is read
             for segment in log.list_segments(self.folder):
                 path = self.folder / log.FOLDER / segment
@@ -193,9 +193,9 @@ class StoredLabelling:
         return self._known.setdefault(value, value)
 
 
-def read_labelling(run: Path, name: str) -> StoredLabelling:
-    """Read a whole labelling."""
-    one = StoredLabelling(run, name)
+def index_label_set(run: Path, name: str) -> LabelSetIndex:
+    """Read a whole label set."""
+    one = LabelSetIndex(run, name)
     one.refresh()
     return one
 
@@ -240,7 +240,7 @@ _UNFIT = (ValueError, LookupError, TypeError, AttributeError)
 """Errors of a line that is no pair."""
 
 
-class PairSet:
+class PairSetIndex:
     """A stored set of pairs as it was read; a new set of the same name is another file (`fits`).
 
     Args:
@@ -347,7 +347,7 @@ def stat_pair_set(run: Path, name: str) -> tuple[int, ...] | None:
 def read_adversary_spent(run: Path, name: str) -> Sums:
     """Read the cost of a set's adversary; nothing where its head cannot be read."""
     try:
-        spent = store.read_head(run, name).spent
+        spent = store.read_pair_head(run, name).spent
     except (CollabError, OSError):
         return NOTHING
     # A head has 0 also where nothing was reported.
@@ -370,7 +370,7 @@ _R = TypeVar("_R", bound=_Read)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepVerdict:
-    """A labelling's verdict on a step."""
+    """A label set's verdict on a step."""
 
     judgement: Judgement | None
     """None where the critic failed."""
@@ -378,7 +378,7 @@ class StepVerdict:
     """Why it failed; None when there is a judgement."""
 
 
-class StoredLabels:
+class RunLabels:
     """Labels and pairs of one run; safe to use from several threads."""
 
     def __init__(self, reader: RunReader) -> None:
@@ -387,9 +387,9 @@ class StoredLabels:
         self._reading = threading.Lock()
         """Held while a file is read whole, so that no other thread reads it, too; taken before the mutex."""
         self._there: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """Names of labellings and of sets of pairs."""
-        self._labels: dict[str, StoredLabelling] = {}
-        self._pairs: dict[str, PairSet] = {}
+        """Names of label sets and of sets of pairs."""
+        self._labels: dict[str, LabelSetIndex] = {}
+        self._pairs: dict[str, PairSetIndex] = {}
         """Those that were read whole."""
         self._glance: dict[str, tuple[object, Any]] = {}
         """The last episode that was taken out of a file, and its content."""
@@ -405,56 +405,56 @@ class StoredLabels:
         """Find new files, and read the appended lines of files that were read whole."""
         with self._mutex:
             self._outward = []
-            labels = self._list_names(LABELS, list_labellings(self._reader.directory), LABELS_HEAD)
+            labels = self._list_names(LABELS, list_label_sets(self._reader.directory), LABELS_HEAD)
             pairs = self._list_names(store.FOLDER, self._list_stored(), store.HEAD)
             self._there = (labels, pairs)
             self._forget(self._labels, labels)
             self._forget(self._pairs, pairs)
-            self._version += sum(labelling.refresh() for labelling in self._labels.values())
+            self._version += sum(labels.refresh() for labels in self._labels.values())
 
     def read(self) -> None:
         """Read all files that were not read whole yet."""
         labels, pairs = self._there
         for name in labels:
-            self._load_labelling(name)
+            self._load_label_set(name)
         for name in pairs:
             self._set(name)
 
     # ------------------------------------------------------------------------------------------- judgements
 
-    def labellings(self) -> list[str]:
-        """Return the names of all labellings."""
+    def list_label_sets(self) -> list[str]:
+        """Return the names of all label sets."""
         with self._mutex:
             return list(self._there[0])
 
-    def choose_labelling(self, asked: str | None, *, known: bool = True) -> str | None:
-        """Return the chosen labelling: None for ""; without a name, the one learned from, else the first.
+    def choose_label_set(self, asked: str | None, *, known: bool = True) -> str | None:
+        """Return the chosen label set: None for ""; without a name, the one learned from, else the first.
 
         Raises:
             UnknownName: there is none of that name; unless not `known`, then it is none.
         """
-        names = self.labellings()
+        names = self.list_label_sets()
         if asked is None:
             return LEARNED if LEARNED in names else next(iter(names), None)
         if asked and asked not in names and known:
-            raise UnknownName.of(f"labelling of {self._reader.directory}", asked, names)
+            raise UnknownName.of(f"label set of {self._reader.directory}", asked, names)
         return asked if asked in names else None
 
     def read_scores(self, labels: str, trajectory: str | None = None) -> Mapping[StepId, StepScores]:
-        """Return a labelling's present scores, by trajectory and step: of at least one trajectory, or of all."""
+        """Return a label set's present scores, by trajectory and step: of at least one trajectory, or of all."""
         if trajectory is not None and self._is_left(self._labels, labels):
             return self._read_scores_about(labels, trajectory)
-        labelling = self._load_labelling(labels)
+        found = self._load_label_set(labels)
         with self._mutex:  # other threads may read new lines meanwhile
-            return dict(labelling.said)
+            return dict(found.said)
 
     def critic(self, labels: str) -> str | None:
-        """Return a labelling's critic; None where it cannot be read."""
+        """Return a label set's critic; None where it cannot be read."""
         self._check(labels)
-        return StoredLabelling(self._reader.directory, labels).critic
+        return LabelSetIndex(self._reader.directory, labels).critic
 
     def read_verdict(self, labels: str, trajectory: str, step: int) -> StepVerdict | None:
-        """Return a labelling's verdict on a step, or None."""
+        """Return a label set's verdict on a step, or None."""
         said = self.read_scores(labels, trajectory).get((trajectory, step))
         if said is None:
             return None
@@ -462,7 +462,7 @@ class StoredLabels:
             return StepVerdict(judgement=None, failed=said.failed)
         try:
             return StepVerdict(
-                judgement=StoredLabelling(self._reader.directory, labels).read_judgement(said), failed=None
+                judgement=LabelSetIndex(self._reader.directory, labels).read_judgement(said), failed=None
             )
         except (OSError, ValueError) as error:
             return StepVerdict(judgement=None, failed=f"its judgement cannot be read: {take_first_line(error)}")
@@ -476,11 +476,11 @@ class StoredLabels:
         if len(known) < 2 or outward:
             return known
         try:
-            return [name for name in store.pair_names(self._reader.directory) if name in known]
+            return [name for name in store.list_pair_sets(self._reader.directory) if name in known]
         except (CollabError, OSError):  # a head is spoilt: their order is not known
             return known
 
-    def read_last_pairs(self, trajectory: str | None = None) -> PairSet | None:
+    def read_last_pairs(self, trajectory: str | None = None) -> PairSetIndex | None:
         """Return the last stored set, with at least its pairs of one trajectory, or all; None when there is none."""
         return next((self._set(name, trajectory) for name in reversed(self.pair_sets())), None)
 
@@ -520,7 +520,7 @@ class StoredLabels:
         run, found = self._reader.directory, []
         heads: list[tuple[str, Callable[[Path, str], object]]] = [
             *((f"{LABELS}/{name}/{LABELS_HEAD}", read_label_head) for name in labelled),
-            *((f"{store.FOLDER}/{name}/{store.HEAD}", store.read_head) for name in paired),
+            *((f"{store.FOLDER}/{name}/{store.HEAD}", store.read_pair_head) for name in paired),
         ]
         for file, read in heads:
             try:
@@ -553,26 +553,26 @@ class StoredLabels:
 
     def _check(self, labels: str) -> None:
         if labels not in self._there[0]:
-            raise UnknownName.of("labelling", labels, self.labellings())
+            raise UnknownName.of("label set", labels, self.list_label_sets())
 
-    def _load_labelling(self, name: str) -> StoredLabelling:
-        """Read a labelling whole."""
+    def _load_label_set(self, name: str) -> LabelSetIndex:
+        """Read a label set whole."""
         self._check(name)
-        return self._read_whole(self._labels, name, lambda: read_labelling(self._reader.directory, name))
+        return self._read_whole(self._labels, name, lambda: index_label_set(self._reader.directory, name))
 
-    def _set(self, name: str, trajectory: str | None = None) -> PairSet:
+    def _set(self, name: str, trajectory: str | None = None) -> PairSetIndex:
         """Read a set of pairs whole; or only its pairs of one trajectory, if it was not read yet."""
         run = self._reader.directory
         if trajectory is None or not self._is_left(self._pairs, name):
-            return self._read_whole(self._pairs, name, lambda: PairSet(run, name))
+            return self._read_whole(self._pairs, name, lambda: PairSetIndex(run, name))
         state = (trajectory, stat_pair_set(run, name))
-        return self._read_once(f"{store.FOLDER}/{name}", state, lambda: PairSet(run, name, about=trajectory))
+        return self._read_once(f"{store.FOLDER}/{name}", state, lambda: PairSetIndex(run, name, about=trajectory))
 
     def _read_scores_about(self, name: str, trajectory: str) -> Mapping[StepId, StepScores]:
         self._check(name)
-        labelling = StoredLabelling(self._reader.directory, name)
-        state = (trajectory, labelling.sizes())
-        return self._read_once(f"{LABELS}/{name}", state, lambda: labelling.about(trajectory))
+        found = LabelSetIndex(self._reader.directory, name)
+        state = (trajectory, found.sizes())
+        return self._read_once(f"{LABELS}/{name}", state, lambda: found.about(trajectory))
 
     def _read_whole(self, known: dict[str, _T], name: str, read: Callable[[], _T]) -> _T:
         with self._mutex:

@@ -49,7 +49,7 @@ SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORD
 
 
 def build_overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
-    """Build the overview of a run; `labels` names the labelling whose rewards count, or is None."""
+    """Build the overview of a run; `labels` names the label set whose rewards count, or is None."""
     tasks, epochs = build_task_rates(root, run.reader), build_epochs(root, run, labels)
     return RunOverview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
 
@@ -158,7 +158,7 @@ def _list_played(reader: RunReader, names: str) -> Counted:
 
 
 def _read_scores(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:
-    """Read a labelling's scores of some episodes' steps."""
+    """Read a label set's scores of some episodes' steps."""
     return [said for (episode, _), said in run.beside.read_scores(labels).items() if episode in episodes]
 
 
@@ -234,7 +234,7 @@ def _build_pairs(
         return {}, {}
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
-            head = store.read_head(run.reader.directory, last.name)
+            head = store.read_pair_head(run.reader.directory, last.name)
             return count_pairs(head), count_unpaired(head)
     found = last.sources(episodes.__contains__)
     return {shorten(source): count for source, count in found.items()}, {}

@@ -3,7 +3,7 @@
     pool = ReaderPool()
     with pool.open_run(directory) as run:
         run.reader.list_episodes()
-        run.beside.labellings()
+        run.beside.list_label_sets()
         run.get_cached("rows", lambda: slow(run))   # computed again only when the run has grown
 
 Also here: a run's time and calls, in all and by part, and the cache folder of indices that the inspector had to build.
@@ -32,7 +32,7 @@ from collab.store.index import Index
 from collab.store.reader import RunReader
 from collab.store.usage import CALLS
 from collab.view import common
-from collab.view.labels import NOTHING, StoredLabels, Sums
+from collab.view.labels import NOTHING, RunLabels, Sums
 from collab.view.schema.runs import SpendingView
 
 UNUSED_DAYS = 30
@@ -99,7 +99,7 @@ class OpenRun:
         self.users = 0
         """Requests that use it now."""
         self.dropped = False
-        self._beside = StoredLabels(self.reader)
+        self._beside = RunLabels(self.reader)
         self._kept: dict[str, tuple[tuple[Any, ...], Any]] = {}
         self._mutex = threading.RLock()
         self.weight = 0
@@ -107,7 +107,7 @@ class OpenRun:
         self._weigh()
 
     @property
-    def beside(self) -> StoredLabels:
+    def beside(self) -> RunLabels:
         """Judgements and pairs, as they are now."""
         self._beside.refresh()
         return self._beside

@@ -1,4 +1,4 @@
-"""Find steps on which critic, vote and outcome disagree, find words, and compare labellings on one step."""
+"""Find steps on which critic, vote and outcome disagree, find words, and compare label sets on one step."""
 
 from __future__ import annotations
 
@@ -182,16 +182,16 @@ def _pair_hits(root: ListedRun, run: OpenRun, words: str) -> list[HitView]:
     return [_build_hit(root, episode, step, None, None, "pair", id) for id, (episode, step) in found]
 
 
-UNASKED = "this labelling has not come to it"
+UNASKED = "this label set has not come to it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A labelling's judgement of a step."""
+    """A label set's judgement of a step."""
 
     judgement: Judgement | None
     unjudged: str | None
-    """Why there is no judgement; None when there is one, or no labelling is chosen."""
+    """Why there is no judgement; None when there is one, or no label set is chosen."""
 
     @property
     def critic(self) -> str | None:
@@ -217,7 +217,7 @@ NOBODY = Judged(judgement=None, unjudged=None)
 
 
 def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
-    """Read a labelling's judgement of a step; nothing for None."""
+    """Read a label set's judgement of a step; nothing for None."""
     if labels is None:
         return NOBODY
     verdict = run.beside.read_verdict(labels, episode, step.index)
@@ -235,9 +235,9 @@ def is_rewarded(score: float | None) -> bool | None:
     return None if score is None else score > HALF
 
 
-def build_critics(run: OpenRun, labellings: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
-    """Build the view of every labelling on one step."""
-    found = {name: read_judged(run, name, episode, goal, step) for name in labellings}
+def build_critics(run: OpenRun, label_sets: Sequence[str], episode: str, goal: str, step: Step) -> CriticsView:
+    """Build the view of every label set on one step."""
+    found = {name: read_judged(run, name, episode, goal, step) for name in label_sets}
     cells = [cell.cell for cell in step.matrix]
     return CriticsView(
         step=step.index,

@@ -247,11 +247,11 @@ def _add_pictures(app: FastAPI, inspector: Inspector) -> None:
     def picture(id: str, hash: str) -> Response:
         return Response(inspector.picture(id, hash), media_type="image/webp", headers=_KEEP)
 
-    def drawn(id: str, episode: str, step: str) -> Response:
+    def draw_screen(id: str, episode: str, step: str) -> Response:
         return Response(inspector.draw_screen(id, episode, step), media_type="image/png")
 
     app.add_api_route("/api/run/{id}/picture/{hash}", picture, response_model=None)
-    app.add_api_route("/api/run/{id}/drawn", drawn, response_model=None)
+    app.add_api_route("/api/run/{id}/drawn", draw_screen, response_model=None)
 
 
 def _add_pages(app: FastAPI) -> None:
@@ -267,11 +267,11 @@ def _add_pages(app: FastAPI) -> None:
 
 def _add_errors(app: FastAPI) -> None:
     # The first class that fits: subclasses stand before their bases in the table.
-    def failed(request: Request, error: Exception) -> Response:
+    def handle_failure(request: Request, error: Exception) -> Response:
         status = next(status for kind, status in _STATUS if isinstance(error, kind))
         return build_error_response(status, str(error)[:_LONGEST])
 
-    def unfit(request: Request, error: Exception) -> Response:
+    def handle_unfit(request: Request, error: Exception) -> Response:
         # One problem at a time, named by the parameter and not by the model behind it.
         first = error.errors()[0] if isinstance(error, RequestValidationError | ValidationError) else {}
         where = ".".join(str(one) for one in first.get("loc", ()) if one not in ("query", "path"))
@@ -291,19 +291,19 @@ def _add_errors(app: FastAPI) -> None:
             return build_error_response(500, describe_error(error)[:_LONGEST])
         return build_error_response(500, f"a bug of collab: {type(error).__name__}: {take_first_line(error)}")
 
-    def unknown(request: Request, error: Exception) -> Response:
+    def handle_unknown(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 404
         return build_error_response(status, f"{request.method} {request.url.path[:200]}: nothing answers to that")
 
     # Most specific first, the catch-all last.
     handlers: tuple[tuple[type[Exception], Callable[[Request, Exception], Response]], ...] = (
-        (CollabError, failed),
-        (RequestValidationError, unfit),
-        (ValidationError, unfit),
+        (CollabError, handle_failure),
+        (RequestValidationError, handle_unfit),
+        (ValidationError, handle_unfit),
         (sqlite3.Error, unread),
         (OSError, unread),
         (OverflowError, large),
-        (HTTPException, unknown),
+        (HTTPException, handle_unknown),
         (Exception, bug),
     )
     for kind, handler in handlers:

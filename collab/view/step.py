@@ -294,7 +294,7 @@ def build_cell_view(
         layer: its depth in the graph; None on a cycle.
         pairs: ids of those that it is a side of.
     """
-    # Scores are looked up in the labels shown, so another labelling gives another view of the same cell.
+    # Scores are looked up in the labels shown, so another label set gives another view of the same cell.
     word = judged.word(cell.cell)
     score = None if word is None else word.score
     return CellView(
@@ -491,7 +491,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         environment_s=one.environment_s,
         changes=_compare_with_next(run, one, head, behind, count),
         labels=labels,
-        labellings=run.beside.labellings(),
+        label_sets=run.beside.list_label_sets(),
         critic=_shorten(told.critic),
         unjudged=_shorten(told.unjudged),
         pairs=[_pair(name, pair, one.observation) for name, pair in pairs],

@@ -176,9 +176,9 @@ class _Played:
     """Calls of its agents."""
     spent: Sequence[SpendingView]
     """Seconds by part, by the clock."""
-    labellings: Sequence[str]
+    label_sets: Sequence[str]
     labels: str | None
-    """Labelling of its rewards, or None."""
+    """Label set of its rewards, or None."""
 
 
 def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
@@ -189,11 +189,11 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
             "" for none.
 
     Raises:
-        UnknownName: no rollout has a labelling of that name.
+        UnknownName: no rollout has a label set of that name.
     """
-    # A misspelt labelling is refused before anything is counted.
-    if labels and labels not in (names := list_labellings(desk, root)):
-        raise UnknownName.of(f"labelling of {root.path}", labels, names)
+    # A misspelt label set is refused before anything is counted.
+    if labels and labels not in (names := list_label_sets(desk, root)):
+        raise UnknownName.of(f"label set of {root.path}", labels, names)
     records, _ = read_epoch_records(root.path)
     known = {record.epoch: record for record in records}
     played = _list_played(desk, root, labels)
@@ -233,9 +233,9 @@ def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
     ]
 
 
-def list_labellings(desk: ViewContext, root: ListedRun) -> list[str]:
-    """List the labellings of a training's rollouts, each name once."""
-    return sorted({name for one in _list_played(desk, root, None).values() for name in one.labellings})
+def list_label_sets(desk: ViewContext, root: ListedRun) -> list[str]:
+    """List the label sets of a training's rollouts, each name once."""
+    return sorted({name for one in _list_played(desk, root, None).values() for name in one.label_sets})
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -252,7 +252,7 @@ def _list_played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict
 
 def _build_rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _Played:
     with desk.open_run(part.path) as run:
-        chosen, took = run.beside.choose_labelling(labels, known=False), sum_paid(run.reader)
+        chosen, took = run.beside.choose_label_set(labels, known=False), sum_paid(run.reader)
         return _Played(
             epoch=next(iter(build_epochs(part, run, chosen)), None),
             tasks=build_task_rates(part, run.reader),
@@ -261,7 +261,7 @@ def _build_rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _P
                 build_spending("rollout", measure_seconds(part.path), took),
                 *list_asked(run, lambda episode: True, alone=True),
             ],
-            labellings=run.beside.labellings(),
+            label_sets=run.beside.list_label_sets(),
             labels=chosen,
         )
 

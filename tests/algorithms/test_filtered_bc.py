@@ -64,8 +64,9 @@ def imitated(library: Library, rollout: Rollout, tiny: Path, *settings: str) -> 
     """Episode → the replies that are learned from it."""
     config = asyncio.run(configure_toy_training(library, *settings, algorithm="filtered-bc"))
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
-    found: dict[str, list[str]] = {}
-    for row in ImitationLearner()._build_examples(config, rollout, policy).rows["shared"]:
+    learner, found = ImitationLearner(), dict[str, list[str]]()
+    _, episodes = learner._select_imitated(config, rollout)
+    for row in learner._build_examples(config, rollout, policy, episodes).rows["shared"]:
         assert (row.level, row.kind, row.rejected) == ("demonstration", "solved", None)
         found.setdefault(f"{row.provenance.task} {row.provenance.seed}", []).append(row.reply)
     return found

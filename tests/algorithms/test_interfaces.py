@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from collab.algorithms.filtered_bc.algorithm import FilteredBC
 from collab.cli.main import main
-from collab.cli.options import Algo
 from collab.errors import ConfigError
 from collab.loop import interfaces
 from collab.loop.interfaces import Algorithm, Labels, Update, complete_options, load_algorithm
 from collab.loop.record import EpochRecord, TrainingDir
-from collab.rollout.build import BUILT_IN
 from collab.testing.toy_team import configure_toy_training, write_library
 from collab.utils.files import write_json
 
@@ -61,11 +58,6 @@ def test_an_algorithm_that_is_not_installed_is_named_with_its_file(
 def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
     known = load_algorithm(name)
     complete_options(known, known.toy_options)
-
-
-def test_the_help_of_a_training_names_every_built_in_algorithm() -> None:
-    _, asked = get_args(Algo)
-    assert not [name for name in BUILT_IN["algorithms"] if name not in asked.help]
 
 
 def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

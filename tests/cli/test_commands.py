@@ -50,16 +50,10 @@ Result = tuple[int, str, str]
 
 
 @pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+def collab(run_command, monkeypatch: pytest.MonkeyPatch):
     """Runs a command with the test library: (exit code, stdout, stderr)."""
     monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 def read(result: Result) -> Any:

@@ -11,27 +11,11 @@ import pytest
 import typer
 
 from collab.cli.critic import app
-from collab.cli.main import main
 
 _COMMAND: Any = typer.main.get_command(app)
-LIBRARY = str(Path(__file__).parent / "library")
 SMALL = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "4")
 
 Result = tuple[int, str, str]
-
-
-@pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
 
 
 def read(result: Result, code: int = 0) -> Any:

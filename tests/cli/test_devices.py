@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli.main import main
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.adb.server import serve_phones
 
@@ -15,18 +14,12 @@ PLAYED = ["--graph", "single", "--tasks", "SystemWifiTurnOff,OpenAppTaskEval", "
 
 
 @pytest.fixture
-def collab(capsys, monkeypatch, tmp_path):
+def collab(run_command, monkeypatch, tmp_path):
     """Runs a command in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.delenv("COLLAB_LIBRARY", raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("collab.envs.android.device_guard.TERMINAL", tmp_path / "none" / "tty")
-
-    def call(*arguments):
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 def outcomes(result):

@@ -15,11 +15,10 @@ import pytest
 
 from collab.cli.main import main
 from collab.errors import UsageError
-from collab.preferences.pairs import Paired, Pairing, PairRecipe
+from collab.preferences.pairs import PairRecipe, RunPairs
 from collab.preferences.store import read_pairs, write_pairs
-from collab.preferences.trajectory_pairs import build_trajectory_pairs, look_up_pair
+from collab.preferences.trajectory_pairs import build_trajectory_pairs, read_trajectory_pair
 from collab.store.reader import RunReader
-from collab.types import Usage
 
 REHEARSAL = "rehearsal: not a language model"
 LIBRARY = str(Path(__file__).parent / "library")
@@ -97,11 +96,8 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made += ["--episodes", "6", "--set", "graph.rounds=1", "--set", "agents.*.options.error_base=0.5"]
     assert main(["rollout", *made, "--out", str(run), "--library", LIBRARY]) == 0
     with RunReader(run) as reader:
-        pairing = Pairing(
-            pairs=build_trajectory_pairs(reader.iterate_trajectories(), seed=0), counts=Counter(trajectory=2)
-        )
-    none = Counter[str]()
-    paired = Paired(pairing=pairing, refused=none, failed=none, unjudged=0, untried=0, spent=Usage())
+        pairs = build_trajectory_pairs(reader.iterate_trajectories(), seed=0)
+    paired = RunPairs(pairs=pairs, counts=Counter(trajectory=2))
     write_pairs(run, "marl", paired, recipe=PairRecipe(), labels=None, adversary=None)
     return run
 
@@ -139,11 +135,11 @@ def test_whole_trajectories_have_no_agent_to_choose_by(compared: Path, capsys: p
 def test_trajectories_that_were_played_again_are_not_taken_for_those(compared: Path) -> None:
     pair, other = read_pairs(compared, "marl").pairs
     with RunReader(compared) as reader:
-        assert look_up_pair(pair, reader).pair == pair
+        assert read_trajectory_pair(pair, reader).pair == pair
         with pytest.raises(UsageError, match="was played again since; make its pairs again"):
-            look_up_pair(replace(pair, id=other.id), reader)
+            read_trajectory_pair(replace(pair, id=other.id), reader)
         with pytest.raises(UsageError, match="was played again since"):
-            look_up_pair(replace(pair, chosen=pair.rejected, rejected=pair.chosen), reader)
+            read_trajectory_pair(replace(pair, chosen=pair.rejected, rejected=pair.chosen), reader)
 
 
 def test_show_prints_both_replies_whole(collab: Command) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from collab.cli.main import main
 from collab.store import log
 from collab.store.run import RunWriter
 from collab.types import Step
@@ -18,20 +17,6 @@ LIBRARY = str(Path(__file__).parent / "library")
 REHEARSAL = "rehearsal: not a language model"
 
 Result = tuple[int, str, str]
-
-
-@pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Runs a command with the test library in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
 
 
 def read(result: Result, code: int = 0) -> Any:

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from collab.cli.main import main
-
 PLAY = ("--env", "corridor", "--graph", "single", "--tasks", "TypeWord", "--episodes", "1")
 
 
@@ -61,7 +59,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server):
+def collab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: Server):
     """Runs a command with definitions of its own in an empty folder: (exit code, stdout, stderr)."""
     library = tmp_path / "library"
     own = {
@@ -84,13 +82,7 @@ def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("COLLAB_LIBRARY", str(library))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 # ------------------------------------------------------------------------------------- replies without an action

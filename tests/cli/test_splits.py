@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from collab.cli.main import main
 from collab.config import RunConfig
 from collab.data.splits import NAMES, list_kept_instances
 
@@ -17,16 +16,10 @@ Result = tuple[int, str, str]
 
 
 @pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def collab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Runs a command in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 def read(result: Result) -> Any:

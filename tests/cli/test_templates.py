@@ -14,7 +14,6 @@ import yaml
 
 torch = pytest.importorskip("torch")
 
-from collab.cli.main import main  # noqa: E402
 from collab.data.example import Example, Provenance  # noqa: E402
 from collab.data.parquet import ExampleWriter  # noqa: E402
 from collab.models import tokenizer  # noqa: E402
@@ -32,17 +31,11 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+def collab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
     monkeypatch.setenv("COLLAB_LIBRARY", str(Path(__file__).parent / "library"))
     monkeypatch.chdir(tmp_path)
     torch.set_num_threads(1)
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
+    return run_command
 
 
 def on(day: datetime.date, monkeypatch: pytest.MonkeyPatch) -> None:

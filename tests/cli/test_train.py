@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from collab.cli.options import AblationName, ContinualAblationName, Preset
 from collab.errors import MissingExtra
 from collab.library import list_presets
 from collab.loop.interfaces import load_algorithm
+from collab.rollout import build
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -84,6 +86,18 @@ def test_what_cannot_be_done_is_one_line(
 ) -> None:
     given = () if "--resume" in arguments else ("--env", "corridor", "--library", library)
     assert said in refused(capsys, *given, *arguments)
+
+
+def test_the_help_names_all_algorithms(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Built-in ones and those of installed packages."""
+    monkeypatch.setattr(
+        build, "list_entry_points", lambda: [EntryPoint("newest", "outside:Newest", "collab.algorithms")]
+    )
+    for command in ("train", "train-marl"):
+        assert main([command, "--help"]) == 0
+        assert "The algorithm, one of: collabuiagents, filtered-bc, newest." in " ".join(
+            capsys.readouterr().out.replace("│", " ").split()
+        )
 
 
 def test_the_help_names_all_presets_and_ablations() -> None:

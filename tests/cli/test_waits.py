@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from collab.cli.main import main
 from collab.rewards.labels import read_labels
 from collab.synthesis.card import gather
 from collab.synthesis.journal import read_records
@@ -23,26 +22,11 @@ from collab.testing.fake_server import FakeServer, Fault
 from collab.utils import progress
 from collab.utils.concurrency import note_doing
 
-LIBRARY = str(Path(__file__).parent / "library")
 TOMORROW = Fault(status=429, headers={"Retry-After": "86400"}, message="quota used up, come back tomorrow")
 FAULTS = [TOMORROW, Fault(broken="hang"), Fault(broken="drip")]
 PLAY = ("rollout", "--env", "corridor", "--graph", "single", "--episodes", "1", "--out", "run", "--agents", "served")
 
 Result = tuple[int, str, str]
-
-
-@pytest.fixture
-def collab(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Runs a command in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLLAB_LIBRARY", LIBRARY)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Result:
-        code = main(arguments)
-        shown = capsys.readouterr()
-        return code, shown.out, shown.err
-
-    return call
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ SCRIPTS = str(Path(__file__).parents[2] / "scripts")
 if SCRIPTS not in sys.path:
     sys.path.insert(0, SCRIPTS)
 
-Made = Callable[..., Any]
+MakeRecord = Callable[..., Any]
 
 
 @pytest.fixture
-def made() -> Made:
-    """Makes the record of a finished unit, e.g. `made("full", 0, "new-seeds", "110")`: three instances, two solved."""
+def make_record() -> MakeRecord:
+    """Makes the record of a finished unit: `make_record("full", 0, "new-seeds", "110")` has two of three solved."""
 
     def rows(solved: str) -> list[Any]:
         return [(f"Task{place // 2}", 7000 + place, 10, one == "1", 4, None) for place, one in enumerate(solved)]

@@ -33,7 +33,7 @@ from collab.evidence.record import UnitRecord, file_of, read, read_all, write
 from collab.library import Library, find_builtin_root
 from collab.loop.configure import configure
 
-Made = Callable[..., UnitRecord]
+MakeRecord = Callable[..., UnitRecord]
 TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
 SMALL = read_plan(find_builtin_root() / "docs/results/plan.yaml").model_copy(
     update={
@@ -112,16 +112,16 @@ def place(tmp_path: Path) -> Workspace:
 
 
 @pytest.fixture
-def recorder(place: Workspace, made: Made, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(place: Workspace, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     """With files of finished units made by hand: what is told in them is another test's."""
 
     def gather_unit(
         plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, code: Sequence[str], seconds: float
     ) -> UnitRecord:
         trains = plan.trains(unit)
-        took = made("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
+        took = make_record("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
         more = {"code": list(code), "seconds": took}
-        return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)
+        return make_record(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)
 
     monkeypatch.setattr(queue_at_work, "gather_unit", gather_unit)
     monkeypatch.setattr(queue_at_work, "hash_code", lambda: "code")
@@ -176,12 +176,12 @@ def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Workspace, 
 
 
 def test_what_plays_a_training_waits_for_it_and_for_its_weights(
-    place: Workspace, recorder: Recorder, made: Made
+    place: Workspace, recorder: Recorder, make_record: MakeRecord
 ) -> None:
     played = EvidenceUnit(arm="full", seed=0, phase="new-seeds")
     assert worked(place, recorder, only="*/new-seeds") == ALL[:1]
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
-    write(place.units, made("full", 0, "train", epochs=["1", "1"]))
+    write(place.units, make_record("full", 0, "train", epochs=["1", "1"]))
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
     assert worked(place, recorder, only="full/seed-0/*") == []
     file_of(place.units, TRAIN).unlink()
@@ -189,7 +189,9 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
 
 
-def test_what_cannot_be_done_is_told_with_the_next_move(place: Workspace, recorder: Recorder, made: Made) -> None:
+def test_what_cannot_be_done_is_told_with_the_next_move(
+    place: Workspace, recorder: Recorder, make_record: MakeRecord
+) -> None:
     """Waiting for what is done in the same call is no matter; waiting for what nobody asked for is."""
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "full/*")) == []
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "*/new-seeds")) == [
@@ -197,7 +199,7 @@ def test_what_cannot_be_done_is_told_with_the_next_move(place: Workspace, record
         "widen --only"
         for seed in (0, 1)
     ]
-    write(place.units, made("full", 0, "train", epochs=["1", "1"]))
+    write(place.units, make_record("full", 0, "train", epochs=["1", "1"]))
     (told,) = describe_undone(SMALL, place, read_all(place.units, SMALL), select_units(SMALL, "full/*"))
     assert told == (
         "full/seed-0/new-seeds: not done: the weights of full/seed-0/train are not on this machine; remove "
@@ -206,7 +208,7 @@ def test_what_cannot_be_done_is_told_with_the_next_move(place: Workspace, record
 
 
 def test_a_training_done_anew_is_not_taken_for_the_one_that_is_told_of(
-    place: Workspace, recorder: Recorder, made: Made
+    place: Workspace, recorder: Recorder, make_record: MakeRecord
 ) -> None:
     """Its evaluations would be refused once they are done: they are of other weights."""
     recorder.hash = "a" * 64

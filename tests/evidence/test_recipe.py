@@ -30,7 +30,7 @@ from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
 from collab.testing.toy_team import write_library
 
-Made = Callable[..., UnitRecord]
+MakeRecord = Callable[..., UnitRecord]
 WORK = Path("runs/tables")
 PLAN = read_plan(find_builtin_root() / "docs/results/plan.yaml")
 BASE = "b" * 64
@@ -80,9 +80,9 @@ def config() -> dict[str, Any]:
     return asked(TRAIN)
 
 
-def finished(made: Made, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
+def finished(make_record: MakeRecord, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
     given = {"base": BASE, "command": PLAN.shown_command(unit, BASE), "config": config, **more}
-    return made(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
+    return make_record(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
 
 
 def check(*made: UnitRecord) -> None:
@@ -154,11 +154,11 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     ],
 )
 def test_a_unit_of_another_recipe_is_refused(
-    made: Made, config: dict[str, Any], path: str, value: Any, told: str
+    make_record: MakeRecord, config: dict[str, Any], path: str, value: Any, told: str
 ) -> None:
-    check(finished(made, TRAIN, config))
+    check(finished(make_record, TRAIN, config))
     with pytest.raises(UsageError, match=rf"{file_of(Path('docs/units'), TRAIN)}: was made by another .*\({told}"):
-        check(finished(made, TRAIN, changed(config, path, value)))
+        check(finished(make_record, TRAIN, changed(config, path, value)))
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,10 @@ def test_a_unit_of_another_recipe_is_refused(
         ("run.seed", 1),
     ],
 )
-def test_what_decides_nothing_may_differ(made: Made, config: dict[str, Any], path: str, value: Any) -> None:
-    check(finished(made, TRAIN, changed(config, path, value)))
+def test_what_decides_nothing_may_differ(
+    make_record: MakeRecord, config: dict[str, Any], path: str, value: Any
+) -> None:
+    check(finished(make_record, TRAIN, changed(config, path, value)))
 
 
 @pytest.mark.parametrize(
@@ -186,17 +188,19 @@ def test_what_decides_nothing_may_differ(made: Made, config: dict[str, Any], pat
         ("--set epochs=2 --set steps=1200", "--set steps=1200 --set epochs=2", "order of its options"),
     ],
 )
-def test_so_is_one_of_another_command(made: Made, config: dict[str, Any], old: str, new: str, told: str) -> None:
+def test_so_is_one_of_another_command(
+    make_record: MakeRecord, config: dict[str, Any], old: str, new: str, told: str
+) -> None:
     other = shlex.join(shlex.split(PLAN.shown_command(TRAIN, BASE).replace(old, new)))
     with pytest.raises(UsageError, match=rf"\({told}\)"):
-        check(finished(made, TRAIN, config, command=other))
+        check(finished(make_record, TRAIN, config, command=other))
 
 
-def test_with_a_training_goes_what_plays_it(made: Made, config: dict[str, Any]) -> None:
-    evaluation = finished(made, PLAYED, played(PLAYED))
+def test_with_a_training_goes_what_plays_it(make_record: MakeRecord, config: dict[str, Any]) -> None:
+    evaluation = finished(make_record, PLAYED, played(PLAYED))
     check(evaluation)
     with pytest.raises(UsageError) as refused:
-        check(finished(made, TRAIN, changed(config, "method.epochs", 6)), evaluation)
+        check(finished(make_record, TRAIN, changed(config, "method.epochs", 6)), evaluation)
     assert str(refused.value).endswith(
         "remove it and its folder runs/tables/bbbbbbbbbbbb/full/seed-0/train, "
         "and both of full/seed-0/new-seeds, and it is done again"
@@ -204,7 +208,7 @@ def test_with_a_training_goes_what_plays_it(made: Made, config: dict[str, Any]) 
 
 
 def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
-    tmp_path: Path, made: Made, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make_record: MakeRecord, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     base, other, work = hash_base("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
     training = TrainingDir(work / base[:12] / TRAIN.name)
@@ -216,7 +220,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
 
     units = tmp_path / "results" / "units"
     command = PLAN.shown_command(TRAIN, base)
-    write(units, finished(made, TRAIN, other, base=base, policy=base, command=command))
+    write(units, finished(make_record, TRAIN, other, base=base, policy=base, command=command))
     for way in ("--list", "--render"):
         assert reproduce_tables.main([way, *places]) == 2
         told = capsys.readouterr().err

@@ -23,12 +23,12 @@ from collab.loop.record import Trained, TrainingDir
 from collab.models.checkpoint import hash_weights
 from collab.testing.toy_team import configure_toy_training, write_library
 
-Made = Callable[..., UnitRecord]
+MakeRecord = Callable[..., UnitRecord]
 TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
 
 
 def test_the_quick_form_tells_nothing_of_other_code(
-    tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     places: list[Workspace] = []
 
@@ -39,7 +39,11 @@ def test_the_quick_form_tells_nothing_of_other_code(
         places.append(place)
         teams = {("untrained-team", None): "0110" * 9, ("full", 0): "1111" * 9}
         phases = [name for name in plan.phases if name != "train"]
-        return {one.unit: one for team, told in teams.items() for one in (made(*team, phase, told) for phase in phases)}
+        return {
+            one.unit: one
+            for team, told in teams.items()
+            for one in (make_record(*team, phase, told) for phase in phases)
+        }
 
     monkeypatch.setattr(reproduce_tables, "work_off", worked_off)
     for code in ("a" * 64, "b" * 64, "a" * 64):

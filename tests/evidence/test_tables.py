@@ -34,7 +34,7 @@ from collab.evidence.tables import MISSING, Results, judge_goal
 from collab.library import find_builtin_root
 from collab.utils.plotting import to_svg
 
-Made = Callable[..., UnitRecord]
+MakeRecord = Callable[..., UnitRecord]
 FOLDER = find_builtin_root() / "docs" / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
 PAGE = FOLDER / "page.md.jinja"
@@ -69,46 +69,46 @@ def written(folder: Path, *made: UnitRecord) -> Path:
 # ------------------------------------------------------------------------------------------------------- files
 
 
-def test_a_record_is_read_as_it_was_written_with_a_line_per_episode(tmp_path: Path, made: Made) -> None:
-    played, trained = made("full", 0, "new-seeds", "1101"), made("full", 0, "train", epochs=["10", "11"])
+def test_a_record_is_read_as_it_was_written_with_a_line_per_episode(tmp_path: Path, make_record: MakeRecord) -> None:
+    played, trained = make_record("full", 0, "new-seeds", "1101"), make_record("full", 0, "train", epochs=["10", "11"])
     written(tmp_path, played, trained)
     assert read_all(tmp_path, PLAN) == records(trained, played)
     lines = file_of(tmp_path, played.unit).read_text().splitlines()
     assert sum("Task" in line for line in lines) == 4
 
 
-def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path, made: Made) -> None:
-    large = made("full", 0, "new-seeds", "1", config={"text": "x" * LARGEST})
+def test_a_file_that_would_be_too_large_is_not_written(tmp_path: Path, make_record: MakeRecord) -> None:
+    large = make_record("full", 0, "new-seeds", "1", config={"text": "x" * LARGEST})
     with pytest.raises(StoreFailure, match="play fewer episodes"):
         write(tmp_path, large)
     assert not file_of(tmp_path, large.unit).exists()
 
 
-def test_units_of_two_checkpoints_are_refused(tmp_path: Path, made: Made) -> None:
-    other = made("untrained-single", None, "new-seeds", "1", base="other", policy="other")
-    folder = written(tmp_path, made("untrained-team", None, "new-seeds", "1"), other)
+def test_units_of_two_checkpoints_are_refused(tmp_path: Path, make_record: MakeRecord) -> None:
+    other = make_record("untrained-single", None, "new-seeds", "1", base="other", policy="other")
+    folder = written(tmp_path, make_record("untrained-team", None, "new-seeds", "1"), other)
     with pytest.raises(UsageError, match="results of different checkpoints are not set side by side"):
         read_all(folder, PLAN)
 
 
-def test_units_of_another_checkpoint_than_the_present_one_are_refused(tmp_path: Path, made: Made) -> None:
-    known = records(made("untrained-team", None, "new-seeds", "1"))
+def test_units_of_another_checkpoint_than_the_present_one_are_refused(tmp_path: Path, make_record: MakeRecord) -> None:
+    known = records(make_record("untrained-team", None, "new-seeds", "1"))
     check_base(known, tmp_path, "base")
     with pytest.raises(UsageError, match="began with weights base, the checkpoint is newer now"):
         check_base(known, tmp_path, "newer")
 
 
-def test_an_evaluation_of_another_training_is_refused(tmp_path: Path, made: Made) -> None:
-    training = made("full", 0, "train", epochs=["1", "1"])
-    written(tmp_path, training, made("full", 0, "new-seeds", "1"))
+def test_an_evaluation_of_another_training_is_refused(tmp_path: Path, make_record: MakeRecord) -> None:
+    training = make_record("full", 0, "train", epochs=["1", "1"])
+    written(tmp_path, training, make_record("full", 0, "new-seeds", "1"))
     assert len(read_all(tmp_path, PLAN)) == 2
-    written(tmp_path, made("full", 0, "new-seeds", "1", policy="weights-9"))
+    written(tmp_path, make_record("full", 0, "new-seeds", "1", policy="weights-9"))
     with pytest.raises(UsageError, match="weights weights-9 are of no epoch of full/seed-0/train"):
         read_all(tmp_path, PLAN)
 
 
-def test_an_untrained_arm_played_the_base(tmp_path: Path, made: Made) -> None:
-    written(tmp_path, made("untrained-team", None, "new-seeds", "1", policy="weights-1"))
+def test_an_untrained_arm_played_the_base(tmp_path: Path, make_record: MakeRecord) -> None:
+    written(tmp_path, make_record("untrained-team", None, "new-seeds", "1", policy="weights-1"))
     with pytest.raises(UsageError, match="not the base"):
         read_all(tmp_path, PLAN)
 
@@ -121,8 +121,8 @@ def test_what_is_no_record_is_named(tmp_path: Path, text: str) -> None:
         read(path)
 
 
-def test_a_file_in_another_s_place_is_refused(tmp_path: Path, made: Made) -> None:
-    path = write(tmp_path, made("full", 0, "new-seeds", "1"))
+def test_a_file_in_another_s_place_is_refused(tmp_path: Path, make_record: MakeRecord) -> None:
+    path = write(tmp_path, make_record("full", 0, "new-seeds", "1"))
     path.rename(path.with_name("train.json"))
     with pytest.raises(RunFormatError, match="says that it is full/seed-0/new-seeds"):
         read_all(tmp_path, PLAN)
@@ -154,33 +154,33 @@ def test_nothing_is_made_up_where_nothing_was_measured() -> None:
     assert cells.count(MISSING) > 50
 
 
-def test_the_page_s_own_words_hold_no_result_and_no_long_line(made: Made) -> None:
+def test_the_page_s_own_words_hold_no_result_and_no_long_line(make_record: MakeRecord) -> None:
     """But for temperatures; tables, commands and links to files are as long as they are."""
-    text = document(records(made("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
+    text = document(records(make_record("untrained-team", None, "new-seeds", "1110", base="b" * 64)))
     own, _, _ = text.partition("## Goals")
     assert set(re.findall(r"\d+\.\d+", own)) == {"1.5", "0.3", "0.1", "0.8"}
     assert "weights `bbbbbbbbbbbb`" in own
     assert max(map(len, own.splitlines())) <= 120
 
 
-def test_the_rate_of_an_arm_is_over_all_run_seeds(made: Made) -> None:
-    known = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1110"))
+def test_the_rate_of_an_arm_is_over_all_run_seeds(make_record: MakeRecord) -> None:
+    known = records(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1110"))
     low, high = wilson_interval(2.5, 4)  # both trainings played the same four instances
     told = f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
     assert Results(PLAN, known).rate(FULL) == told
-    alike = records(made("full", 0, "new-seeds", "1100"), made("full", 1, "new-seeds", "1100"))
-    alone = results(made("untrained-team", None, "new-seeds", "1100")).rate(TEAM)
+    alike = records(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1100"))
+    alone = results(make_record("untrained-team", None, "new-seeds", "1100")).rate(TEAM)
     assert Results(PLAN, alike).rate(FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
     assert Results(PLAN, known).rate(TEAM) == MISSING
     assert Results(PLAN, known).rate("rft/pages") == "–"
 
 
-def test_an_untrained_arm_is_paired_with_every_training(made: Made) -> None:
+def test_an_untrained_arm_is_paired_with_every_training(make_record: MakeRecord) -> None:
     """By hand: solved before 0, 1, 1, 0; seed 0 wins one and loses none, seed 2 wins two and loses one: 2 of 8."""
     known = records(
-        made("untrained-team", None, "new-seeds", "0110"),
-        made("full", 0, "new-seeds", "1110"),
-        made("full", 2, "new-seeds", "1011"),
+        make_record("untrained-team", None, "new-seeds", "0110"),
+        make_record("full", 0, "new-seeds", "1110"),
+        make_record("full", 2, "new-seeds", "1011"),
     )
     found = Results(PLAN, known).compare(TEAM, FULL)
     assert found is not None
@@ -191,13 +191,13 @@ def test_an_untrained_arm_is_paired_with_every_training(made: Made) -> None:
     assert turned.interval == (-found.interval[1], -found.interval[0])
 
 
-def test_arms_are_paired_within_a_run_seed_and_only_there(made: Made) -> None:
+def test_arms_are_paired_within_a_run_seed_and_only_there(make_record: MakeRecord) -> None:
     """Seed 0 has both: one of two is won. Seeds 1 and 2 have one arm each and say nothing."""
     known = records(
-        made("full", 0, "new-seeds", "11"),
-        made("rft", 0, "new-seeds", "01"),
-        made("full", 1, "new-seeds", "00"),
-        made("rft", 2, "new-seeds", "11"),
+        make_record("full", 0, "new-seeds", "11"),
+        make_record("rft", 0, "new-seeds", "01"),
+        make_record("full", 1, "new-seeds", "00"),
+        make_record("rft", 2, "new-seeds", "11"),
     )
     rft = "rft/new-seeds"
     found = Results(PLAN, known).compare(rft, FULL)
@@ -207,22 +207,24 @@ def test_arms_are_paired_within_a_run_seed_and_only_there(made: Made) -> None:
     assert Results(PLAN, only).difference(rft, FULL) == MISSING
 
 
-def test_too_many_broken_episodes_are_no_result(made: Made) -> None:
-    broken = made("full", 0, "new-seeds", "11")
+def test_too_many_broken_episodes_are_no_result(make_record: MakeRecord) -> None:
+    broken = make_record("full", 0, "new-seeds", "11")
     rows = [(*row[:5], "EnvironmentFailure") for row in broken.measured.episodes] if broken.measured else []
     assert broken.measured is not None
     broken = broken.model_copy(update={"measured": broken.measured.model_copy(update={"episodes": rows})})
-    known = records(broken, made("untrained-team", None, "new-seeds", "11"))
+    known = records(broken, make_record("untrained-team", None, "new-seeds", "11"))
     with pytest.raises(UsageError, match="2 of 2 episodes broke"):
         Results(PLAN, known).compare(TEAM, FULL)
 
 
 @pytest.mark.parametrize(("after", "verdict"), [("1111" * 4, "reached so far"), ("0110" * 4, "**not reached so far**")])
-def test_goals_are_told_whichever_way_they_fall(made: Made, after: str, verdict: str) -> None:
-    known = records(made("untrained-team", None, "new-seeds", "0110" * 4), made("full", 0, "new-seeds", after))
+def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: str, verdict: str) -> None:
+    known = records(
+        make_record("untrained-team", None, "new-seeds", "0110" * 4), make_record("full", 0, "new-seeds", after)
+    )
     first, *others = Results(PLAN, known).goal_table().splitlines()[2:]
     assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
-    every = records(*known.values(), *(made("full", seed, "new-seeds", after) for seed in (1, 2)))
+    every = records(*known.values(), *(make_record("full", seed, "new-seeds", after) for seed in (1, 2)))
     assert Results(PLAN, every).goal_table().splitlines()[2].endswith(f"] | {verdict.replace(' so far', '')} |")
     assert all(MISSING in line for line in others)
 
@@ -244,13 +246,13 @@ def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, flo
     assert judge_goal(goal, found) == said
 
 
-def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(made: Made) -> None:
+def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(make_record: MakeRecord) -> None:
     """By hand: of two trained on, one more; of two others, none."""
 
     def on(solved: str, phase: str) -> UnitRecord:
         names = (*TRAINED_PAGES[:2], "click-option", "enter-text")
         rows = [(name, 7, 10, one == "1", 4, None) for name, one in zip(names, solved, strict=True)]
-        record = made("full", 0, phase, "1")
+        record = make_record("full", 0, phase, "1")
         assert record.measured is not None
         return record.model_copy(update={"measured": record.measured.model_copy(update={"episodes": rows})})
 
@@ -264,9 +266,11 @@ def test_what_was_gained_on_pages_is_told_of_those_trained_on_and_of_the_others(
     ]
 
 
-def test_critics_of_trainings_on_pages_are_told_where_files_name_them(made: Made) -> None:
+def test_critics_of_trainings_on_pages_are_told_where_files_name_them(make_record: MakeRecord) -> None:
     def told(*critics: list[str] | None) -> str:
-        units = [made("full", seed, "continual", epochs=["1", "1"], critics=of) for seed, of in enumerate(critics)]
+        units = [
+            make_record("full", seed, "continual", epochs=["1", "1"], critics=of) for seed, of in enumerate(critics)
+        ]
         return document(records(*units)).partition("## Another environment")[2].partition("\n|")[0]
 
     assert "Judged on the pages by `oracle-2`: run seed 0, run seed 1." in told(["oracle-2"], ["oracle-2"])
@@ -276,8 +280,8 @@ def test_critics_of_trainings_on_pages_are_told_where_files_name_them(made: Made
     assert "run seed 1" not in told(["oracle-2"], None)
 
 
-def test_an_epoch_that_trained_nothing_is_told(made: Made) -> None:
-    training = made("full", 0, "train", epochs=["10", "11", "11"])
+def test_an_epoch_that_trained_nothing_is_told(make_record: MakeRecord) -> None:
+    training = make_record("full", 0, "train", epochs=["10", "11", "11"])
     still = [one.model_copy(update={"weights": {}}) if one.epoch == 2 else one for one in training.epochs]
     (line,) = [one for one in results(training).seed_table("train", "new-seeds").splitlines() if "full" in one]
     (other,) = [
@@ -289,8 +293,8 @@ def test_an_epoch_that_trained_nothing_is_told(made: Made) -> None:
     assert "16 steps, nothing trained in epoch 2:" in other
 
 
-def test_alarms_of_trainings_are_told(made: Made) -> None:
-    known = made("full", 0, "train", epochs=["10", "11", "11"])
+def test_alarms_of_trainings_are_told(make_record: MakeRecord) -> None:
+    known = make_record("full", 0, "train", epochs=["10", "11", "11"])
     _, first, second = known.epochs
     told = [
         first.model_copy(update={"chosen_gain": 0.34}),
@@ -301,15 +305,15 @@ def test_alarms_of_trainings_are_told(made: Made) -> None:
         "| full method, train, run seed 0 | +0.34 | -5.10, alarm |"
     ]
     assert "alarm" in document(records(known))
-    assert results(made("full", 0, "new-seeds", "11")).likelihood_table().splitlines() == []
+    assert results(make_record("full", 0, "new-seeds", "11")).likelihood_table().splitlines() == []
 
 
-def in_parts(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
+def in_parts(make_record: MakeRecord, seed: int | None, outcomes: str, **more: Any) -> list[UnitRecord]:
     """Of the quick form: what is played is divided among units."""
     arm, parts = "untrained-team" if seed is None else "full", [name for name in QUICK.phases if name != "train"]
     size, found = len(outcomes) // len(parts), []
     for place, phase in enumerate(parts):
-        one = made(arm, seed, phase, outcomes[place * size : (place + 1) * size], **more)
+        one = make_record(arm, seed, phase, outcomes[place * size : (place + 1) * size], **more)
         assert one.measured is not None
         rows = [(task, 100 * place + instance, *rest) for task, instance, *rest in one.measured.episodes]
         found.append(one.model_copy(update={"measured": one.measured.model_copy(update={"episodes": rows})}))
@@ -326,8 +330,10 @@ def in_parts(made: Made, seed: int | None, outcomes: str, **more: Any) -> list[U
     ],
     ids=["half of all more", "nothing", "one more", "one more of many that differ"],
 )
-def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: str, said: str) -> None:
-    text, better = judge_training(Results(QUICK, records(*in_parts(made, None, before), *in_parts(made, 0, after))))
+def test_the_quick_form_asks_for_more_than_luck(make_record: MakeRecord, before: str, after: str, said: str) -> None:
+    text, better = judge_training(
+        Results(QUICK, records(*in_parts(make_record, None, before), *in_parts(make_record, 0, after)))
+    )
     (line,) = (one for one in text.splitlines() if one.startswith("difference in points"))
     assert re.search(
         rf"95 % interval over 72 paired episodes of \d+ tasks; at least [+-]\d+\.\d with 90%: {said}$", line
@@ -335,8 +341,8 @@ def test_the_quick_form_asks_for_more_than_luck(made: Made, before: str, after: 
     assert better == (said == "better")
 
 
-def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -> None:
-    known = records(made("full", 1, "train", epochs=["10", "11"]), made("full", 1, "new-seeds", "1110"))
+def test_trainings_stand_by_themselves_and_tell_what_took_how_long(make_record: MakeRecord) -> None:
+    known = records(make_record("full", 1, "train", epochs=["10", "11"]), make_record("full", 1, "new-seeds", "1110"))
     line = next(
         line for line in Results(PLAN, known).seed_table("train", "new-seeds").splitlines() if "full method" in line
     )
@@ -346,11 +352,11 @@ def test_trainings_stand_by_themselves_and_tell_what_took_how_long(made: Made) -
     assert not any("all units" in line for line in Results(PLAN, known).time_table().splitlines())
 
 
-def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
+def test_shares_are_of_the_trainings_that_tell_them(make_record: MakeRecord) -> None:
     """One of 10 minutes that tells, and one of 20 that does not: 15 in the mean, shares of the first."""
-    telling = made("full", 0, "train", epochs=["10", "11"])
+    telling = make_record("full", 0, "train", epochs=["10", "11"])
     silent = telling.seconds.model_copy(update={"whole": 1200.0, "critic": None})
-    known = records(telling, made("full", 1, "train", epochs=["10", "11"], seconds=silent))
+    known = records(telling, make_record("full", 1, "train", epochs=["10", "11"], seconds=silent))
     (line,) = (line for line in Results(PLAN, known).time_table().splitlines() if line.startswith("| full method ("))
     assert line == "| full method (shares: 1 of 2) | 15 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |"
     (line,) = (
@@ -361,10 +367,10 @@ def test_shares_are_of_the_trainings_that_tell_them(made: Made) -> None:
     assert line == "| full method | 20 | 25% | 0.5% | 24% | not told | 0% | 10% | not told |"
 
 
-def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> None:
+def test_playing_is_told_where_nobody_knows_how_it_is_divided(make_record: MakeRecord) -> None:
     """The columns that no unit fills are left out; one that only some fill is not told of the others."""
-    known = made("full", 0, "train", epochs=["10", "11"])
-    older = made(
+    known = make_record("full", 0, "train", epochs=["10", "11"])
+    older = make_record(
         "rft",
         0,
         "train",
@@ -378,32 +384,32 @@ def test_playing_is_told_where_nobody_knows_how_it_is_divided(made: Made) -> Non
     assert next(line for line in both if "rejective" in line).endswith(
         " | 10 | 50% | not told | not told | 10% | 0% | 20% | 20% |"
     )
-    evaluation = made("full", 0, "new-seeds", "10")
+    evaluation = make_record("full", 0, "new-seeds", "10")
     assert results(older, evaluation).time_table().splitlines() == alone, "no training tells"
     assert "inference is the rest of playing" not in " ".join(document(records(older, evaluation)).split())
     assert "before the split of playing was measured" in document(records(older))
     assert "inference is the rest of playing" in " ".join(document(records(older, known)).split())
 
 
-def test_what_is_there_and_small_is_not_told_as_nothing(made: Made) -> None:
-    took = made("full", 0, "train", epochs=["1"]).seconds.model_copy(
+def test_what_is_there_and_small_is_not_told_as_nothing(make_record: MakeRecord) -> None:
+    took = make_record("full", 0, "train", epochs=["1"]).seconds.model_copy(
         update={"environment": 0.1, "critic": 2.9, "adversary": 3.1}
     )
     (line,) = (
         line
-        for line in results(made("full", 0, "train", epochs=["1"], seconds=took)).time_table().splitlines()
+        for line in results(make_record("full", 0, "train", epochs=["1"], seconds=took)).time_table().splitlines()
         if line.startswith("| full method | 10 ")
     )
     assert line == "| full method | 10 | 50% | <0.1% | 49% | 0.5% | 1% | 20% | 29% |"
 
 
-def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
+def test_the_quick_form_tells_what_all_units_took(make_record: MakeRecord) -> None:
     """By hand: 600 s of training as above, and six times 100 s, 95 of them playing and 10 in the environment."""
-    training = made("full", 0, "train", epochs=["10", "11"])
+    training = make_record("full", 0, "train", epochs=["10", "11"])
     took = training.seconds.model_copy(
         update={"whole": 100.0, "playing": 95.0, "environment": 10.0, "inference": 85.0, "critic": None}
     )
-    played = [part for seed in (0, None) for part in in_parts(made, seed, "111", seconds=took)]
+    played = [part for seed in (0, None) for part in in_parts(make_record, seed, "111", seconds=took)]
     lines = judge_training(Results(QUICK, records(training, *played)))[0].splitlines()
     assert "| all units | 20 | 72% | 6% | 67% | 5% | 0% | 10% | 12% |" in lines
     assert "inference is the rest of playing." in lines[-1]
@@ -415,9 +421,11 @@ def test_the_quick_form_tells_what_all_units_took(made: Made) -> None:
 # ---------------------------------------------------------------------------------------------------- in words
 
 
-def trained(made: Made, arm: str, seed: int, *gains: float, phase: str = "train", **more: Any) -> UnitRecord:
+def trained(
+    make_record: MakeRecord, arm: str, seed: int, *gains: float, phase: str = "train", **more: Any
+) -> UnitRecord:
     """A training of so many epochs, with the change of chosen replies in each."""
-    record = made(arm, seed, phase, epochs=["10"] * (1 + len(gains)), **more)
+    record = make_record(arm, seed, phase, epochs=["10"] * (1 + len(gains)), **more)
     first, *epochs = record.epochs
     told = [one.model_copy(update={"chosen_gain": gain}) for one, gain in zip(epochs, gains, strict=True)]
     return record.model_copy(update={"epochs": [first, *told]})
@@ -431,13 +439,16 @@ def with_margins(record: UnitRecord) -> UnitRecord:
     return record.model_copy(update={"config": {"method": METHOD}, "epochs": epochs})
 
 
-def still(made: Made) -> list[UnitRecord]:
+def still(make_record: MakeRecord) -> list[UnitRecord]:
     """Two arms of which chosen replies hardly moved; of eight instances they solve 4, and once 3."""
     return [
-        *(with_margins(trained(made, "paper", seed, -0.02, 0.05)) for seed in range(3)),
-        *(made("paper", seed, "new-seeds", "11110000") for seed in range(3)),
-        *(trained(made, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
-        *(made("no-cr", seed, "new-seeds", told) for seed, told in enumerate(("11110000", "01110000", "11110000"))),
+        *(with_margins(trained(make_record, "paper", seed, -0.02, 0.05)) for seed in range(3)),
+        *(make_record("paper", seed, "new-seeds", "11110000") for seed in range(3)),
+        *(trained(make_record, "no-cr", seed, -0.02, 0.05) for seed in range(3)),
+        *(
+            make_record("no-cr", seed, "new-seeds", told)
+            for seed, told in enumerate(("11110000", "01110000", "11110000"))
+        ),
     ]
 
 
@@ -454,14 +465,17 @@ def goals_of(*known: UnitRecord) -> str:
     return section(records(*map(learn_table_needs, known)), "Goals")
 
 
-def test_a_goal_that_was_missed_is_told_with_what_the_records_say(made: Made) -> None:
+def test_a_goal_that_was_missed_is_told_with_what_the_records_say(make_record: MakeRecord) -> None:
     """By hand, of eight instances: untrained 5 hot and 6 cold, full 6 and 6."""
     known = [
-        made("untrained-team", None, "new-seeds", "11111000"),
-        made("untrained-team", None, "new-seeds-cold", "11111100"),
-        *(made("full", seed, "new-seeds", told) for seed, told in enumerate(("11101100", "11111000", "11110100"))),
-        *(made("full", seed, "new-seeds-cold", "11111100") for seed in range(3)),
-        *still(made),
+        make_record("untrained-team", None, "new-seeds", "11111000"),
+        make_record("untrained-team", None, "new-seeds-cold", "11111100"),
+        *(
+            make_record("full", seed, "new-seeds", told)
+            for seed, told in enumerate(("11101100", "11111000", "11110100"))
+        ),
+        *(make_record("full", seed, "new-seeds-cold", "11111100") for seed in range(3)),
+        *still(make_record),
     ]
     text = goals_of(*known)
     assert "Missed: full method over the untrained team, new seeds: 8 points or more" in text
@@ -480,9 +494,9 @@ def test_a_goal_that_was_missed_is_told_with_what_the_records_say(made: Made) ->
     assert "Missed:" not in goals_of(*fewer), "not all that was wanted is measured"
 
 
-def test_nothing_is_said_of_a_goal_that_was_reached(made: Made) -> None:
-    after = (made("full", seed, "new-seeds", "1111" * 4) for seed in range(3))
-    assert "Missed:" not in goals_of(made("untrained-team", None, "new-seeds", "0110" * 4), *after)
+def test_nothing_is_said_of_a_goal_that_was_reached(make_record: MakeRecord) -> None:
+    after = (make_record("full", seed, "new-seeds", "1111" * 4) for seed in range(3))
+    assert "Missed:" not in goals_of(make_record("untrained-team", None, "new-seeds", "0110" * 4), *after)
 
 
 def on_pages(record: UnitRecord) -> UnitRecord:
@@ -493,15 +507,15 @@ def on_pages(record: UnitRecord) -> UnitRecord:
     return record.model_copy(update={"measured": record.measured.model_copy(update={"episodes": rows})})
 
 
-def test_pages_that_gained_and_pages_that_were_never_solved_are_told(made: Made) -> None:
+def test_pages_that_gained_and_pages_that_were_never_solved_are_told(make_record: MakeRecord) -> None:
     """By hand, of four tasks with two instances: the first gains one in two trainings, the last is never solved."""
     known = [
-        *(on_pages(made("full", seed, "pages", "10111100")) for seed in range(3)),
+        *(on_pages(make_record("full", seed, "pages", "10111100")) for seed in range(3)),
         *(
-            on_pages(made("full", seed, "pages-continued", told))
+            on_pages(make_record("full", seed, "pages-continued", told))
             for seed, told in enumerate(("11111100", "11011100", "10111100"))
         ),
-        *(trained(made, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
+        *(trained(make_record, "full", seed, -0.5 * seed, 2.0, phase="continual") for seed in range(3)),
     ]
     text = goals_of(*known)
     assert "The trainings gain +12.5, +0.0 and +0.0 points, which lie 12.5 apart" in text
@@ -516,25 +530,25 @@ def test_pages_that_gained_and_pages_that_were_never_solved_are_told(made: Made)
     assert "end that epoch at -1.00 to -0.00 nats from the reference, and the last one at +2.00." in text
 
 
-def test_what_one_agent_does_better_is_told_beside_the_goals(made: Made) -> None:
+def test_what_one_agent_does_better_is_told_beside_the_goals(make_record: MakeRecord) -> None:
     text = goals_of(
-        *(made("single-agent", seed, "unseen-tasks", "11110000") for seed in range(3)),
-        *(made("full", seed, "unseen-tasks", "11100000") for seed in range(3)),
+        *(make_record("single-agent", seed, "unseen-tasks", "11110000") for seed in range(3)),
+        *(make_record("full", seed, "unseen-tasks", "11100000") for seed in range(3)),
     ).partition("Beyond the goals: ")[2]
     assert text.startswith("- full method over “one agent, trained”, phone, unseen tasks: -12.5 [")
     assert f"- full method over “one agent, trained”, mobile-miniwob: {MISSING}" in text
     assert text.endswith(f"other sampling seeds: {MISSING}")
 
 
-def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made) -> None:
+def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(make_record: MakeRecord) -> None:
     """By hand, of eight instances: untrained 5, 4 and 1 of them, full 5."""
     again = [
-        made("untrained-team", None, "new-seeds-sampling-1", "11110000"),
-        made("untrained-team", None, "new-seeds-sampling-2", "00000001"),
+        make_record("untrained-team", None, "new-seeds-sampling-1", "11110000"),
+        make_record("untrained-team", None, "new-seeds-sampling-2", "00000001"),
     ]
     known = [
-        made("untrained-team", None, "new-seeds", "11111000"),
-        *(made("full", seed, "new-seeds", "11111000") for seed in range(3)),
+        make_record("untrained-team", None, "new-seeds", "11111000"),
+        *(make_record("full", seed, "new-seeds", "11111000") for seed in range(3)),
     ]
     text = goals_of(*known, *again)
     assert "- each run separately: +12.5 [" in text
@@ -552,14 +566,14 @@ def test_other_plays_of_the_untrained_team_are_told_beside_the_goals(made: Made)
     assert "played these instances again" not in text
 
 
-def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made) -> None:
+def test_what_trainings_learned_from_is_told_with_how_much_there_was(make_record: MakeRecord) -> None:
     def with_pairs(arm: str, seed: int, objective: str, lora: Any, norm: float | None, *pairs: int) -> UnitRecord:
         method = {
             "objective": objective,
             "pairs": {"adversary": 0.0, "contrast": 0.5, "correction": 1.0},
             "dpo": {"learning_rate": 2e-5, "final_norm_learning_rate": norm, "lora": lora, "batch_rows": 32},
         }
-        record = made(arm, seed, "train", epochs=["1"] * 3, config={"method": method})
+        record = make_record(arm, seed, "train", epochs=["1"] * 3, config={"method": method})
         first, *epochs = record.epochs
         told = [one.model_copy(update={"pairs": many}) for one, many in zip(epochs, pairs, strict=True)]
         return record.model_copy(update={"epochs": [first, *told]})
@@ -578,22 +592,22 @@ def test_what_trainings_learned_from_is_told_with_how_much_there_was(made: Made)
     )
     assert f"| w/o anchor |{f' {MISSING} |' * 4}" in lines
     assert "An optimizer step takes 32 rows at most" in " ".join(document(known).split())
-    silent = made("full", 0, "train", epochs=["1"])
+    silent = make_record("full", 0, "train", epochs=["1"])
     assert "An optimizer step" not in document(records(silent))
 
 
-def test_units_that_took_long_and_what_files_do_not_tell_are_told(made: Made) -> None:
-    long = made("full", 0, "train", epochs=["1"]).seconds.model_copy(update={"whole": 2460.0})
+def test_units_that_took_long_and_what_files_do_not_tell_are_told(make_record: MakeRecord) -> None:
+    long = make_record("full", 0, "train", epochs=["1"]).seconds.model_copy(update={"whole": 2460.0})
     told: dict[str, Any] = {
-        **made("full", 0, "new-seeds", "1").machine,
+        **make_record("full", 0, "new-seeds", "1").machine,
         "model": "A Processor",
         "threads": "1",
         "preloaded": "fast.so",
     }
     known = records(
-        made("full", 0, "train", epochs=["1"], seconds=long, critics=["oracle-2"], code=["a" * 64, "b" * 64]),
-        made("full", 1, "train", epochs=["1"]),
-        made("full", 0, "new-seeds", "1", machine=told),
+        make_record("full", 0, "train", epochs=["1"], seconds=long, critics=["oracle-2"], code=["a" * 64, "b" * 64]),
+        make_record("full", 1, "train", epochs=["1"]),
+        make_record("full", 0, "new-seeds", "1", machine=told),
     )
     text = section(known, "Every unit")
     assert "1 of 3 took longer: `full/seed-0/train`." in text
@@ -602,7 +616,7 @@ def test_units_that_took_long_and_what_files_do_not_tell_are_told(made: Made) ->
     assert "1 of 2 trainings that a critic judged do not name its version" in text
     assert "- 2 processors, Linux, Python 3.12, torch 2.13" in text
     assert "- 2 processors, A Processor, 1 thread a process, preloaded fast.so, Linux, Python 3.12, torch 2.13" in text
-    new = section(records(made("full", 0, "new-seeds", "1", machine=told)), "Every unit")
+    new = section(records(make_record("full", 0, "new-seeds", "1", machine=told)), "Every unit")
     assert "0 of 1 took longer." in new
     assert "noted" not in new
 
@@ -623,8 +637,10 @@ def test_a_machine_is_told_by_its_processor_and_by_what_was_preloaded(
 # ------------------------------------------------------------------------------------------------------ pictures
 
 
-def test_a_curve_goes_through_the_means_of_the_run_seeds(made: Made) -> None:
-    known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 1, "train", epochs=["00", "01"]))
+def test_a_curve_goes_through_the_means_of_the_run_seeds(make_record: MakeRecord) -> None:
+    known = records(
+        make_record("full", 0, "train", epochs=["10", "11"]), make_record("full", 1, "train", epochs=["00", "01"])
+    )
     (curve,) = collect_curves(Results(PLAN, known), "train", "success")
     assert curve.means == [(0, 25.0), (1, 75.0)]
 
@@ -639,11 +655,13 @@ def test_a_picture_is_whole_and_survives_any_name() -> None:
         draw_curves("empty", "percent", [])
 
 
-def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:
+def test_an_arm_looks_the_same_on_every_picture(make_record: MakeRecord) -> None:
     """Though rejective fine-tuning compares nothing, and has no curve on the second."""
-    plain = made("rft", 0, "train", epochs=["10"])
+    plain = make_record("rft", 0, "train", epochs=["10"])
     mute = plain.model_copy(update={"epochs": [one.model_copy(update={"chosen_gain": None}) for one in plain.epochs]})
-    known = records(made("full", 0, "train", epochs=["10"]), mute, made("no-anchor", 0, "train", epochs=["10"]))
+    known = records(
+        make_record("full", 0, "train", epochs=["10"]), mute, make_record("no-anchor", 0, "train", epochs=["10"])
+    )
     first, second = (
         {one.name: one.look for one in collect_curves(Results(PLAN, known), "train", value)}
         for value in ("success", "chosen_gain")
@@ -653,8 +671,8 @@ def test_an_arm_looks_the_same_on_every_picture(made: Made) -> None:
     assert second == {name: look for name, look in first.items() if name in second} != first
 
 
-def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, made: Made) -> None:
-    known = records(made("full", 0, "train", epochs=["10", "11"]), made("full", 0, "new-seeds", "1110"))
+def test_the_page_says_how_each_number_came_to_be(tmp_path: Path, make_record: MakeRecord) -> None:
+    known = records(make_record("full", 0, "train", epochs=["10", "11"]), make_record("full", 0, "new-seeds", "1110"))
     folder = tmp_path / "results"
     render_page(Results(PLAN, known), PAGE, tmp_path / "results.md")
     text = (tmp_path / "results.md").read_text()

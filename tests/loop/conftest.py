@@ -15,6 +15,7 @@ from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import RecordedRun as Told
+from collab.loop.policy import build_first_policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.testing import toy_team
@@ -36,14 +37,14 @@ def configure_small(library: Library, *settings: str, **choices: Any) -> Trainin
     return asyncio.run(toy_team.configure_toy_training(library, *settings, **choices))
 
 
-Changed = Callable[[Told, Callable[[Utterance], Utterance]], Told]
+ChangeCells = Callable[[Told, Callable[[Utterance], Utterance]], Told]
 
 
 @pytest.fixture(scope="session")
-def changed() -> Changed:
+def change_cells() -> ChangeCells:
     """What was played, with every cell changed."""
 
-    def made(record: Told, change: Callable[[Utterance], Utterance]) -> Told:
+    def apply(record: Told, change: Callable[[Utterance], Utterance]) -> Told:
         def step_of(step: Step) -> Step:
             return replace(step, matrix=replace(step.matrix, utterances=tuple(map(change, step.matrix))))
 
@@ -52,7 +53,7 @@ def changed() -> Changed:
             record, trajectories={one.id: replace(one, steps=tuple(map(step_of, one.steps))) for one in trajectories}
         )
 
-    return made
+    return apply
 
 
 Processes = Callable[[TrainingConfig, Path], LoopState]
@@ -62,7 +63,7 @@ Processes = Callable[[TrainingConfig, Path], LoopState]
 def process(library: Library) -> Processes:
     """One more process that trains in a directory, on a processor and without a budget."""
 
-    def born(config: TrainingConfig, folder: Path) -> LoopState:
+    def build_state(config: TrainingConfig, folder: Path) -> LoopState:
         return LoopState(
             config=config,
             folder=TrainingDir(folder),
@@ -71,9 +72,10 @@ def process(library: Library) -> Processes:
             stop=asyncio.Event(),
             device="cpu",
             progress=TrainingProgress(algorithm="collabuiagents", epochs=config.method.epochs),
+            first=build_first_policy(config.run, config.method),
         )
 
-    return born
+    return build_state
 
 
 @pytest.fixture(scope="session")
@@ -97,13 +99,13 @@ def scholar(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def configured(library: Library) -> Configured:
+def configure_toy(library: Library) -> Configured:
     """Puts a small training in the corridor together, from settings and choices."""
     return functools.lru_cache(functools.partial(configure_small, library))
 
 
 @pytest.fixture(scope="session")
-def schooled(scholar: Path, tmp_path_factory: pytest.TempPathFactory) -> Configured:
+def configure_taught(scholar: Path, tmp_path_factory: pytest.TempPathFactory) -> Configured:
     """The same with the taught checkpoint in place of one that is not there."""
     library = write_library(tmp_path_factory.mktemp("school"), scholar)
     return functools.lru_cache(functools.partial(configure_small, library))

@@ -16,6 +16,7 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.loop.config import Method
 from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_method
+from collab.testing.corridor import CorridorSuite
 
 COLLAB = load_algorithm("collabuiagents")
 CHANGED = {
@@ -69,11 +70,11 @@ def test_the_untrained_team_is_no_ablation_and_it_is_said_how_it_is_measured() -
         apply_ablation(COLLAB, load_method(COLLAB, "collab"), "untrained-team", graph="team")
 
 
-def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
-    config = configured("dpo.beta=0.7", ablation="no-edge-update")
+def test_settings_come_behind_the_ablation_and_it_is_told(configure_toy) -> None:
+    config = configure_toy("dpo.beta=0.7", ablation="no-edge-update")
     assert (config.method.dpo.beta, config.method.edges) == (0.7, None)
     assert config.called == "collab, ablation no-edge-update"
-    assert configured().called == "collab"
+    assert configure_toy().called == "collab"
 
 
 @pytest.mark.parametrize(
@@ -87,35 +88,36 @@ def test_settings_come_behind_the_ablation_and_it_is_told(configured) -> None:
         ("single-agent", "run.graph.slots=[ada, ben]"),
     ],
 )
-def test_a_setting_cannot_undo_the_ablation(ablation: str, setting: str, configured) -> None:
+def test_a_setting_cannot_undo_the_ablation(ablation: str, setting: str, configure_toy) -> None:
     with pytest.raises(UsageError, match=f"--ablation {ablation} stands for .*; leave out one of the two"):
-        configured(setting, ablation=ablation)
+        configure_toy(setting, ablation=ablation)
 
 
-def test_one_agent_plays_the_graph_single_in_training_and_evaluation(configured) -> None:
-    config = configured(ablation="single-agent")
+def test_one_agent_plays_the_graph_single_in_training_and_evaluation(configure_toy) -> None:
+    config = configure_toy(ablation="single-agent")
     assert [(one.graph_name, one.graph.slots) for one in (config.run, *config.held_out)] == [("single", ["ada"])] * 2
 
 
-def test_trajectories_of_tasks_that_are_played_once_are_refused(configured) -> None:
-    assert configured("episodes=2", ablation="no-cr").method.objective == "trajectory-dpo"
+def test_trajectories_of_tasks_that_are_played_once_are_refused(configure_toy) -> None:
+    assert configure_toy("episodes=2", ablation="no-cr").method.objective == "trajectory-dpo"
     with pytest.raises(UsageError, match=r"1 episode of 1 task.*--set tasks=1 --set episodes=4"):
-        configured("episodes=1", ablation="no-cr")
+        configure_toy("episodes=1", ablation="no-cr")
     with pytest.raises(UsageError, match="replay_fraction"):
-        configured("replay_fraction=0.3", ablation="no-cr")
+        configure_toy("replay_fraction=0.3", ablation="no-cr")
 
 
-def test_a_critic_that_is_not_asked_needs_no_calibration(configured, tmp_path: Path) -> None:
+def test_a_critic_that_is_not_asked_needs_no_calibration(configure_toy, tmp_path: Path) -> None:
     asked = ("critic=critic-outcome", "min_critic_auc=0.9")
     with pytest.raises(ConfigError, match="calibrate"):
-        asyncio.run(admit_critic(configured(*asked), calibrations=tmp_path))
-    assert "not asked" in asyncio.run(admit_critic(configured(*asked, ablation="no-cr"), calibrations=tmp_path))
+        asyncio.run(admit_critic(configure_toy(*asked), CorridorSuite(), calibrations=tmp_path))
+    config = configure_toy(*asked, ablation="no-cr")
+    assert "not asked" in asyncio.run(admit_critic(config, CorridorSuite(), calibrations=tmp_path))
 
 
-def test_steps_say_how_many_episodes_are_planned(configured) -> None:
-    assert configured("episodes=null", "steps=50").run.episodes == 50
-    assert configured("episodes=9", "steps=50").run.episodes == 9
-    assert configured("episodes=null").run.episodes == 1
+def test_steps_say_how_many_episodes_are_planned(configure_toy) -> None:
+    assert configure_toy("episodes=null", "steps=50").run.episodes == 50
+    assert configure_toy("episodes=9", "steps=50").run.episodes == 9
+    assert configure_toy("episodes=null").run.episodes == 1
 
 
 def test_fine_tuning_takes_over_the_recipe() -> None:

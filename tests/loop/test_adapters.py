@@ -28,9 +28,9 @@ pytestmark = pytest.mark.slow
 LORA = "dpo.lora={rank: 4, alpha: 8}"
 
 
-def trained(configured: Any, out: Path, *settings: str) -> Path:
+def trained(configure_toy: Any, out: Path, *settings: str) -> Path:
     """A training of two epochs that both have something to learn."""
-    config = configured("epochs=2", "held_out.before=false", "dpo.learning_rate=0.01", LORA, *settings)
+    config = configure_toy("epochs=2", "held_out.before=false", "dpo.learning_rate=0.01", LORA, *settings)
     result = asyncio.run(start(config, out, device="cpu"))
     assert result.summary is not None
     assert all(record.trained for record in result.records if record.epoch)
@@ -41,8 +41,8 @@ def manifest(run: Path, epoch: int) -> dict[str, Any]:
     return FinetuneDir(run / f"epochs/{epoch}/training").read()
 
 
-def test_an_adapter_is_gone_on_with_and_exported(schooled, scholar: Path, tmp_path: Path) -> None:
-    run = trained(schooled, tmp_path / "run")
+def test_an_adapter_is_gone_on_with_and_exported(configure_taught, scholar: Path, tmp_path: Path) -> None:
+    run = trained(configure_taught, tmp_path / "run")
     records = [json.loads((run / f"epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
     for number, record in enumerate(records, 1):
         assert set(record["adapters"].values()) == {f"./epochs/{number}/training/final"}
@@ -99,8 +99,8 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
     assert {body["model"] for body in server.requests} == {"fake", *loaded}
 
 
-def test_the_epoch_before_is_a_reference_of_its_own(schooled, tmp_path: Path) -> None:
-    run = trained(schooled, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
+def test_the_epoch_before_is_a_reference_of_its_own(configure_taught, tmp_path: Path) -> None:
+    run = trained(configure_taught, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
     for slot in ("ada", "ben"):
         before, after = (FinetuneDir(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
         told = after.read()

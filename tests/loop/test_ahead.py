@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents import labeller as ahead
-from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge, judge_ahead
+from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge_ahead, judge_rollout
 from collab.algorithms.collabuiagents.metrics import hash_judgements
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import ConfigError, ModelFailure
@@ -25,8 +25,8 @@ from collab.library import Library
 from collab.loop.phases import load_trajectories
 from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
-from collab.rewards.labelling import Labelling
-from collab.rewards.labels import FOLDER, LabelSet, list_labellings, read_labels
+from collab.rewards.labelling import LabellingProgress
+from collab.rewards.labels import FOLDER, LabelSet, list_label_sets, read_labels
 from collab.rollout.build import resolve_run, with_prompts
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
@@ -56,10 +56,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
 
 
 @pytest.fixture
-def loop(server: FakeServer, configured: Any, process: Any, tmp_path: Path) -> LoopState:
+def loop(server: FakeServer, configure_toy: Any, process: Any, tmp_path: Path) -> LoopState:
     """A process whose critic is asked over that server."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
-    made: LoopState = process(configured(f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null"), tmp_path)
+    made: LoopState = process(configure_toy(f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null"), tmp_path)
     return made
 
 
@@ -71,7 +71,7 @@ async def planned(library: Library, episodes: int = EPISODES, concurrency: int =
 
 
 def judged(out: Path) -> int:
-    return len(read_labels(out, NAME).judged) if NAME in list_labellings(out) else 0
+    return len(read_labels(out, NAME).judged) if NAME in list_label_sets(out) else 0
 
 
 async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
@@ -101,7 +101,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         await live(loop, run, out, library)
         played = load_trajectories(out)
         assert judged(out) == sum(len(one.steps) for one in played)
-        meanwhile = await judge(loop, run, out, played)
+        meanwhile = await judge_rollout(loop, run, out, played)
         assert {key for key in meanwhile.judged} == {(one.id, step.index) for one in played for step in one.steps}
         asked = [body for body in server.requests if '{"agent"' in str(body["messages"][-1]["content"])]
         calls = [call for one in meanwhile.judged.values() for call in one.calls]
@@ -109,7 +109,7 @@ def test_what_is_judged_meanwhile_is_judged_once_and_as_it_would_be_afterwards(
         assert loop.spent.tokens == sum((call.prompt_tokens or 0) + (call.completion_tokens or 0) for call in calls) > 0
         assert set(loop.seconds) == {"critic"}, "the time that was waited for it"
         shutil.rmtree(out / FOLDER)
-        return [meanwhile, await judge(loop, run, out, played)]
+        return [meanwhile, await judge_rollout(loop, run, out, played)]
 
     meanwhile, afterwards = (hash_judgements(labels.judged.values()) for labels in asyncio.run(lives()))
     assert meanwhile == afterwards
@@ -134,7 +134,7 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
         played = load_trajectories(out)
         assert played
         with pytest.raises(ModelFailure):
-            await judge(loop, run, out, played)
+            await judge_rollout(loop, run, out, played)
 
     def is_tried(out: Path) -> bool:
         """A dead server is not even opened; one that comes to refuse is asked until nobody believes in it."""
@@ -142,7 +142,7 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
             return True
         if judged(out) and not server.faults:
             server.faults.extend([Fault(status=500)] * 10_000)
-        return NAME in list_labellings(out) and len(read_labels(out, NAME).failed) >= PATIENCE
+        return NAME in list_label_sets(out) and len(read_labels(out, NAME).failed) >= PATIENCE
 
     if dead:
         server.die()
@@ -153,12 +153,12 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
 
 
 def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
-    server: FakeServer, configured: Any, process: Any, library: Library, tmp_path: Path
+    server: FakeServer, configure_toy: Any, process: Any, library: Library, tmp_path: Path
 ) -> None:
     """Others are played beside them, and are not learned from."""
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
     settings = [f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null", "episodes=null", "steps=8"]
-    loop = process(configured(*settings), tmp_path)
+    loop = process(configure_toy(*settings), tmp_path)
     out = tmp_path / "run"
 
     async def play() -> None:
@@ -179,7 +179,7 @@ def test_what_fails_beside_a_failed_rollout_neither_hides_it_nor_what_was_spent(
     loop: LoopState, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def spends(
-        loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: Labelling
+        loop: LoopState, run: RunConfig, out: Path, suite: Any, over: asyncio.Event, told: LabellingProgress
     ) -> None:
         told.spent += Usage(prompt_tokens=7)
         raise KeyError("a mistake of its own")
@@ -237,13 +237,13 @@ asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, op
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_kill_amid_judging_ahead_changes_nothing(
-    server: FakeServer, schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process dies once a judgement is kept, while it plays; the one that goes on ends with the same hashes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
     settings = [f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null", "epochs=1", "episodes=20"]
-    (tmp_path / "config.json").write_text(schooled(*settings).model_dump_json())
+    (tmp_path / "config.json").write_text(configure_taught(*settings).model_dump_json())
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     rollout = killed / "epochs/1/rollout"
     doomed: list[subprocess.Popen[bytes]] = []
@@ -269,12 +269,12 @@ def test_a_kill_amid_judging_ahead_changes_nothing(
 
 
 def test_only_a_critic_behind_a_server_is_asked_ahead_and_only_where_nothing_is_shared(
-    loop: LoopState, configured: Any, process: Any, tmp_path: Path
+    loop: LoopState, configure_toy: Any, process: Any, tmp_path: Path
 ) -> None:
     assert is_waited_for(loop)
     assert is_waited_for(replace(loop, budget=Budget(minutes=5)))
     assert not is_waited_for(replace(loop, budget=Budget(tokens=5)))
     assert not is_waited_for(replace(loop, budget=Budget(usd=5)))
-    assert not is_waited_for(process(configured(), tmp_path)), "the oracle computes here"
-    silent = configured(f"critic={tmp_path / 'judge.yaml'}", "objective=trajectory-dpo", "tasks=1", "episodes=4")
+    assert not is_waited_for(process(configure_toy(), tmp_path)), "the oracle computes here"
+    silent = configure_toy(f"critic={tmp_path / 'judge.yaml'}", "objective=trajectory-dpo", "tasks=1", "episodes=4")
     assert not is_waited_for(process(silent, tmp_path))

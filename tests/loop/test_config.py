@@ -68,32 +68,32 @@ def test_an_unknown_preset_is_named_with_the_nearest() -> None:
         load_method(COLLAB, "papr.yaml")
 
 
-def test_a_team_is_put_together_on_its_side_of_the_split(configured) -> None:
-    config = configured()
+def test_a_team_is_put_together_on_its_side_of_the_split(configure_toy) -> None:
+    config = configure_toy()
     assert config.run.split is not None
     assert config.run.split.name == "train"
     assert [(one.seed, one.split.name if one.split else None) for one in config.held_out] == [(39, "new-seeds")]
     assert config.groups == {"shared": ("ada", "ben")}
-    assert configured("policies=per_agent").groups == {"ada": ("ada",), "ben": ("ben",)}
-    assert configured("run.graph.rounds=3").run.graph.rounds == 3
+    assert configure_toy("policies=per_agent").groups == {"ada": ("ada",), "ben": ("ben",)}
+    assert configure_toy("run.graph.rounds=3").run.graph.rounds == 3
 
 
 @pytest.mark.parametrize(("said", "temperature"), [("", SAMPLING.temperature), (", sampling: {temperature: 0.1}", 0.1)])
 def test_an_adversary_is_sampled_as_adversaries_are_whatever_its_file_says(
-    configured, tmp_path: Path, said: str, temperature: float
+    configure_toy, tmp_path: Path, said: str, temperature: float
 ) -> None:
     playing = "kind: openai\noptions: {model: any}\nsampling: {temperature: 0.3}\n"
     (tmp_path / "clumsy.yaml").write_text(playing)
-    config = configured(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}{said}}}")
+    config = configure_toy(f"adversary={{kind: llm, agent: {tmp_path / 'clumsy.yaml'}{said}}}")
     for one in (config, CollabConfig.model_validate_json(config.model_dump_json())):
         assert one.erring.agent is not None
         assert one.erring.agent.sampling.temperature == temperature
         assert one.erring.agent.sampling.max_tokens == SAMPLING.max_tokens
 
 
-def test_adversaries_take_turns_by_weight(configured, tmp_path: Path) -> None:
+def test_adversaries_take_turns_by_weight(configure_toy, tmp_path: Path) -> None:
     (tmp_path / "clumsy.yaml").write_text("kind: openai\noptions: {model: any}\n")
-    config = configured(f"adversary=sampler=3,{tmp_path / 'clumsy.yaml'}=1")
+    config = configure_toy(f"adversary=sampler=3,{tmp_path / 'clumsy.yaml'}=1")
     for one in (config, CollabConfig.model_validate_json(config.model_dump_json())):
         assert [(each.part.kind, weight) for each, weight in one.erring.turns] == [("sampler", 3), ("llm", 1)]
 
@@ -114,10 +114,10 @@ def test_adversaries_take_turns_by_weight(configured, tmp_path: Path) -> None:
     ],
 )
 def test_teams_that_cannot_be_trained_are_refused(
-    configured, settings: tuple[str, ...], choices: dict[str, object], said: str
+    configure_toy, settings: tuple[str, ...], choices: dict[str, object], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as caught:
-        configured(*settings, **choices)
+        configure_toy(*settings, **choices)
     assert "\n" not in str(caught.value)
 
 
@@ -128,10 +128,10 @@ def test_a_method_of_ones_own_is_read_with_its_line(tmp_path: Path) -> None:
         load_method(COLLAB, str(path))
 
 
-def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configured) -> None:
-    plain = configured("graph.rounds=3", "agents.*.history=1", "concurrency=7", "epochs=2", "dpo.beta=0.3")
+def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configure_toy) -> None:
+    plain = configure_toy("graph.rounds=3", "agents.*.history=1", "concurrency=7", "epochs=2", "dpo.beta=0.3")
     written = ("run.graph.rounds=3", "run.agents.*.history=1", "run.concurrency=7", "run.epochs=2", "run.dpo.beta=0.3")
-    assert plain == configured(*written)
+    assert plain == configure_toy(*written)
     assert (plain.run.graph.rounds, plain.run.concurrency, plain.method.epochs) == (3, 7, 2)
 
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+import collab.loop.loop
 import collab.loop.phases as playing_epochs
-import collab.loop.state
+import collab.loop.policy
 import collab.store.manifest
 import collab.store.reader
 from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
@@ -75,9 +76,9 @@ def episodes_of(run: Path) -> dict[str, int]:
 
 
 def test_where_every_episode_broke_nothing_is_measured_or_learned(
-    configured: Any, process: Any, library: Library, tmp_path: Path
+    configure_toy: Any, process: Any, library: Library, tmp_path: Path
 ) -> None:
-    loop, out = process(configured(), tmp_path), tmp_path / "run"
+    loop, out = process(configure_toy(), tmp_path), tmp_path / "run"
     loop.progress.begin(2)
     with pytest.raises(RunError, match="none of 2 episodes could be played, the first broke with Env") as told:
         require_played(loop, reported(library, out), out)
@@ -93,9 +94,9 @@ def test_where_every_episode_broke_nothing_is_measured_or_learned(
 
 
 def test_no_epoch_is_chosen_where_more_than_two_percent_of_its_episodes_broke(
-    configured: Any, process: Any, library: Library, tmp_path: Path
+    configure_toy: Any, process: Any, library: Library, tmp_path: Path
 ) -> None:
-    loop, out = process(configured(), tmp_path), tmp_path / "run"
+    loop, out = process(configure_toy(), tmp_path), tmp_path / "run"
     some = reported(library, out, "troubled=[TypeWord]")
     with pytest.raises(RunError, match=r"1 of 2 episodes broke \(allowed: 2%\), too many .* broke with Env") as told:
         require_measured(loop, some, out)
@@ -109,11 +110,11 @@ def test_no_epoch_is_chosen_where_more_than_two_percent_of_its_episodes_broke(
 
 
 def test_what_broke_in_a_measurement_is_played_again_and_nothing_else(
-    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two held-out seeds each has an episode that broke and one that did not."""
     runs = [asyncio.run(breaking(library, "troubled=[TypeWord]", seed=seed)) for seed in (38, 39)]
-    config, folder = configured().model_copy(update={"held_out": runs}), tmp_path / "evaluation"
+    config, folder = configure_toy().model_copy(update={"held_out": runs}), tmp_path / "evaluation"
     monkeypatch.setattr(playing_epochs, "assign_policy", lambda run, policy, determinism: run)
 
     def measured() -> Report:
@@ -135,9 +136,9 @@ def test_what_broke_in_a_measurement_is_played_again_and_nothing_else(
 
 
 def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
-    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop, lost, some = process(configured(), tmp_path), tmp_path / "lost", tmp_path / "some"
+    loop, lost, some = process(configure_toy(), tmp_path), tmp_path / "lost", tmp_path / "some"
     run = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=2)
     reported(library, lost)
     kept = reported(library, some, "troubled=[TypeWord]")
@@ -153,7 +154,7 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
 
 
 def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
-    configured: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the process that goes on with it: what was there before counts."""
     seen: list[Progress] = []
@@ -162,7 +163,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     for more in (8, 20):
         before = count_steps(out) if out.exists() else 0
         steps = before + more
-        asyncio.run(roll_out(process(configured(f"steps={steps}"), tmp_path), run, out))
+        asyncio.run(roll_out(process(configure_toy(f"steps={steps}"), tmp_path), run, out))
         assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
         assert steps <= before + seen[-1].steps == count_steps(out)
 
@@ -170,9 +171,9 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_reads_it(
-    schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From what checks before it (two suites) to the evaluation behind it; training gives the environments back."""
+    """From the checks before it to the evaluation behind it; training gives the environments back."""
     counts = Counter[str]()
 
     def counted(owner: Any, name: str, what: str) -> None:
@@ -184,21 +185,22 @@ def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_re
 
         monkeypatch.setattr(owner, name, count)
 
-    config = schooled("epochs=1")
+    config = configure_taught("epochs=1")
     counted(CorridorSuite, "__init__", "suites")
     counted(RunStore, "open", "runs opened")
     counted(collab.store.manifest, "read_manifest", "heads read")
     counted(collab.store.reader, "read_manifest", "heads read")
-    counted(collab.loop.state, "build_first_policy", "first policies")
+    counted(collab.loop.loop, "build_first_policy", "first policies")
+    counted(collab.loop.policy, "build_first_policy", "first policies")
     result = asyncio.run(train(config, tmp_path / "run", options={"anyway": True}, device="cpu"))
     assert result.stopped is None
-    assert counts == {"suites": 4, "runs opened": 8, "heads read": 14, "first policies": 1}
+    assert counts == {"suites": 3, "runs opened": 6, "heads read": 9, "first policies": 1}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
-    schooled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with a value model of its own, which trains nothing else."""
 
@@ -218,7 +220,7 @@ def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
         learner = ValueLearner()
 
     monkeypatch.setattr("collab.loop.loop.load_algorithm", lambda name: Valued())
-    config, out = schooled("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
+    config, out = configure_taught("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
     begun = asyncio.run(train(config, out, device="cpu"))
     again = asyncio.run(resume(out))
     assert begun.records == again.records

@@ -31,12 +31,12 @@ Training = Callable[..., TrainingDir]
 
 
 @pytest.fixture
-def training(configured: Callable[..., TrainingConfig], tmp_path: Path) -> Training:
+def training(configure_toy: Callable[..., TrainingConfig], tmp_path: Path) -> Training:
     """Makes a training of two epochs, the first of them the best, whose policies differ by slot and epoch."""
 
     def make(policies: str = "shared", *settings: str) -> TrainingDir:
         base = make_tiny_checkpoint(tmp_path / "base", hidden=32, layers=1)
-        config = configured(f"policies={policies}")
+        config = configure_toy(f"policies={policies}")
         config = override(config, [f"run.agents.*.options.path={base}", *settings])
         folder = TrainingDir(tmp_path / "run")
         digest = dict.fromkeys(config.run.graph.slots, hash_weights(base))
@@ -212,20 +212,22 @@ def test_an_adapters_card_starts_a_server_that_bears_its_rank(
     assert "$ collab rollout --agents agents.yaml\n" in card
 
 
-def test_a_card_tells_how_much_an_epoch_plays(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
+def test_a_card_tells_how_much_an_epoch_plays(configure_toy: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     for settings, told in ((["episodes=7"], "7 episodes"), (["episodes=null", "steps=50"], "50 steps")):
-        facts = describe_training(TrainingDir(tmp_path), configured(*settings), {}, 0, "shared")
+        facts = describe_training(TrainingDir(tmp_path), configure_toy(*settings), {}, 0, "shared")
         assert facts.lines["data"].startswith(f"{told} an epoch in corridor")
 
 
-def test_a_card_tells_what_replies_were_sampled_with(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
+def test_a_card_tells_what_replies_were_sampled_with(
+    configure_toy: Callable[..., TrainingConfig], tmp_path: Path
+) -> None:
     for settings, told in (((), "seed 0), "), (("run.sampling_seed=1",), "seed 0 (sampled with 1)), ")):
-        config = configured(*settings)
+        config = configure_toy(*settings)
         assert told in describe_training(TrainingDir(tmp_path), config, {}, 0, "shared").lines["data"]
         assert {one.sampling_seed for one in (config.run, *config.held_out)} == {1 if settings else None}
 
 
-def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], tmp_path: Path) -> None:
+def test_a_card_tells_rates_and_heat(configure_toy: Callable[..., TrainingConfig], tmp_path: Path) -> None:
     asked = (
         "dpo.learning_rate=0.004",
         "dpo.final_norm_learning_rate=0.1",
@@ -233,7 +235,7 @@ def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], 
         "temperature_scale=2",
         "exploration=match_first_epoch",
     )
-    facts = describe_training(TrainingDir(tmp_path), configured(*asked), {}, 0, "shared")
+    facts = describe_training(TrainingDir(tmp_path), configure_toy(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
         "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; rollouts sampled at temperature "
         "1.4, later ones hotter by the growth of the last norm's gain"
@@ -241,10 +243,10 @@ def test_a_card_tells_rates_and_heat(configured: Callable[..., TrainingConfig], 
 
 
 def test_a_card_tells_of_an_adapter_that_training_began_with(
-    configured: Callable[..., TrainingConfig], tmp_path: Path
+    configure_toy: Callable[..., TrainingConfig], tmp_path: Path
 ) -> None:
     facts = describe_training(
-        TrainingDir(tmp_path), configured(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
+        TrainingDir(tmp_path), configure_toy(), {"base": {"ada": "b" * 64 + "+" + "a" * 64}}, 0, "shared"
     )
     assert facts.lines["base"].endswith(f", digest `{'b' * 12}`, with an adapter over it, digest `{'a' * 12}`")
 

@@ -17,9 +17,11 @@ from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import check_training
+from collab.loop.policy import build_first_policy
 from collab.rewards.calibration.metrics import Calibration, KnownStep, compute_reliability
 from collab.rewards.calibration.record import CalibrationDir, CalibrationRecord
 from collab.rewards.registry import CriticResources
+from collab.rollout.build import build_suite
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import configure_toy_training
 
@@ -67,38 +69,42 @@ def calibrate(
 
 
 def known(config: TrainingConfig, folder: Path, *, anyway: bool = False) -> str:
-    return asyncio.run(admit_critic(config, calibrations=folder, anyway=anyway))
+    return asyncio.run(admit_critic(config, build_suite(config.run), calibrations=folder, anyway=anyway))
 
 
-def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configured, tmp_path: Path) -> None:
+def doubts(config: TrainingConfig) -> list[str]:
+    return list_doubts(config, build_suite(config.run))
+
+
+def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configure_toy, tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"critic critic-outcome: no finished calibration .*critic calibrate.*--anyway"
     ):
-        known(configured("critic=critic-outcome"), tmp_path)
-    assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
-    assert "no finished calibration" in known(configured("critic=critic-outcome", "min_critic_auc=null"), tmp_path)
+        known(configure_toy("critic=critic-outcome"), tmp_path)
+    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, anyway=True)
+    assert "no finished calibration" in known(configure_toy("critic=critic-outcome", "min_critic_auc=null"), tmp_path)
 
 
-def test_a_calibration_must_reach_what_the_method_wants(configured, tmp_path: Path) -> None:
-    folder = calibrate(tmp_path, configured("critic=critic-outcome"), 0.65)
+def test_a_calibration_must_reach_what_the_method_wants(configure_toy, tmp_path: Path) -> None:
+    folder = calibrate(tmp_path, configure_toy("critic=critic-outcome"), 0.65)
     with pytest.raises(ConfigError, match=r"AUC 0\.650 .* at least 0\.7 is wanted"):
-        known(configured("critic=critic-outcome"), folder)
-    said = known(configured("critic=critic-outcome", "min_critic_auc=0.65"), folder)
+        known(configure_toy("critic=critic-outcome"), folder)
+    said = known(configure_toy("critic=critic-outcome", "min_critic_auc=0.65"), folder)
     assert said.startswith("calibrated 2026-01-01T00:00:00.000Z: AUC 0.650, accuracy 0.750")
-    assert known(configured("critic=critic-outcome"), folder, anyway=True) == said
+    assert known(configure_toy("critic=critic-outcome"), folder, anyway=True) == said
 
 
-def test_what_was_measured_of_another_critic_says_nothing(configured, tmp_path: Path) -> None:
-    folder = calibrate(tmp_path, configured("critic=critic-outcome"), 1.0)
-    assert known(configured(), folder) == NEEDS_NONE
+def test_what_was_measured_of_another_critic_says_nothing(configure_toy, tmp_path: Path) -> None:
+    folder = calibrate(tmp_path, configure_toy("critic=critic-outcome"), 1.0)
+    assert known(configure_toy(), folder) == NEEDS_NONE
 
 
-def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None:
+def test_what_is_said_to_do_next_can_be_done(configure_toy, tmp_path: Path) -> None:
     """The critic is another than the one that was measured, and is one of the user's own library."""
-    shutil.copytree(str(configured().library), tmp_path / "my library")
+    shutil.copytree(str(configure_toy().library), tmp_path / "my library")
     (tmp_path / "my library/agents/judge.yaml").write_text("kind: outcome\noptions: {replay: true}\n")
     config = asyncio.run(configure_toy_training(Library(own=tmp_path / "my library"), "critic=judge"))
-    folder = calibrate(tmp_path / "my calibrations", configured("critic=critic-outcome"), 1.0)
+    folder = calibrate(tmp_path / "my calibrations", configure_toy("critic=critic-outcome"), 1.0)
     (folder / "2026-01-01").rename(folder / "judge")
     with pytest.raises(ConfigError) as refused:
         known(config, folder)
@@ -107,17 +113,17 @@ def test_what_is_said_to_do_next_can_be_done(configured, tmp_path: Path) -> None
     assert known(config, folder, anyway=True).startswith("calibrated 2")
 
 
-def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configured, tmp_path: Path) -> None:
+def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configure_toy, tmp_path: Path) -> None:
     (tmp_path / "spoilt").mkdir()
     (tmp_path / "spoilt/calibration.json").write_text("{")
     with pytest.raises(RunFormatError, match="spoilt"):
-        known(configured("critic=critic-outcome"), tmp_path)
-    assert "no finished calibration" in known(configured("critic=critic-outcome"), tmp_path, anyway=True)
-    assert known(configured(), tmp_path) == NEEDS_NONE
+        known(configure_toy("critic=critic-outcome"), tmp_path)
+    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, anyway=True)
+    assert known(configure_toy(), tmp_path) == NEEDS_NONE
 
 
 def test_a_model_at_another_address_is_told_beside_its_calibration(
-    configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
 
@@ -127,7 +133,7 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
         path.parent.mkdir()
         options = f"{{model: mine, base_url: '{address}'}}"
         path.write_text(f"kind: llm\noptions: {{model: {{kind: openai, options: {options}}}}}\n")
-        found: TrainingConfig = configured(f"critic={path}")
+        found: TrainingConfig = configure_toy(f"critic={path}")
         return found
 
     first, moved = served(8001), served(8002)
@@ -139,8 +145,8 @@ def test_a_model_at_another_address_is_told_beside_its_calibration(
     )
 
 
-def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configured, tmp_path: Path) -> None:
-    config = configured("critic=critic-outcome")
+def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configure_toy, tmp_path: Path) -> None:
+    config = configure_toy("critic=critic-outcome")
     here = known(config, calibrate(tmp_path / "here", config, 0.9))
     assert here.endswith(", 0 of 9 scores missing, on 3 steps of fake[corridor]")
     there = known(config, calibrate(tmp_path / "there", config, 0.9, "mobile-miniwob"))
@@ -151,32 +157,32 @@ def test_a_calibration_in_another_environment_is_told_and_stops_nobody(configure
 
 
 def test_what_was_measured_in_the_environment_that_is_trained_in_counts_before_later_ones(
-    configured, tmp_path: Path
+    configure_toy, tmp_path: Path
 ) -> None:
-    config = configured("critic=critic-outcome", "min_critic_auc=0.8")
+    config = configure_toy("critic=critic-outcome", "min_critic_auc=0.8")
     calibrate(tmp_path, config, 0.9)
     calibrate(tmp_path, config, 0.5, "mobile-miniwob", "2026-02-02T00:00:00.000Z")
     assert known(config, tmp_path).endswith("on 3 steps of fake[corridor]")
 
 
-def test_the_oracle_needs_none(configured, tmp_path: Path) -> None:
-    assert known(configured("min_critic_auc=1"), tmp_path) == NEEDS_NONE
+def test_the_oracle_needs_none(configure_toy, tmp_path: Path) -> None:
+    assert known(configure_toy("min_critic_auc=1"), tmp_path) == NEEDS_NONE
 
 
-def test_the_oracle_judges_only_where_solutions_are_known(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oracle_judges_only_where_solutions_are_known(configure_toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere each score would be missing, and each epoch played for nothing."""
-    config = configured()
-    assert asyncio.run(list_doubts(config)) == []
+    config = configure_toy()
+    assert doubts(config) == []
     monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"oracle"})
     with pytest.raises(UsageError, match=r"critic critic-oracle: .* knows no solutions, .*--set critic=critic-llm"):
-        asyncio.run(check_training(config, Budget(), {}))
+        asyncio.run(check_training(config, build_first_policy(config.run, config.method), Budget(), {}))
 
 
 def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others(
-    configured, monkeypatch: pytest.MonkeyPatch
+    configure_toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks, both = CorridorSuite.tasks, ["run.tasks=[PressButton, TypeWord]"]
-    config = override(configured(), both)
+    config = override(configure_toy(), both)
 
     def without(*unsolved: str) -> None:
         monkeypatch.setattr(
@@ -186,33 +192,33 @@ def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others
         )
 
     without("TypeWord")
-    (told,) = asyncio.run(list_doubts(config))
+    (told,) = doubts(config)
     assert told.startswith("1 of 2 tasks have no known solution")
     assert told.endswith("leave them out: --tasks tag:oracle")
-    assert asyncio.run(list_doubts(override(configured("critic=critic-outcome"), both))) == []
+    assert doubts(override(configure_toy("critic=critic-outcome"), both)) == []
     without("PressButton", "TypeWord")
     with pytest.raises(UsageError, match=r"none of the 2 chosen tasks .* has a known solution.*--tasks tag:oracle"):
-        asyncio.run(list_doubts(config))
+        doubts(config)
 
 
-def test_an_adversary_that_is_never_asked_is_told(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_adversary_that_is_never_asked_is_told(configure_toy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     none, one = "pairs={correction: 1, contrast: 0, adversary: 0}", "pairs={correction: 0, contrast: 0, adversary: 1}"
-    (told,) = asyncio.run(list_doubts(configured("adversary=openai", none)))
+    (told,) = doubts(configure_toy("adversary=openai", none))
     assert told.startswith("adversary openai is not asked")
-    assert asyncio.run(list_doubts(configured("adversary=openai", one))) == []
-    assert asyncio.run(list_doubts(configured("adversary=sampler", none))) == []
+    assert doubts(configure_toy("adversary=openai", one)) == []
+    assert doubts(configure_toy("adversary=sampler", none)) == []
 
 
-def test_a_team_that_plays_hotter_than_it_learns_is_told(configured) -> None:
+def test_a_team_that_plays_hotter_than_it_learns_is_told(configure_toy) -> None:
     hot = "run.agents.*.sampling.temperature=1.5"
-    (told,) = asyncio.run(list_doubts(configured(hot)))
+    (told,) = doubts(configure_toy(hot))
     assert "sampled at temperature 1.5 and learned from at 1, " in told
     assert told.endswith("--set dpo.temperature=1.5")
-    assert asyncio.run(list_doubts(configured(hot, "dpo.temperature=1.5"))) == []
-    assert asyncio.run(list_doubts(configured("run.agents.*.sampling.temperature=0.3"))) == []
-    assert asyncio.run(list_doubts(configured(hot, "exploration_temperatures=[0.3, 1.0]"))) == []
-    (told,) = asyncio.run(list_doubts(configured("exploration_temperatures=[0.3, 1.2]")))
+    assert doubts(configure_toy(hot, "dpo.temperature=1.5")) == []
+    assert doubts(configure_toy("run.agents.*.sampling.temperature=0.3")) == []
+    assert doubts(configure_toy(hot, "exploration_temperatures=[0.3, 1.0]")) == []
+    (told,) = doubts(configure_toy("exploration_temperatures=[0.3, 1.2]"))
     assert "sampled at temperature 1.2 and learned from at 1, " in told
-    (told,) = asyncio.run(list_doubts(configured("temperature_scale=2")))
+    (told,) = doubts(configure_toy("temperature_scale=2"))
     assert "sampled at temperature 1.4 and learned from at 1, " in told

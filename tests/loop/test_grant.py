@@ -17,7 +17,7 @@ from collab.testing.fake_server import FakeServer
 from collab.types import Usage
 
 
-def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_was_granted_is_granted_again(configure_toy, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     seen: list[tuple[Budget, str, tuple[str, ...]]] = []
 
     async def looked(loop: LoopState, algorithm: object, records: object) -> None:
@@ -27,7 +27,7 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
     monkeypatch.setattr(training, "run_epochs", looked)
     monkeypatch.setattr(training, "check_reports", lambda names: None)  # which need not be installed
     out, begun = tmp_path / "run", Budget(tokens=500)
-    config = configured(f"run.agents.*.options.path={tiny}")
+    config = configure_toy(f"run.agents.*.options.path={tiny}")
     asyncio.run(start(config, out, options={"anyway": True}, budget=begun, device="cpu", report_to=["tensorboard"]))
     asyncio.run(resume(out))
     asyncio.run(resume(out, budget=Budget(minutes=1), device="auto", report_to=[]))
@@ -37,7 +37,7 @@ def test_what_was_granted_is_granted_again(configured, tiny: Path, tmp_path: Pat
 
 
 def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_played(
-    configured, tiny: Path, tmp_path: Path, monkeypatch
+    configure_toy, tiny: Path, tmp_path: Path, monkeypatch
 ) -> None:
     async def played(loop: LoopState, algorithm: object, records: object) -> None:
         raise Halted("something was played")
@@ -46,7 +46,7 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
     monkeypatch.setenv("OPENAI_API_KEY", "sk-nobody")
     out, config = (
         tmp_path / "run",
-        configured(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "min_critic_auc=null"),
+        configure_toy(f"run.agents.*.options.path={tiny}", "critic=critic-llm", "min_critic_auc=null"),
     )
     with FakeServer() as server:
         asked = PartDefinition(kind="openai", options={"model": "fake", "base_url": server.url})
@@ -59,7 +59,7 @@ def test_a_limit_on_what_a_critic_does_not_count_is_refused_before_anything_is_p
         assert asyncio.run(resume(out)).stopped == "something was played"
 
 
-def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_path: Path, monkeypatch) -> None:
+def test_what_a_process_spent_is_told_and_no_more(configure_toy, tiny: Path, tmp_path: Path, monkeypatch) -> None:
     """Not what an earlier one spent on the same epoch."""
 
     async def spent(loop: LoopState, algorithm: object, records: object) -> None:
@@ -67,7 +67,7 @@ def test_what_a_process_spent_is_told_and_no_more(configured, tiny: Path, tmp_pa
         raise Halted("enough was spent")
 
     monkeypatch.setattr(training, "run_epochs", spent)
-    out, config = tmp_path / "run", configured(f"run.agents.*.options.path={tiny}")
+    out, config = tmp_path / "run", configure_toy(f"run.agents.*.options.path={tiny}")
     first = asyncio.run(start(config, out, options={"anyway": True}, device="cpu"))
     again = asyncio.run(resume(out))
     assert (first.spent.tokens, first.spent.cost_usd) == (again.spent.tokens, again.spent.cost_usd) == (34, 0.5)

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.algorithms.collabuiagents.labeller import NAME, judge, label_rollout, pair, pair_rollout
+from collab.algorithms.collabuiagents.labeller import NAME, judge_rollout, label_rollout, pair_judged, pair_rollout
 from collab.algorithms.collabuiagents.metrics import hash_judgements, sum_judging_usage
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import ModelFailure, RunFormatError, UsageError
@@ -25,9 +25,9 @@ from collab.loop.record import EpochDir, TrainingDir, find_training
 from collab.loop.state import Halted, LoopState
 from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.rebuild import RebuildRequest, parse_sources, rebuild
-from collab.preferences.store import pair_names, read_head
+from collab.preferences.store import list_pair_sets, read_pair_head
 from collab.rewards.base import CellScore, CriticCall, build_inputs, build_judgement
-from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, list_labellings, read_labels
+from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, list_label_sets, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
 from collab.rollout.build import resolve_run, with_prompts
@@ -97,28 +97,28 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
 
 
 def test_only_who_did_all_of_a_part_tells_its_seconds(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out = rehearsed, epoch.rollout
     played = load_trajectories(out)
-    first, second, third = (process(configured(), tmp_path) for _ in range(3))
-    labels = asyncio.run(judge(first, run, out, played))
-    asyncio.run(judge(second, run, out, played))
+    first, second, third = (process(configure_toy(), tmp_path) for _ in range(3))
+    labels = asyncio.run(judge_rollout(first, run, out, played))
+    asyncio.run(judge_rollout(second, run, out, played))
     assert (set(first.seconds), set(second.seconds)) == ({"critic"}, set())
-    asyncio.run(pair(second, rollout(run, out, played), labels))
-    asyncio.run(pair(third, rollout(run, out, played), labels))
+    asyncio.run(pair_judged(second, rollout(run, out, played), labels))
+    asyncio.run(pair_judged(third, rollout(run, out, played), labels))
     assert (set(second.seconds), set(third.seconds)) == ({"adversary"}, set())
     shutil.rmtree(out / "pairs")  # killed before they were there, with what the adversary had said
-    asyncio.run(pair(third, rollout(run, out, played), labels))
+    asyncio.run(pair_judged(third, rollout(run, out, played), labels))
     assert third.seconds == {}
 
 
 @pytest.mark.parametrize("made", ["pairs", "examples"])
 def test_nobody_is_asked_again_once_something_was_made_of_it(
-    made: str, configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    made: str, configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), played = rehearsed, load_trajectories(epoch.rollout)
-    loop = process(configured(*(["objective=rft"] if made == "examples" else [])), tmp_path)
+    loop = process(configure_toy(*(["objective=rft"] if made == "examples" else [])), tmp_path)
     whole = told(asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played))))
     forget_one(epoch)
     labels = asyncio.run(label_rollout(loop, rollout(run, epoch.rollout, played[:0])))
@@ -126,7 +126,7 @@ def test_nobody_is_asked_again_once_something_was_made_of_it(
     short = told(labels)
     assert short[0] == whole[0] - 1
     if made == "pairs":
-        asyncio.run(pair(loop, rollout(run, epoch.rollout, played), labels))
+        asyncio.run(pair_judged(loop, rollout(run, epoch.rollout, played), labels))
     else:
         epoch.examples.mkdir()
         (epoch.examples / COUNTS).write_text("{}")
@@ -136,12 +136,12 @@ def test_nobody_is_asked_again_once_something_was_made_of_it(
 
 
 def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from(
-    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Judged and not yet paired when somebody pairs the rollout in another way, without a name or with its own."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
-    loop = process(configured(), tmp_path)
-    labels = asyncio.run(judge(loop, run, out, played))
+    loop = process(configure_toy(), tmp_path)
+    labels = asyncio.run(judge_rollout(loop, run, out, played))
     other = RebuildRequest(run=out, sources=parse_sources("contrast"), kept=frozenset({NAME}))
     made = asyncio.run(rebuild(other, library)).stored
     assert made is not None
@@ -150,18 +150,18 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
         asyncio.run(rebuild(RebuildRequest(run=out, name=NAME, kept=frozenset({NAME})), library))
     pairs = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert pairs is not None
-    assert (pairs.head.recipe, pair_names(out)) == (
+    assert (pairs.head.recipe, list_pair_sets(out)) == (
         loop.config.method.pairs.build_recipe(run.seed),
         [f"{NAME}-2", NAME],
     )
 
 
 def test_pairs_that_were_made_in_another_way_are_not_learned_from(
-    configured, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, library: Library, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
-    loop = process(configured(), tmp_path)
-    labels = asyncio.run(judge(loop, run, out, played))
+    loop = process(configure_toy(), tmp_path)
+    labels = asyncio.run(judge_rollout(loop, run, out, played))
     refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
     mixed = parse_sources("adversary=1,contrast=1,correction=0.5")
     otherwise = {
@@ -175,14 +175,14 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
         shutil.rmtree(out / "pairs")
     made = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert made is not None
-    assert made.head == read_head(out, NAME)
+    assert made.head == read_pair_head(out, NAME)
     head = replace(labels.head, seed=labels.head.seed + 1)
     with pytest.raises(RunFormatError, match="asked in another way or with another seed"):
         asyncio.run(pair_rollout(loop, rollout(run, out, played), replace(labels, head=head)))
 
 
 def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer steps than make labelling give up, so every one of them fails."""
     (run, _), played, mute = rehearsed, load_trajectories(epoch.rollout), tmp_path / "mute.yaml"
@@ -190,43 +190,43 @@ def test_an_epoch_that_nobody_could_be_asked_about_is_not_over(
     mute.write_text(
         f"kind: llm\noptions: {{model: {{kind: scripted, options: {{replies: [x], fail_calls: {EVERY}}}}}}}\n"
     )
-    loop = process(configured(f"critic={mute}"), tmp_path)
+    loop = process(configure_toy(f"critic={mute}"), tmp_path)
     with pytest.raises(Halted, match=r"could not be asked about (\d+) of \1 steps; the last: .*scripted"):
-        asyncio.run(judge(loop, run, epoch.rollout, played))
+        asyncio.run(judge_rollout(loop, run, epoch.rollout, played))
 
 
 def test_an_epoch_of_answers_without_scores_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Fewer than make labelling give up; they were paid, so nobody who goes on asks again, until they are removed."""
     (run, _), played, talks = rehearsed, load_trajectories(epoch.rollout), tmp_path / "talks.yaml"
     talks.write_text("kind: llm\noptions: {model: {kind: scripted, options: {replies: [All are fine.]}}}\n")
-    config = configured(f"critic={talks}")
+    config = configure_toy(f"critic={talks}")
     first, second = process(config, tmp_path), process(config, tmp_path)
     silence = r"the critic gave no score about (\d+) of \1 steps; the last answer begins 'All are fine.*remove (.*) to"
     for loop in (first, second):
         with pytest.raises(Halted, match=silence) as halted:
-            asyncio.run(judge(loop, run, epoch.rollout, played))
+            asyncio.run(judge_rollout(loop, run, epoch.rollout, played))
     assert (first.spent.tokens > 0, second.spent.tokens) == (True, 0)
     found = re.search(silence, str(halted.value))
     assert found is not None
     shutil.rmtree(found[2])
-    assert NAME not in list_labellings(epoch.rollout)
+    assert NAME not in list_label_sets(epoch.rollout)
 
 
 def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """No model was asked, and nobody could have been: each epoch would be played for nothing."""
     (run, _), played, narrow = rehearsed, load_trajectories(epoch.rollout), tmp_path / "narrow.yaml"
     narrow.write_text("kind: llm\ncontext_tokens: 2100\noptions: {model: {kind: scripted, options: {replies: [x]}}}\n")
-    loop = process(configured(f"critic={narrow}"), tmp_path)
+    loop = process(configure_toy(f"critic={narrow}"), tmp_path)
     with pytest.raises(Halted, match=r"(\d+) of \1 steps do not fit into the critic's context; begin another training"):
-        asyncio.run(judge(loop, run, epoch.rollout, played))
+        asyncio.run(judge_rollout(loop, run, epoch.rollout, played))
 
 
 def test_causes_for_which_steps_stay_unjudged_are_added_up(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Too long for some, prose about others: neither is most, both together are."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
@@ -245,11 +245,11 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
         rf"the critic gave no score about {third} of {len(every)} steps; begin another training"
     )
     with pytest.raises(Halted, match=told):
-        asyncio.run(judge(process(configured(), tmp_path), run, out, played))
+        asyncio.run(judge_rollout(process(configure_toy(), tmp_path), run, out, played))
 
 
 def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
-    configured,
+    configure_toy,
     process,
     rehearsed: tuple[RunConfig, Path],
     epoch: EpochDir,
@@ -273,18 +273,18 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
         "context; the last: the server is gone"
     )
     with pytest.raises(Halted, match=told):
-        asyncio.run(judge(process(configured(), tmp_path), run, out, played))
+        asyncio.run(judge_rollout(process(configure_toy(), tmp_path), run, out, played))
 
 
 def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """Its key is missing; `collab` and the ablations of contrasts and corrections have no use for it."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
-    config = configured("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
+    config = configure_toy("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
     assert not config.method.asks_an_adversary
     loop = process(config, tmp_path)
-    made = asyncio.run(pair(loop, rollout(run, out, played), asyncio.run(judge(loop, run, out, played))))
+    made = asyncio.run(pair_judged(loop, rollout(run, out, played), asyncio.run(judge_rollout(loop, run, out, played))))
     assert made.pairs
     assert (made.head.adversary, dict(made.head.adversary_options)) == (None, {})
     assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, NAME))) == made
@@ -294,11 +294,11 @@ Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], LabelSet]
 
 
 @pytest.fixture
-def asked(configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path) -> Asked:
+def asked(configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path) -> Asked:
     """A judged rollout whose pairs an adversary alone is asked for."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
-    loop = process(configured("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
-    labels = asyncio.run(judge(loop, run, out, played))
+    loop = process(configure_toy("pairs={adversary: 1, contrast: 0, correction: 0}"), tmp_path)
+    labels = asyncio.run(judge_rollout(loop, run, out, played))
     return loop, run, out, played, labels
 
 
@@ -317,9 +317,9 @@ def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who
             Halted,
             match=r"asking the adversary, or trying its answers, failed for (\d+) of \1 steps \(\1 ModelFailure\)",
         ):
-            asyncio.run(pair(loop, rollout(run, out, played), labels))
-    assert pair_names(out) == []
-    assert asyncio.run(pair(loop, rollout(run, out, played), labels)).pairs
+            asyncio.run(pair_judged(loop, rollout(run, out, played), labels))
+    assert list_pair_sets(out) == []
+    assert asyncio.run(pair_judged(loop, rollout(run, out, played), labels)).pairs
 
 
 def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
@@ -339,24 +339,24 @@ def test_a_limit_that_an_adversary_reaches_is_told_for_all_that_a_process_does(
 
     monkeypatch.setattr(SamplerAdversary, "propose", paid)
     with pytest.raises(Halted, match=r"^budget used up: tokens=1000$"):
-        asyncio.run(pair(loop, rollout(run, out, played), labels))
+        asyncio.run(pair_judged(loop, rollout(run, out, played), labels))
     assert loop.spent.tokens >= 1010
 
 
 def test_the_pairs_of_a_training_tell_what_a_process_spent_that_died(
-    configured, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
 ) -> None:
     """It dies between the adversary's answers and the pairs that are made of them."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     clumsy = tmp_path / "clumsy.yaml"
     clumsy.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
-    config = configured(f"adversary={clumsy}", "pairs.contrast=0")
+    config = configure_toy(f"adversary={clumsy}", "pairs.contrast=0")
     first, second = process(config, tmp_path), process(config, tmp_path)
-    labels = asyncio.run(judge(first, run, out, played))
-    spent = asyncio.run(pair(first, rollout(run, out, played), labels)).head.spent
+    labels = asyncio.run(judge_rollout(first, run, out, played))
+    spent = asyncio.run(pair_judged(first, rollout(run, out, played), labels)).head.spent
     assert spent.calls > 0
     shutil.rmtree(out / "pairs")
-    assert asyncio.run(pair(second, rollout(run, out, played), labels)).head.spent == spent
+    assert asyncio.run(pair_judged(second, rollout(run, out, played), labels)).head.spent == spent
     assert second.spent.tokens == 0, "and it paid for nothing itself"
 
 

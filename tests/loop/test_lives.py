@@ -66,7 +66,7 @@ def test_nothing_is_killed_before_it_began() -> None:
 def test_a_training_has_steps_and_checkpoints() -> None:
     """It tells one part, and is seen to be at its next step or writing."""
     trace, progress = Trace(), TrainingProgress(algorithm="collabuiagents", epochs=1, epoch=1, part="training")
-    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.trainer.FixedOrder._save_checkpoint"
     for function in ("read", step, "loss", save, "write", step, "loss", save, "loop.finetuning._read_trained"):
         trace.count_call(progress, function)
     progress.part = "evaluation"
@@ -92,7 +92,7 @@ def test_what_a_part_begins_with_is_a_function_of_this_package(function: str) ->
 
 def test_a_life_with_fewer_calls_is_killed_where_the_part_is_over() -> None:
     point = KillPoint(epoch=1, part="optimizer", function="look", call=3)
-    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.base.Written._save_checkpoint"
+    step, save = "trainers.dpo.ByPairs.get_batch_samples", "trainers.trainer.FixedOrder._save_checkpoint"
 
     def killed_at(functions: list[str]) -> int | None:
         """The first of these calls at which it dies; the last of them is in the evaluation."""

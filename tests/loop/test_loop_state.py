@@ -11,9 +11,9 @@ from collab.loop.state import Halted
 from collab.types import Usage
 
 
-def test_a_limit_is_told_as_it_was_set(configured, process, tmp_path: Path) -> None:
+def test_a_limit_is_told_as_it_was_set(configure_toy, process, tmp_path: Path) -> None:
     """A part is granted what the parts before it have left, and tells of that."""
-    loop = process(configured(), tmp_path)
+    loop = process(configure_toy(), tmp_path)
     loop.budget = Budget(tokens=6000)
     loop.spent = Usage(prompt_tokens=6102)
     with pytest.raises(Halted, match=r"^budget used up: tokens=6000$"):

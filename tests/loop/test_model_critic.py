@@ -18,18 +18,19 @@ from collab.preferences.store import read_pairs
 from collab.rewards.calibration.config import CalibrationRequest, configure
 from collab.rewards.calibration.run import start as calibrate
 from collab.rewards.labels import read_labels
+from collab.rollout.build import build_suite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def config(schooled, tmp_path: Path) -> TrainingConfig:
+def config(configure_taught, tmp_path: Path) -> TrainingConfig:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
     (tmp_path / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    found: TrainingConfig = schooled(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
+    found: TrainingConfig = configure_taught(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
     return found
 
 
@@ -61,6 +62,7 @@ def test_its_calibration_is_found_by_its_weights(config: TrainingConfig, tmp_pat
         env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"]
     )
     asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))
-    assert asyncio.run(admit_critic(config, calibrations=out)).startswith("calibrated 2")
+    suite = build_suite(config.run)
+    assert asyncio.run(admit_critic(config, suite, calibrations=out)).startswith("calibrated 2")
     make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1, seed=1)
-    assert asyncio.run(admit_critic(config, calibrations=out)) == f"no finished calibration of it in {out}"
+    assert asyncio.run(admit_critic(config, suite, calibrations=out)) == f"no finished calibration of it in {out}"

@@ -63,8 +63,8 @@ def same(one: Path, other: Path) -> bool:
     return all(part.same for part in compare_trainings(TrainingDir(one), TrainingDir(other)))
 
 
-def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Path, monkeypatch) -> None:
-    config = schooled(*SETTINGS, "episodes=6", ablation="no-cr")
+def test_whole_trajectories_are_compared_without_a_critic(configure_taught, tmp_path: Path, monkeypatch) -> None:
+    config = configure_taught(*SETTINGS, "episodes=6", ablation="no-cr")
     whole = run(config, tmp_path / "whole")
     record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", NAME).pairs
     assert len(pairs) == record.examples["shared"].examples == record.trained["shared"].steps > 0
@@ -84,8 +84,8 @@ def test_whole_trajectories_are_compared_without_a_critic(schooled, tmp_path: Pa
     assert same(tmp_path / "whole", tmp_path / "again")
 
 
-def test_rewarded_replies_are_learned_and_nothing_is_compared(schooled, tmp_path: Path, monkeypatch) -> None:
-    config = schooled(*SETTINGS, ablation="rft")
+def test_rewarded_replies_are_learned_and_nothing_is_compared(configure_taught, tmp_path: Path, monkeypatch) -> None:
+    config = configure_taught(*SETTINGS, ablation="rft")
     whole = run(config, tmp_path / "whole")
     record = whole.records[1]
     trained = record.trained["shared"]
@@ -103,22 +103,26 @@ def test_rewarded_replies_are_learned_and_nothing_is_compared(schooled, tmp_path
     assert same(tmp_path / "whole", tmp_path / "again")
 
 
-def test_epochs_of_so_many_steps_are_equal_however_they_are_played(schooled, tmp_path: Path, monkeypatch) -> None:
+def test_epochs_of_so_many_steps_are_equal_however_they_are_played(
+    configure_taught, tmp_path: Path, monkeypatch
+) -> None:
     """One episode at a time, or four with a death between: what is learned from is the same."""
     asked = (*SETTINGS, "episodes=null", "steps=5")
-    alone = run(schooled(*asked, concurrency=1), tmp_path / "alone")
+    alone = run(configure_taught(*asked, concurrency=1), tmp_path / "alone")
     assert 5 <= alone.records[1].steps < 5 + 3
-    together = dying(schooled(*asked), tmp_path / "together", monkeypatch, "critic")
+    together = dying(configure_taught(*asked), tmp_path / "together", monkeypatch, "critic")
     assert together.records[1].hash == alone.records[1].hash
-    single = run(schooled(*asked, ablation="single-agent"), tmp_path / "single").records[1]
+    single = run(configure_taught(*asked, ablation="single-agent"), tmp_path / "single").records[1]
     assert 5 <= single.steps < 5 + 3
     assert (single.edges, set(single.weights)) == ([], {"ada"})
     assert sum(row.examples for row in single.examples.values()) <= single.steps
 
 
 @pytest.mark.parametrize(("ablation", "why"), [("no-cr", NO_PAIR), ("rft", NO_REWARD)])
-def test_an_epoch_with_nothing_to_learn_is_named(schooled, tiny: Path, tmp_path: Path, ablation: str, why: str) -> None:
+def test_an_epoch_with_nothing_to_learn_is_named(
+    configure_taught, tiny: Path, tmp_path: Path, ablation: str, why: str
+) -> None:
     """A checkpoint that knows nothing solves nothing and is rewarded for nothing."""
     asked = (*SETTINGS, f"run.agents.*.options.path={tiny}")
-    record = run(schooled(*asked, ablation=ablation), tmp_path / "run").records[1]
+    record = run(configure_taught(*asked, ablation=ablation), tmp_path / "run").records[1]
     assert (record.untrained, record.version) == ({"shared": why}, 0)

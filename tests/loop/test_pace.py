@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collab.loop.record import EpochRecord, Spending
 from collab.loop.state import TrainingProgress, estimate_seconds_left, sum_epoch_seconds, sum_spent_so_far
-from collab.rewards.labelling import Labelling
+from collab.rewards.labelling import LabellingProgress
 from collab.rollout.collector import Progress as Collecting
 from collab.types import Usage
 
@@ -51,7 +51,7 @@ def test_all_that_was_asked_is_counted_once() -> None:
     found.spent = Usage(prompt_tokens=10, cost_usd=1.0)
     found.inner = Collecting(planned=1, spent=Usage(prompt_tokens=3, completion_tokens=1, cost_usd=0.25))
     assert spent(found) == (20, 1.75)
-    found.inner = Labelling(spent=Usage(prompt_tokens=100, completion_tokens=100, cost_usd=2.0))
+    found.inner = LabellingProgress(spent=Usage(prompt_tokens=100, completion_tokens=100, cost_usd=2.0))
     assert spent(found) == (216, 3.5)
     found.close(record(1, rollout=Spending(prompt_tokens=10, cost_usd=1.0)))
     assert spent(found) == (16, 1.5)

@@ -32,9 +32,10 @@ from collab.loop.estimate import (
     format_plan,
     plan,
 )
-from collab.loop.interfaces import NONE_ASKED, EpochPlan, LabelEstimate, Questions, Range, TriedStep
+from collab.loop.interfaces import EpochPlan, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import Policy
+from collab.loop.ranges import NONE_ASKED, LabelEstimate, Questions, Range
 from collab.loop.state import LoopState
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
@@ -73,7 +74,7 @@ ADVERSARY = LabelEstimate(name="adversary", doing="pairing", asked=NONE_ASKED, s
 
 
 def made(
-    configured,
+    configure_toy,
     *settings: str,
     critic: LabelEstimate = CRITIC,
     adversary: LabelEstimate = ADVERSARY,
@@ -81,7 +82,7 @@ def made(
     **choices: str,
 ) -> TrainingPlan:
     """The plan from a step of four calls in two seconds, 400 tokens read and 40 said."""
-    config = configured(*settings, **choices)
+    config = configure_toy(*settings, **choices)
     found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
     tried = Probe(calls=4, at_once=4, seconds=2.0, prompt_tokens=400, completion_tokens=40, usd=usd, estimate=found)
     return build_plan(config, STEPS, tried)
@@ -91,9 +92,9 @@ def seconds(found: TrainingPlan, name: str) -> Range | None:
     return next(one.seconds for one in found.labels if one.name == name)
 
 
-def test_a_plan_by_hand(configured) -> None:
+def test_a_plan_by_hand(configure_toy) -> None:
     """Two epochs, three evaluations, four cells, one pass over the pairs; 4 to 12 steps are learned from."""
-    found = made(configured)
+    found = made(configure_toy)
     assert found.episodes == 2 * 2 + 3 * 2
     assert found.calls == Range(low=4 * 10, high=4 * 30)
     assert found.tokens == Range(low=110 * 40, high=110 * 120)
@@ -114,11 +115,11 @@ def test_a_plan_by_hand(configured) -> None:
 
 
 def test_a_plan_asks_the_curriculum_of_the_algorithm(
-    configured, library: Library, monkeypatch: pytest.MonkeyPatch
+    configure_toy, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that plays a single episode where the method says two."""
-    config = configured()
-    stepped = made(configured).probe
+    config = configure_toy()
+    stepped = made(configure_toy).probe
 
     class OneEpisode(DrawnTasks):
         async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
@@ -127,7 +128,7 @@ def test_a_plan_asks_the_curriculum_of_the_algorithm(
 
     class Short(CollabUIAgents):
         curriculum = OneEpisode()
-        learner = SimpleNamespace(check=lambda config: None)  # type: ignore[assignment]
+        learner = SimpleNamespace(check=lambda config, first: None)  # type: ignore[assignment]
 
     async def tried(config, run, *rest) -> Probe:
         assert run.episodes == 1
@@ -140,28 +141,28 @@ def test_a_plan_asks_the_curriculum_of_the_algorithm(
     assert found.steps == Range(low=2, high=6)
 
 
-def test_the_text_names_one_likely_time_beside_the_range(configured) -> None:
+def test_the_text_names_one_likely_time_beside_the_range(configure_toy) -> None:
     """The sum above, 30 + 0.6 + 1.2 + 3 seconds, beside the least and the most that it can be."""
-    (line,) = [line for line in format_plan(made(configured)).splitlines() if line.startswith("time ")]
+    (line,) = [line for line in format_plan(made(configure_toy)).splitlines() if line.startswith("time ")]
     assert line.startswith("time      likely 0:00:35, "), line
 
 
-def test_caps_older_pairs_and_passes_count(configured) -> None:
-    found = made(configured, "pairs.cap=2", "replay_fraction=0.5", "dpo.epochs=3")
+def test_caps_older_pairs_and_passes_count(configure_toy) -> None:
+    found = made(configure_toy, "pairs.cap=2", "replay_fraction=0.5", "dpo.epochs=3")
     assert found.examples.high == 12 * 2
     assert found.trained.high == 12 * 2 * 100 * 3 / 0.5
 
 
-def test_whole_trajectories_are_counted_by_episodes_and_computed_once_more(configured) -> None:
+def test_whole_trajectories_are_counted_by_episodes_and_computed_once_more(configure_toy) -> None:
     """Two epochs of two episodes: a pair each; every one of 48 replies on one side, with five passes for four."""
-    found = made(configured, ablation="no-cr")
+    found = made(configure_toy, ablation="no-cr")
     assert found.examples == Range(low=0, high=2)
     assert (found.trained, found.train_s) == (Range(low=0, high=2400), Range(low=0, high=24 * 0.5 * 1.25))
-    assert made(configured, ablation="rft").examples == made(configured).examples
+    assert made(configure_toy, ablation="rft").examples == made(configure_toy).examples
 
 
-def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configured) -> None:
-    found = made(configured, "episodes=null", "steps=8")
+def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configure_toy) -> None:
+    found = made(configure_toy, "episodes=null", "steps=8")
     assert (found.episodes, found.epoch_steps) == (2 * 8 + 3 * 2, 8)
     assert "episodes  at most 22, an epoch plays until it has 8 steps" in format_plan(found)
     assert "sampled   rollouts at temperature 0.7, held-out evaluations at temperature 0.7" in format_plan(found)
@@ -170,8 +171,8 @@ def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configured) -> None
     assert _limit_steps(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)
 
 
-def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
-    found = made(configured, critic=replace(CRITIC, asked=ASKED, seconds=None))
+def test_models_that_are_asked_cost_what_their_files_say(configure_toy) -> None:
+    found = made(configure_toy, critic=replace(CRITIC, asked=ASKED, seconds=None))
     asked = found.labels[0].asked
     assert asked is not None
     assert asked.calls == Range(low=4, high=12)
@@ -186,24 +187,24 @@ def test_models_that_are_asked_cost_what_their_files_say(configured) -> None:
     )
 
 
-def test_what_is_not_known_is_told_as_unknown(configured) -> None:
+def test_what_is_not_known_is_told_as_unknown(configure_toy) -> None:
     for changes in (
         {"critic": replace(CRITIC, asked=replace(ASKED, usd=None))},
         {"critic": replace(CRITIC, asked=None)},
         {"adversary": replace(ADVERSARY, asked=None)},
         {"usd": None},
     ):
-        found = made(configured, **changes)
+        found = made(configure_toy, **changes)
         assert found.usd is None
         assert "money     unknown: an agents file names no prices" in format_plan(found)
 
 
-def test_a_team_on_a_server_costs_what_its_files_say(configured) -> None:
+def test_a_team_on_a_server_costs_what_its_files_say(configure_toy) -> None:
     """What the tried step cost, for 10 to 30 steps of rollouts and evaluations; the critic judges 4 to 12 of them."""
-    found = made(configured, usd=0.5)
+    found = made(configure_toy, usd=0.5)
     assert found.usd == Range(low=5, high=15)
     assert "money     5.00 to 15.00 USD, by the prices in the agents files" in format_plan(found)
-    both = made(configured, usd=0.5, critic=replace(CRITIC, asked=ASKED)).usd
+    both = made(configure_toy, usd=0.5, critic=replace(CRITIC, asked=ASKED)).usd
     assert both == Range(low=pytest.approx(5.0036), high=pytest.approx(15.0132))
 
 
@@ -216,8 +217,8 @@ def test_what_a_step_costs_is_known_where_every_slot_tells() -> None:
     assert _sum_cost(step(0.0, None)) is None
 
 
-def test_several_processes_may_share_the_training(configured) -> None:
-    alone, shared = made(configured), made(configured, "processes=8")
+def test_several_processes_may_share_the_training(configure_toy) -> None:
+    alone, shared = made(configure_toy), made(configure_toy, "processes=8")
     assert (alone.processes, alone.shared_s) == (1, alone.train_s)
     assert (shared.processes, shared.train_s, shared.shared_s) == (8, alone.train_s, Range(low=0, high=3))
     assert format_plan(alone).count("processes") == 0
@@ -232,7 +233,7 @@ def test_prices_are_those_of_the_engine() -> None:
     assert compute_cost(Range(low=2e6, high=4e6), Range(low=0, high=1e6), (0.5, 2)) == Range(low=1, high=4)
 
 
-def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configured) -> None:
+def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure_toy) -> None:
     """No cell may have a contrast, the model may be drawn each time, and each of its three tries may be in vain."""
     options = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     options |= {f"usd_per_million_{name}": 1 for name in ("prompt", "completion")}
@@ -244,7 +245,7 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
 
     def asked(choice: AdversaryChoice, weight: int = 1) -> Questions | None:
         pairs = f"pairs={{adversary: {weight}, contrast: 1}}"
-        config = configured(pairs).model_copy(update={"adversary": choice.as_json})
+        config = configure_toy(pairs).model_copy(update={"adversary": choice.as_json})
         return asyncio.run(estimate_adversary_questions(config, prompts))
 
     found = asked(mixture)
@@ -259,9 +260,9 @@ def test_an_adversary_may_be_asked_about_every_cell_whoever_is_in_turn(configure
     assert asked(AdversaryChoice(part=PartDefinition(kind="somewhere.else:Adversary"))) is None
 
 
-def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_be_asked_is_counted_without_a_key(configure_toy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    config = configured("critic=critic-llm", "adversary=openai", "pairs={adversary: 1}")
+    config = configure_toy("critic=critic-llm", "adversary=openai", "pairs={adversary: 1}")
     case = asyncio.run(build_calibration_set(CorridorSuite(), ["PressButton"], seed=0))[0].case
     critic = asyncio.run(estimate_critic_questions(config.build_critic_choice("plan", 0), "critic-llm", case))
     assert critic is not None
@@ -272,7 +273,7 @@ def test_what_would_be_asked_is_counted_without_a_key(configured, monkeypatch: p
     assert adversary.calls == Range(low=0, high=3)
 
 
-def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_rft_takes_is_tried_on_replies_alone(configure_toy, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the recipe that trains them: no rejected reply, no reference, no prefix that pairs would share."""
     seen: list[tuple[FinetuneTask, list[EncodedExample]]] = []
 
@@ -285,7 +286,7 @@ def test_what_rft_takes_is_tried_on_replies_alone(configured, tiny: Path, monkey
     cell = SimpleNamespace(agent="ada", text="Action: 1", prompt=SimpleNamespace(prefix="p"))
     step = SimpleNamespace(matrix=SimpleNamespace(utterances=[cell]))
     policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
-    config = configured("epochs=2", "reference=initial", ablation="rft")
+    config = configure_toy("epochs=2", "reference=initial", ablation="rft")
     tried = TriedStep(
         run=config.run,
         library=Library(),
@@ -327,9 +328,9 @@ def test_as_many_steps_are_tried_together_as_are_played(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_really_tried(configure_taught, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the oracle everything is measured; of a critic that asks a model, what it would be asked is counted."""
-    config = schooled()
+    config = configure_taught()
     probe = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu")).probe
     found = probe.estimate
     assert (probe.calls, [one.asked for one in found.labels]) == (4, [NONE_ASKED, NONE_ASKED])
@@ -337,14 +338,14 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
     assert found.training.measured
     assert found.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
     assert 0 < found.training.least.total < found.training.most.total
-    rft = asyncio.run(plan(schooled(ablation="rft"), Library(own=Path(config.library)), "cpu"))
+    rft = asyncio.run(plan(configure_taught(ablation="rft"), Library(own=Path(config.library)), "cpu"))
     alone = rft.probe.estimate.training
     assert alone.measured
     assert alone.least.weights == found.training.least.weights // 2, "no reference"
     assert alone.tokens_per_item > found.training.tokens_per_item, "nothing is shared"
     assert 0 < alone.least.total < alone.most.total
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    whole = asyncio.run(plan(schooled("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
+    whole = asyncio.run(plan(configure_taught("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
     critic = whole.labels[0]
     assert critic.asked is not None
     assert critic.asked.calls == whole.steps
@@ -354,8 +355,8 @@ def test_a_step_is_really_tried(schooled, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-def test_imitation_is_planned_without_any_label(schooled) -> None:
-    config = schooled(algorithm="filtered-bc")
+def test_imitation_is_planned_without_any_label(configure_taught) -> None:
+    config = configure_taught(algorithm="filtered-bc")
     found = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu"))
     assert (found.labels, found.noun) == ((), "replies")
     assert found.examples == Range(low=0, high=found.steps.high * 4)

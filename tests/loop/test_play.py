@@ -12,28 +12,28 @@ from collab.loop.record import TrainingDir
 from collab.rollout.build import build_suite, plan_episodes
 
 
-def test_every_epoch_has_a_graph_of_its_own(configured) -> None:
-    config = configured()
+def test_every_epoch_has_a_graph_of_its_own(configure_toy) -> None:
+    config = configure_toy()
     assert draw(config, 1) == draw(config, 1)
     assert len({draw(config, number).edges for number in range(1, 30)}) == 3  # none, there, and back
-    assert draw(configured(seed=5), 1) != draw(config, 1) or draw(configured(seed=6), 1) != draw(config, 1)
+    assert draw(configure_toy(seed=5), 1) != draw(config, 1) or draw(configure_toy(seed=6), 1) != draw(config, 1)
 
 
-def test_without_an_edge_update_the_declared_graph_stays(configured) -> None:
-    config = configured("edges=null")
+def test_without_an_edge_update_the_declared_graph_stays(configure_toy) -> None:
+    config = configure_toy("edges=null")
     assert {draw(config, number).edges for number in range(1, 10)} == {(("ada", "ben"),)}
-    sampled = configured("edges=null", graph="team")
+    sampled = configure_toy("edges=null", graph="team")
     assert len({draw(sampled, number).edges for number in range(1, 10)}) == 1
 
 
-def test_a_graph_is_written_before_anybody_plays_and_stays(configured, tmp_path) -> None:
+def test_a_graph_is_written_before_anybody_plays_and_stays(configure_toy, tmp_path) -> None:
     folder = TrainingDir(tmp_path).get_epoch(1)
-    first = draw_graph(configured(), 1, folder, "")
-    assert draw_graph(configured(seed=5), 1, folder, "") == first == draw(configured(), 1)
+    first = draw_graph(configure_toy(), 1, folder, "")
+    assert draw_graph(configure_toy(seed=5), 1, folder, "") == first == draw(configure_toy(), 1)
 
 
-def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
-    config = configured()
+def test_epochs_play_other_instances_and_none_that_is_kept(configure_toy) -> None:
+    config = configure_toy()
     policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     runs = [
@@ -48,9 +48,9 @@ def test_epochs_play_other_instances_and_none_that_is_kept(configured) -> None:
         assert not {one.seed for one in plan_episodes(run)} & list_kept_instances("PressButton")
 
 
-def test_which_tasks_come_first_differs_by_epoch(configured) -> None:
+def test_which_tasks_come_first_differs_by_epoch(configure_toy) -> None:
     """An epoch may play fewer episodes than there are tasks; over many epochs each comes up."""
-    config = configured(tasks=("all",), split=None)
+    config = configure_toy(tasks=("all",), split=None)
     policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     orders = [

@@ -68,9 +68,9 @@ def test_an_epoch_fills_all_slots_or_none(text: str) -> None:
         parse_policy(text)
 
 
-def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configured) -> None:
-    run = configured().run
-    policy = build_first_policy(run, configured().method).replace_trained(2, {"ada": "new"})
+def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configure_toy) -> None:
+    run = configure_toy().run
+    policy = build_first_policy(run, configure_toy().method).replace_trained(2, {"ada": "new"})
     team = assign_policy(run, policy, "exact")
     assert [(one.options["path"], one.options["version"]) for one in team.agents.values()] == [
         ("new", 2),
@@ -83,8 +83,8 @@ def test_a_run_is_played_by_a_policy_and_nothing_else_changes(configured) -> Non
 KEPT = "dpo.lora={rank: 4, alpha: 8}"
 
 
-def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
-    config = configured(KEPT)
+def test_an_adapter_is_played_over_the_first_checkpoint(configure_toy) -> None:
+    config = configure_toy(KEPT)
     assert config.method.keeps_adapters
     first = build_first_policy(config.run, config.method)
     policy = first.replace_trained(2, {"ada": "adapter"}, adapters=True)
@@ -100,16 +100,16 @@ def test_an_adapter_is_played_over_the_first_checkpoint(configured) -> None:
     assert "adapter" not in assign_policy(team, first, "exact").agents["ada"].options
 
 
-def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Path) -> None:
+def test_what_training_begins_with_includes_an_adapter(configure_toy, tmp_path: Path) -> None:
     """So that going on with another adapter than the first is refused, and not hashed like it."""
     adapter, base = tmp_path / "adapter", tmp_path / "base"
     for folder, name in ((adapter, WEIGHTS[0]), (base, "model.safetensors")):
         folder.mkdir()
         (folder / name).write_bytes(b"weights")
     (adapter / CONFIG).write_text("{}")
-    plain = override(configured(KEPT), [f"run.agents.*.options.path={base}"])
+    plain = override(configure_toy(KEPT), [f"run.agents.*.options.path={base}"])
     config = override(plain, [f"run.agents.*.options.adapter={adapter}"])
-    known, alone = hash_base_weights(config), hash_base_weights(plain)
+    known, alone = (hash_base_weights(build_first_policy(one.run, one.method)) for one in (config, plain))
     assert known == {slot: f"{digest}+{hash_weights(adapter)}" for slot, digest in alone.items()}
     run = TrainingDir(tmp_path / "run")
     run.begin({"config": config.model_dump(mode="json"), "base": known, **RunLimits(device="cpu").head})
@@ -122,12 +122,12 @@ def test_what_training_begins_with_includes_an_adapter(configured, tmp_path: Pat
 
 
 def test_a_training_names_its_checkpoints_from_anywhere(
-    configured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Wherever it is gone on with, a relative name means what it meant where it was begun."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    run = override(configured().run, ["agents.*.options.path=mine"])
+    run = override(configure_toy().run, ["agents.*.options.path=mine"])
     assert {agent.options["path"] for agent in make_paths_absolute(run).agents.values()} == {str(tmp_path / "mine")}
     named = override(run, ["agents.*.options.path=built-in:pocket"])
     assert make_paths_absolute(named) == named
@@ -142,9 +142,9 @@ def served(config: TrainingConfig, model: Path | str, **options: object) -> RunC
     return config.run.model_copy(update={"agents": agents})
 
 
-def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_path: Path) -> None:
+def test_a_served_checkpoint_is_trained_as_adapters(configure_toy, tiny: Path, tmp_path: Path) -> None:
     """The server has the checkpoint and is told of adapters; whatever else is trained cannot be given to it."""
-    config = configured(KEPT, "determinism=fast")
+    config = configure_toy(KEPT, "determinism=fast")
     run = served(config, tiny)
     first = build_first_policy(run, config.method)
     assert set(first.weights.values()) == {str(tiny.resolve())}
@@ -156,15 +156,15 @@ def test_a_served_checkpoint_is_trained_as_adapters(configured, tiny: Path, tmp_
     with pytest.raises(
         UsageError, match=r"of kind openai; with dpo.lora, lora.merge=false and saved=float32 each epoch"
     ):
-        build_first_policy(run, configured("determinism=fast").method)
+        build_first_policy(run, configure_toy("determinism=fast").method)
     with pytest.raises(UsageError, match="determinism: exact needs kind local"):
-        build_first_policy(run, configured(KEPT).method)
+        build_first_policy(run, configure_toy(KEPT).method)
     with pytest.raises(UsageError, match="with model 'Qwen/nowhere'; its weights must lie here"):
         build_first_policy(served(config, "Qwen/nowhere"), config.method)
 
 
-def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_path: Path) -> None:
-    config = configured(KEPT, "determinism=fast")
+def test_an_adapter_to_begin_with_is_gone_on_with(configure_toy, tiny: Path, tmp_path: Path) -> None:
+    config = configure_toy(KEPT, "determinism=fast")
     with pytest.raises(ConfigError, match=r"adapter .* is no directory with adapter_config.json here"):
         build_first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)
     (tmp_path / "adapter_config.json").write_text("{}")
@@ -173,19 +173,19 @@ def test_an_adapter_to_begin_with_is_gone_on_with(configured, tiny: Path, tmp_pa
     local = {"path": str(tiny), "adapter": str(tmp_path)}
     agents = {slot: one.model_copy(update={"options": local}) for slot, one in config.run.agents.items()}
     with pytest.raises(ConfigError, match=r"has an adapter, which this method does not train further"):
-        build_first_policy(config.run.model_copy(update={"agents": agents}), configured().method)
+        build_first_policy(config.run.model_copy(update={"agents": agents}), configure_toy().method)
 
 
-def test_an_epoch_that_trained_nothing_leaves_the_policy(configured) -> None:
-    policy = build_first_policy(configured().run, configured().method)
+def test_an_epoch_that_trained_nothing_leaves_the_policy(configure_toy) -> None:
+    policy = build_first_policy(configure_toy().run, configure_toy().method)
     assert policy.replace_trained(3, {}) is policy
 
 
 @pytest.fixture
-def trained(configured, tmp_path: Path) -> TrainingDir:
+def trained(configure_toy, tmp_path: Path) -> TrainingDir:
     """A training whose first epoch is over and the best."""
     folder = TrainingDir(tmp_path / "run")
-    config = configured()
+    config = configure_toy()
     folder.begin({"config": config.model_dump(mode="json"), "summary": {"best": 1}})
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/1/training/final" for slot in config.run.graph.slots}

@@ -89,18 +89,18 @@ def pair(ref: ReplyRef, cell: Utterance, **changes: object) -> PreferencePair:
 
 
 def all_rows(
-    played: RecordedRun, chat: ChatTokenizer, configured, *settings: str, **changes: object
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, *settings: str, **changes: object
 ) -> SimpleNamespace:
-    config = configured(*settings)
+    config = configure_toy(*settings)
     pairs = [pair(ref, cell, **changes) for ref, cell in cells(played)]
     scribe = ExampleBuilder.of(played, {"ada": chat, "ben": chat}, config)
     return SimpleNamespace(made=pair_rows(pairs, scribe), config=config, scribe=scribe)
 
 
 def test_every_recorded_prompt_is_made_again_byte_for_byte(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
-    found = all_rows(played, chat, configured)
+    found = all_rows(played, chat, configure_toy)
     assert found.made.refused["shared"].total() == 0
     for row, (_, cell) in zip(found.made.rows["shared"], cells(played), strict=True):
         assert row.prompt.suffix == cell.prompt.suffix
@@ -111,12 +111,12 @@ def test_every_recorded_prompt_is_made_again_byte_for_byte(
 
 
 def test_a_correction_is_learned_under_the_input_of_who_erred_and_by_its_policy(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     said = [(ref, cell) for ref, cell in cells(played) if ref.step == 0 and cell.round == 1]
     (good, better), (bad, worse) = (next(one for one in said if one[1].agent == agent) for agent in ("ada", "ben"))
     found = pair(good, worse, source="correction", rejected=(bad,), synthetic=None)
-    scribe = ExampleBuilder.of(played, {"ada": chat, "ben": chat}, configured("policies=per_agent"))
+    scribe = ExampleBuilder.of(played, {"ada": chat, "ben": chat}, configure_toy("policies=per_agent"))
     made = pair_rows([found], scribe)
     assert made.rows["ada"] == []
     (row,) = made.rows["ben"]
@@ -136,39 +136,39 @@ def test_a_message_that_was_not_heard_makes_another_prompt(played: RecordedRun) 
     assert rebuild_prompt(cell, heard, prefix, template, 3) is None
 
 
-def test_pairs_that_become_no_row_are_counted_by_cause(played: RecordedRun, chat: ChatTokenizer, configured) -> None:
+def test_pairs_that_become_no_row_are_counted_by_cause(played: RecordedRun, chat: ChatTokenizer, configure_toy) -> None:
     refs = [ref for ref, _ in cells(played)]
-    whole = all_rows(played, chat, configured, chosen=(refs[0], refs[1])).made
+    whole = all_rows(played, chat, configure_toy, chosen=(refs[0], refs[1])).made
     assert whole.refused["shared"] == {WHOLE: len(refs)}
-    assert all_rows(played, chat, configured, synthetic="").made.refused["shared"] == {EMPTY: len(refs)}
+    assert all_rows(played, chat, configure_toy, synthetic="").made.refused["shared"] == {EMPTY: len(refs)}
     changed = replace(played, prefix=lambda hash: "Other rules.\fOther screen.")
-    assert all_rows(changed, chat, configured).made.refused["shared"] == {OTHER_PROMPT: len(refs)}
+    assert all_rows(changed, chat, configure_toy).made.refused["shared"] == {OTHER_PROMPT: len(refs)}
 
 
 def test_replies_in_other_tokens_are_counted_and_left_out_if_asked(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     """A rehearsal has no tokens: nothing says that its text has those that were sampled."""
     count = len(cells(played))
-    kept = all_rows(played, chat, configured).made
+    kept = all_rows(played, chat, configure_toy).made
     assert (len(kept.rows["shared"]), kept.retokenised["shared"]) == (count, count)
-    left = all_rows(played, chat, configured, "retokenised=refuse").made
+    left = all_rows(played, chat, configure_toy, "retokenised=refuse").made
     assert (left.rows["shared"], left.refused["shared"]) == ([], {RETOKENISED: count})
 
 
 def test_sampled_tokens_that_are_those_of_the_text_are_not_counted(
-    played: RecordedRun, chat: ChatTokenizer, configured, changed
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, change_cells
 ) -> None:
     def spoken(cell: Utterance) -> Utterance:
         return replace(cell, tokens=chat.encode(cell.text), tokenizer=chat.fingerprint)
 
-    assert all_rows(changed(played, spoken), chat, configured).made.retokenised["shared"] == 0
+    assert all_rows(change_cells(played, spoken), chat, configure_toy).made.retokenised["shared"] == 0
 
 
 def test_agents_with_policies_of_their_own_learn_from_their_own_cells(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
-    made = all_rows(played, chat, configured, "policies=per_agent").made
+    made = all_rows(played, chat, configure_toy, "policies=per_agent").made
     for slot in ("ada", "ben"):
         assert [row.prompt.suffix for row in made.rows[slot]] == [
             cell.prompt.suffix for _, cell in cells(played) if cell.agent == slot
@@ -176,10 +176,10 @@ def test_agents_with_policies_of_their_own_learn_from_their_own_cells(
 
 
 def test_older_pairs_are_mixed_in_by_share(
-    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
     """A third of what is trained: half as many older rows as own ones."""
-    found = all_rows(played, chat, configured, "replay_fraction=0.3333333333")
+    found = all_rows(played, chat, configure_toy, "replay_fraction=0.3333333333")
     folder = TrainingDir(tmp_path)
     for number in (1, 2):
         counts = store_examples(found.config, folder, number, found.made)
@@ -194,15 +194,15 @@ def test_older_pairs_are_mixed_in_by_share(
 
 
 def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
-    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
     """Those of the epochs behind it, from the first epoch on, and never without being told that they are gone."""
-    learned = all_rows(played, chat, configured)
+    learned = all_rows(played, chat, configure_toy)
     first = TrainingDir(tmp_path / "first")
     first.begin({})
     store_examples(learned.config, first, 1, learned.made)
-    store_examples(learned.config, first, 2, all_rows(played, chat, configured, source="contrast").made)
-    found = all_rows(played, chat, configured, "replay_fraction=0.5", source="adversary")
+    store_examples(learned.config, first, 2, all_rows(played, chat, configure_toy, source="contrast").made)
+    found = all_rows(played, chat, configure_toy, "replay_fraction=0.5", source="adversary")
     config = found.config.model_copy(update={"origin": Origin(run=str(first.path), epoch=1)})
     second = TrainingDir(tmp_path / "second")
     counts = store_examples(config, second, 1, found.made)["shared"]
@@ -224,9 +224,9 @@ def test_pairs_of_the_training_that_a_team_comes_from_are_rehearsed(
 
 
 def test_an_epoch_that_taught_nothing_is_no_lost_one(
-    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
-    found = all_rows(played, chat, configured, "replay_fraction=0.5")
+    found = all_rows(played, chat, configure_toy, "replay_fraction=0.5")
     folder = TrainingDir(tmp_path)
     store_examples(found.config, folder, 1, CollabExamples.of(found.config))
     assert store_examples(found.config, folder, 2, found.made)["shared"].older == 0
@@ -248,12 +248,12 @@ def labels_of(played: RecordedRun, scores: dict[tuple[str, int], float | None]) 
 
 
 def test_rewarded_replies_are_learned_without_a_comparison(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     """Exactly the threshold earns nothing, and neither does a missing score; a cap keeps so many of a state."""
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.5, ("ben", 0): None, ("ben", 1): 0.6})
     everything = played.trajectories.values()
-    scribe = all_rows(played, chat, configured, "objective=rft").scribe
+    scribe = all_rows(played, chat, configure_toy, "objective=rft").scribe
     made = build_rewarded_examples(everything, labels, SPACE, scribe)
     good = [cell for _, cell in cells(played) if cell.cell in (("ada", 0), ("ben", 1)) and cell.action is not None]
     assert sorted(row.prompt.suffix for row in made.rows["shared"]) == sorted(cell.prompt.suffix for cell in good)
@@ -261,16 +261,16 @@ def test_rewarded_replies_are_learned_without_a_comparison(
         ("demonstration", "rewarded", None, "critic-1")
     }
     steps = sum(len(one.steps) for one in everything)
-    capped = all_rows(played, chat, configured, "objective=rft", "pairs.cap=1").scribe
+    capped = all_rows(played, chat, configure_toy, "objective=rft", "pairs.cap=1").scribe
     assert len(build_rewarded_examples(everything, labels, SPACE, capped).rows["shared"]) == steps < len(good)
 
 
 def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     """Ada's first reply is in a pair; of the two others that are rewarded in each state one is held on to."""
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.8, ("ben", 0): None, ("ben", 1): 0.6})
-    scribe = all_rows(played, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
+    scribe = all_rows(played, chat, configure_toy, "pairs.anchors=1", "dpo.anchor=0.5").scribe
     pairs = [pair(ref, cell) for ref, cell in cells(played) if cell.cell == ("ada", 0)]
     made = pair_rows(pairs, scribe)
     add_anchors(made, pairs, played.trajectories.values(), labels, SPACE, scribe)
@@ -288,7 +288,7 @@ def test_rewarded_replies_without_a_pair_of_their_own_are_anchors(
 
 @pytest.mark.parametrize("objective", ["dpo", "rft"])
 def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
-    objective: str, played: RecordedRun, chat: ChatTokenizer, configured
+    objective: str, played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     """All is rewarded but what the team does first, so that only the first steps teach."""
     everything = played.trajectories.values()
@@ -306,7 +306,7 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
 
     def made(stop_at_first_error: str) -> CollabExamples:
         scribe = all_rows(
-            played, chat, configured, *settings, f"pairs.stop_at_first_error={stop_at_first_error}"
+            played, chat, configure_toy, *settings, f"pairs.stop_at_first_error={stop_at_first_error}"
         ).scribe
         if objective == "rft":
             return build_rewarded_examples(everything, labels, SPACE, scribe)
@@ -324,7 +324,7 @@ def test_what_stands_behind_an_error_is_neither_held_on_to_nor_learned(
 
 
 def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_be_it(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     def sure(cell: Utterance) -> Utterance:
         return replace(cell, logprobs={"ada": (-0.5, -2.0), "ben": (-1.0, -1.0)}[cell.agent])
@@ -341,7 +341,7 @@ def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_b
     }
     record = replace(played, trajectories=told)
     labels = labels_of(played, {("ada", 0): 0.9, ("ada", 1): 0.0, ("ben", 0): 0.0, ("ben", 1): 0.6})
-    scribe = all_rows(record, chat, configured, "pairs.anchors=1", "dpo.anchor=0.5").scribe
+    scribe = all_rows(record, chat, configure_toy, "pairs.anchors=1", "dpo.anchor=0.5").scribe
     refs = {(ref.trajectory, ref.step, *ref.cell): ref for ref, _ in cells(record)}
     correction = [
         pair(refs[one, step, "ben", 1], record.get_cell(ref), source="correction", rejected=(ref,), synthetic=None)
@@ -354,11 +354,11 @@ def test_the_surest_reply_is_held_on_to_and_one_that_corrects_another_cell_may_b
     assert held == {cell.prompt.suffix for _, cell in cells(record) if cell.cell == ("ben", 1)}
 
 
-def test_steps_that_nobody_judged_are_counted(played: RecordedRun, chat: ChatTokenizer, configured) -> None:
+def test_steps_that_nobody_judged_are_counted(played: RecordedRun, chat: ChatTokenizer, configure_toy) -> None:
     labels = labels_of(played, dict.fromkeys([("ada", 0), ("ada", 1), ("ben", 0), ("ben", 1)], 0.9))
     (first, *_), everything = labels.judged, played.trajectories.values()
     known = replace(labels, judged={key: one for key, one in labels.judged.items() if key != first})
-    scribe = all_rows(played, chat, configured, "objective=rft").scribe
+    scribe = all_rows(played, chat, configure_toy, "objective=rft").scribe
     assert build_rewarded_examples(everything, labels, SPACE, scribe).count_group("shared", []).unjudged == 0
     made = build_rewarded_examples(everything, known, SPACE, scribe)
     assert made.count_group("shared", []).unjudged == 1
@@ -366,10 +366,10 @@ def test_steps_that_nobody_judged_are_counted(played: RecordedRun, chat: ChatTok
 
 
 def test_rows_that_say_the_same_are_counted_once_more_than_they_are_learned(
-    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
     """Every pair is there twice, and older ones are those of this epoch."""
-    found = all_rows(played, chat, configured, "replay_fraction=0.5")
+    found = all_rows(played, chat, configure_toy, "replay_fraction=0.5")
     found.made.rows["shared"] *= 2
     for number in (1, 2):
         counts = store_examples(found.config, TrainingDir(tmp_path), number, found.made)["shared"]
@@ -387,10 +387,10 @@ def whole_pair(played: RecordedRun) -> PreferencePair:
 
 @pytest.mark.parametrize("policies", ["shared", "per_agent"])
 def test_whole_trajectories_keep_all_replies_of_both_sides(
-    policies: str, played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path
+    policies: str, played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
     found = all_rows(
-        played, chat, configured, "objective=trajectory-dpo", f"policies={policies}", "tasks=1", "episodes=4"
+        played, chat, configure_toy, "objective=trajectory-dpo", f"policies={policies}", "tasks=1", "episodes=4"
     )
     pair = whole_pair(played)
     made = build_trajectory_examples([pair, pair], found.scribe)
@@ -412,10 +412,10 @@ def test_whole_trajectories_keep_all_replies_of_both_sides(
 
 
 def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
-    played: RecordedRun, chat: ChatTokenizer, configured
+    played: RecordedRun, chat: ChatTokenizer, configure_toy
 ) -> None:
     """Without it the sum would be that of another episode."""
-    found = all_rows(played, chat, configured, "objective=trajectory-dpo", "tasks=1", "episodes=4")
+    found = all_rows(played, chat, configure_toy, "objective=trajectory-dpo", "tasks=1", "episodes=4")
     name, one = next(iter(played.trajectories.items()))
     mute = [replace(cell, text="") for cell in one.steps[0].matrix]
     step = replace(one.steps[0], matrix=replace(one.steps[0].matrix, utterances=tuple(mute)))
@@ -426,9 +426,9 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
 
 @pytest.mark.parametrize("blocked", ["full", "file"])
 def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
-    played: RecordedRun, chat: ChatTokenizer, configured, tmp_path: Path, blocked: str
+    played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path, blocked: str
 ) -> None:
-    found, folder, before = all_rows(played, chat, configured), TrainingDir(tmp_path), resource.getrlimit(FILES)
+    found, folder, before = all_rows(played, chat, configure_toy), TrainingDir(tmp_path), resource.getrlimit(FILES)
     if blocked == "full":
         resource.setrlimit(FILES, (100, before[1]))
     else:

@@ -97,8 +97,8 @@ def against(ref: ReplyRef, cell: Utterance, other: ReplyRef | None) -> Preferenc
     )
 
 
-def scribe_of(record: RecordedRun, chat: ChatTokenizer, configured, *settings: str) -> ExampleBuilder:
-    return ExampleBuilder.of(record, {"ada": chat, "ben": chat}, configured(*settings))
+def scribe_of(record: RecordedRun, chat: ChatTokenizer, configure_toy, *settings: str) -> ExampleBuilder:
+    return ExampleBuilder.of(record, {"ada": chat, "ben": chat}, configure_toy(*settings))
 
 
 def through_the_disk(made: CollabExamples, scribe: ExampleBuilder, place: Path) -> Path:
@@ -125,10 +125,10 @@ def labelled(record: RecordedRun) -> LabelSet:
     return LabelSet(name="training", head=head, judged=judged, failed={})
 
 
-def acting(record: RecordedRun, changed) -> RecordedRun:
+def acting(record: RecordedRun, change_cells) -> RecordedRun:
     """The same words, each with an action, so that they can be rewarded."""
     action = SPACE.make("click", index=1)
-    return changed(record, lambda cell: replace(cell, action=action, failure=None))
+    return change_cells(record, lambda cell: replace(cell, action=action, failure=None))
 
 
 def test_what_is_played_is_spelt_as_no_tokenizer_would(spoken: SimpleNamespace, chat: ChatTokenizer) -> None:
@@ -140,9 +140,9 @@ def test_what_is_played_is_spelt_as_no_tokenizer_would(spoken: SimpleNamespace, 
 
 
 def test_pairs_are_learned_in_what_the_engine_read_and_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, tmp_path: Path
 ) -> None:
-    record, scribe = spoken.record, scribe_of(spoken.record, chat, configured)
+    record, scribe = spoken.record, scribe_of(spoken.record, chat, configure_toy)
     those = cells(record)
     others = [None if number % 3 == 0 else those[number - 1] for number in range(len(those))]
     pairs = [against(*one, None if other is None else other[0]) for one, other in zip(those, others, strict=True)]
@@ -159,10 +159,12 @@ def test_pairs_are_learned_in_what_the_engine_read_and_sampled(
 
 
 def test_anchors_hold_on_to_what_was_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, tmp_path: Path, change_cells
 ) -> None:
-    record = acting(spoken.record, changed)
-    scribe = scribe_of(record, chat, configured, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.stop_at_first_error=false")
+    record = acting(spoken.record, change_cells)
+    scribe = scribe_of(
+        record, chat, configure_toy, "pairs.anchors=4", "dpo.anchor=0.5", "pairs.stop_at_first_error=false"
+    )
     (first, *alone) = cells(record)
     made = pair_rows([against(*first, None)], scribe)
     add_anchors(made, [against(*first, None)], record.trajectories.values(), labelled(record), SPACE, scribe)
@@ -183,10 +185,10 @@ def learned(
 
 
 def test_rewarded_replies_are_learned_as_they_were_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, tmp_path: Path, changed
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, tmp_path: Path, change_cells
 ) -> None:
-    record = acting(spoken.record, changed)
-    scribe = scribe_of(record, chat, configured, "objective=rft", "pairs.stop_at_first_error=false")
+    record = acting(spoken.record, change_cells)
+    scribe = scribe_of(record, chat, configure_toy, "objective=rft", "pairs.stop_at_first_error=false")
     played = list(record.trajectories.values())
     rollout = Rollout(number=1, run=record.run, path=tmp_path, trajectories=played, reader=None)
     made = build_examples(rollout, JudgedRollout(labels=labelled(record), pairs=None), SPACE, scribe)
@@ -195,10 +197,10 @@ def test_rewarded_replies_are_learned_as_they_were_sampled(
 
 
 def test_whole_trajectories_are_learned_as_they_were_sampled(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, process, tiny: Path, tmp_path: Path
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, process, tiny: Path, tmp_path: Path
 ) -> None:
     settings = ("objective=trajectory-dpo", "tasks=1", "episodes=4")
-    scribe, those = scribe_of(spoken.record, chat, configured, *settings), cells(spoken.record)
+    scribe, those = scribe_of(spoken.record, chat, configure_toy, *settings), cells(spoken.record)
     good, bad = ([ref for ref, _ in those if ref.trajectory == one] for one in spoken.record.trajectories)
     pair = PreferencePair(id="1" * 64, source="trajectory", chosen=tuple(good), rejected=tuple(bad))
     made = build_trajectory_examples([pair], scribe)
@@ -214,7 +216,7 @@ def test_whole_trajectories_are_learned_as_they_were_sampled(
 
 
 def test_tokens_of_another_tokenizer_or_none_leave_the_text_and_are_counted(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, change_cells
 ) -> None:
     for tokens in ("others", "none"):
 
@@ -222,22 +224,22 @@ def test_tokens_of_another_tokenizer_or_none_leave_the_text_and_are_counted(
             known = cell.tokens if tokens == "others" else None
             return replace(cell, tokens=known, tokenizer=None if known is None else "another")
 
-        record = changed(spoken.record, foreign)
+        record = change_cells(spoken.record, foreign)
         pairs = [against(*one, None) for one in cells(record)]
-        made = pair_rows(pairs, scribe_of(record, chat, configured))
+        made = pair_rows(pairs, scribe_of(record, chat, configure_toy))
         assert made.retokenised["shared"] == len(pairs)
         for item, (_, cell) in zip(encode_pairs(made.rows["shared"], chat, CONTEXT).items, cells(record), strict=True):
             assert item.chosen.tolist() == [*chat.encode(cell.text), chat.turn_end]
-        refused = pair_rows(pairs, scribe_of(record, chat, configured, "retokenised=refuse"))
+        refused = pair_rows(pairs, scribe_of(record, chat, configure_toy, "retokenised=refuse"))
         assert (refused.rows["shared"], refused.refused["shared"]) == ([], {RETOKENISED: len(pairs)})
 
 
 def test_a_worse_side_that_was_sampled_elsewhere_counts(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, change_cells
 ) -> None:
     (good, cell), (bad, other) = cells(spoken.record)[:2]
-    record = changed(spoken.record, lambda one: replace(one, tokenizer="another") if one == other else one)
-    made = pair_rows([against(good, cell, bad)], scribe_of(record, chat, configured))
+    record = change_cells(spoken.record, lambda one: replace(one, tokenizer="another") if one == other else one)
+    made = pair_rows([against(good, cell, bad)], scribe_of(record, chat, configure_toy))
     assert made.retokenised["shared"] == 1
     (item,) = encode_pairs(made.rows["shared"], chat, CONTEXT).items
     assert item.chosen.tolist() == said(cell, chat)
@@ -245,7 +247,7 @@ def test_a_worse_side_that_was_sampled_elsewhere_counts(
 
 
 def test_rows_of_canonical_text_hold_no_tokens(
-    spoken: SimpleNamespace, chat: ChatTokenizer, configured, changed
+    spoken: SimpleNamespace, chat: ChatTokenizer, configure_toy, change_cells
 ) -> None:
     """So they are the same rows as those of which nothing was sampled: both are trained in the same tokens."""
 
@@ -256,8 +258,8 @@ def test_rows_of_canonical_text_hold_no_tokens(
         return replace(cell, tokens=None, tokenizer=None)
 
     made, without = (
-        pair_rows([against(*one, None) for one in cells(record)], scribe_of(record, chat, configured))
-        for record in (changed(spoken.record, canonical), changed(spoken.record, plain))
+        pair_rows([against(*one, None) for one in cells(record)], scribe_of(record, chat, configure_toy))
+        for record in (change_cells(spoken.record, canonical), change_cells(spoken.record, plain))
     )
     assert made.rows == without.rows
     assert (made.retokenised["shared"], without.retokenised["shared"]) == (0, len(cells(spoken.record)))

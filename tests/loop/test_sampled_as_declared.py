@@ -13,6 +13,7 @@ import yaml
 from collab.cli.main import main
 from collab.errors import UsageError
 from collab.loop.loop import hash_base_weights
+from collab.loop.policy import build_first_policy
 from collab.loop.record import Success, TrainingDir
 from collab.testing import toy_team
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -56,7 +57,7 @@ def trained(library: Path, tmp_path: Path) -> str:
         {
             "config": config.model_dump(mode="json"),
             "created": "2026-11-22T00:00:00.000Z",
-            "base": hash_base_weights(config),
+            "base": hash_base_weights(build_first_policy(config.run, config.method)),
             "summary": {"best": 0, "epochs": 2, "stopped_early": False, "hash": ""},
         }
     )

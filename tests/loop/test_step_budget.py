@@ -97,7 +97,7 @@ def test_an_episode_waits_until_it_is_wanted() -> None:
 
 
 def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
-    library: Library, configured, tmp_path: Path
+    library: Library, configure_toy, tmp_path: Path
 ) -> None:
     """Six hundred episodes of up to three steps are planned; a run of eight steps is over long before them."""
     out = tmp_path / "run"
@@ -116,7 +116,7 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
     assert len(counted) <= len(everything) < 600
     assert not has_enough(out, 10_000)
     folder = TrainingDir(tmp_path / "training")
-    folder.begin({"config": configured("steps=8").model_dump(mode="json")})
+    folder.begin({"config": configure_toy("steps=8").model_dump(mode="json")})
     folder.get_epoch(1).path.mkdir(parents=True)
     out.rename(folder.get_epoch(1).rollout)
     for run, those in ((folder.get_epoch(1).rollout, counted), (tmp_path / "copy", everything)):
@@ -129,14 +129,14 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
 @pytest.mark.slow
 def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
     library: Library,
-    configured: Callable[..., TrainingConfig],
+    configure_toy: Callable[..., TrainingConfig],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A rollout that has its steps is whole, however many were planned; to play on would change what was judged."""
     training = TrainingDir(tmp_path / "training")
-    training.begin({"config": configured("steps=8").model_dump(mode="json")})
+    training.begin({"config": configure_toy("steps=8").model_dump(mode="json")})
     out = training.get_epoch(1).rollout
 
     async def play() -> None:
@@ -165,7 +165,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
         inside.chdir(tmp_path)
         assert told("resume", "training/epochs/1/rollout", code=2).rstrip().endswith("train --resume training")
 
-    training.write({"config": configured("steps=1000").model_dump(mode="json")})
+    training.write({"config": configure_toy("steps=1000").model_dump(mode="json")})
     shown = told("show", str(out))
     assert "its training ends it with 1000 steps; this is what is over so far" in shown
     assert f"resume with: {training.resume}\n" in shown

@@ -20,6 +20,13 @@ from transformers import (
 from collab.config import override
 from collab.errors import ConfigError
 from collab.loop.checks import check_bases
+from collab.loop.config import TrainingConfig
+from collab.loop.policy import build_first_policy
+
+
+def check(config: TrainingConfig) -> None:
+    check_bases(config, build_first_policy(config.run, config.method))
+
 
 LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
 
@@ -32,16 +39,16 @@ LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
     ],
 )
 def test_what_does_not_fit_a_checkpoint_is_refused(
-    configured, tiny: Path, settings: tuple[str, ...], said: str
+    configure_toy, tiny: Path, settings: tuple[str, ...], said: str
 ) -> None:
-    fits = override(configured(*LORA), [f"run.agents.*.options.path={tiny}"])
-    check_bases(fits)
+    fits = override(configure_toy(*LORA), [f"run.agents.*.options.path={tiny}"])
+    check(fits)
     with pytest.raises(ConfigError, match=said):
-        check_bases(override(configured(*settings), [f"run.agents.*.options.path={tiny}"]))
+        check(override(configure_toy(*settings), [f"run.agents.*.options.path={tiny}"]))
 
 
 def test_layers_that_share_no_prefixes_are_refused_unless_each_prompt_is_computed_alone(
-    configured, tiny: Path, tmp_path: Path
+    configure_toy, tiny: Path, tmp_path: Path
 ) -> None:
     sliding = tmp_path / "sliding"
     shutil.copytree(tiny, sliding)
@@ -50,18 +57,18 @@ def test_layers_that_share_no_prefixes_are_refused_unless_each_prompt_is_compute
     (sliding / "config.json").write_text(json.dumps(config))
     path = f"run.agents.*.options.path={sliding}"
     with pytest.raises(ConfigError, match=r"not all full attention \(sliding_attention\); set dpo.sharing=none"):
-        check_bases(override(configured("dpo.sharing=prefix"), [path]))
-    check_bases(override(configured("dpo.sharing=none"), [path]))
+        check(override(configure_toy("dpo.sharing=prefix"), [path]))
+    check(override(configure_toy("dpo.sharing=none"), [path]))
 
 
-def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configured, tiny: Path, tmp_path: Path) -> None:
+def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configure_toy, tiny: Path, tmp_path: Path) -> None:
     """It would be played, judged and paid for before training found it out."""
     model = AutoModelForCausalLM.from_pretrained(tiny)
     get_peft_model(model, LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj"])).save_pretrained(tmp_path / "q")
     options = [f"run.agents.*.options.path={tiny}", f"run.agents.*.options.adapter={tmp_path / 'q'}"]
-    check_bases(override(configured(*LORA, "dpo.lora.targets=[q_proj]"), options))
+    check(override(configure_toy(*LORA, "dpo.lora.targets=[q_proj]"), options))
     with pytest.raises(ConfigError, match=r"made for other modules .* it has q_proj: set lora.targets to these"):
-        check_bases(override(configured(*LORA), options))
+        check(override(configure_toy(*LORA), options))
 
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -80,7 +87,7 @@ MAMBA = MambaConfig(hidden_size=64, num_hidden_layers=2, state_size=8, time_step
     ],
 )
 def test_what_a_family_cannot_do_is_found_before_anybody_plays(
-    configured, tiny: Path, tmp_path: Path, config: PreTrainedConfig, settings: tuple[str, ...], said: str
+    configure_toy, tiny: Path, tmp_path: Path, config: PreTrainedConfig, settings: tuple[str, ...], said: str
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     tokenizer.save_pretrained(tmp_path / "model")
@@ -88,6 +95,6 @@ def test_what_a_family_cannot_do_is_found_before_anybody_plays(
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
     path = f"run.agents.*.options.path={tmp_path / 'model'}"
     plain = ("dpo.sharing=none", "dpo.final_norm_learning_rate=null", "dpo.temperature=1")
-    check_bases(override(configured(*plain), [path]))
+    check(override(configure_toy(*plain), [path]))
     with pytest.raises(ConfigError, match=said):
-        check_bases(override(configured(*plain, *settings), [path]))
+        check(override(configure_toy(*plain, *settings), [path]))

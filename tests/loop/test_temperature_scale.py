@@ -49,8 +49,8 @@ def test_a_checkpoint_without_weights_is_named(tiny: Path, tmp_path: Path) -> No
         measure_gain(tmp_path)
 
 
-def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path, tmp_path: Path) -> None:
-    method = configured("dpo.final_norm_learning_rate=0.1", "exploration=match_first_epoch").method
+def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configure_toy, tiny: Path, tmp_path: Path) -> None:
+    method = configure_toy("dpo.final_norm_learning_rate=0.1", "exploration=match_first_epoch").method
     first = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
     surer = scaled(tiny, tmp_path / "surer", 1.5)
     policy = first.replace_trained(1, {"ben": str(surer)})
@@ -73,16 +73,16 @@ def test_a_slot_is_heated_by_what_its_own_gain_has_grown(configured, tiny: Path,
     ],
 )
 def test_rollouts_have_temperatures_of_their_own(
-    configured, setting: str, growth: dict[str, float], found: dict[str, float]
+    configure_toy, setting: str, growth: dict[str, float], found: dict[str, float]
 ) -> None:
-    config = configured(f"exploration_temperatures={setting}")
+    config = configure_toy(f"exploration_temperatures={setting}")
     assert temperatures(config.method.explore(config.run, growth)) == found
     hotter = override(config.method, ["temperature_scale=2"])
     assert temperatures(hotter.explore(config.run, growth)) == {slot: 2 * one for slot, one in found.items()}
 
 
-def test_few_temperatures_are_repeated_and_a_list_of_an_agents_file_is_read_by_slot(configured) -> None:
-    config = configured("exploration_temperatures=[0.3, 0.5]", "run.agents.*.sampling.temperature=[0.1, 0.2]")
+def test_few_temperatures_are_repeated_and_a_list_of_an_agents_file_is_read_by_slot(configure_toy) -> None:
+    config = configure_toy("exploration_temperatures=[0.3, 0.5]", "run.agents.*.sampling.temperature=[0.1, 0.2]")
     graph = config.run.graph.model_copy(update={"slots": ["ada", "ben", "cyd"]})
     ada = config.run.agents["ada"]
     three = config.run.model_copy(update={"graph": graph, "agents": dict.fromkeys(graph.slots, ada)})
@@ -95,13 +95,13 @@ def test_few_temperatures_are_repeated_and_a_list_of_an_agents_file_is_read_by_s
 
 
 @pytest.mark.parametrize("value", ["[]", "-1", "[0.3, -0.1]", "hot"])
-def test_temperatures_that_cannot_be_sampled_at_are_refused(configured, value: str) -> None:
+def test_temperatures_that_cannot_be_sampled_at_are_refused(configure_toy, value: str) -> None:
     with pytest.raises(ConfigError, match="exploration_temperatures"):
-        configured(f"exploration_temperatures={value}")
+        configure_toy(f"exploration_temperatures={value}")
 
 
-def test_the_preset_explores_at_its_own_temperatures_and_plays_as_declared(configured, tmp_path: Path) -> None:
-    config = configured("exploration_temperatures=[0.3, 1.2]")
+def test_the_preset_explores_at_its_own_temperatures_and_plays_as_declared(configure_toy, tmp_path: Path) -> None:
+    config = configure_toy("exploration_temperatures=[0.3, 1.2]")
     assert {temperature for one in config.held_out for temperature in temperatures(one).values()} == {0.7}
     told = describe_training(TrainingDir(tmp_path), config, {}, 0, "shared").lines["method"]
     assert "rollouts sampled at temperatures 0.3, 1.2" in told
@@ -111,9 +111,13 @@ def test_the_preset_explores_at_its_own_temperatures_and_plays_as_declared(confi
 
 
 @pytest.mark.slow
-def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declared(schooled, tmp_path: Path) -> None:
+def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declared(
+    configure_taught, tmp_path: Path
+) -> None:
     """The gain of the one policy grows or shrinks in the first epoch; the second tells by how much, and plays so."""
-    config = schooled("dpo.final_norm_learning_rate=0.1", "held_out.before=false", "exploration=match_first_epoch")
+    config = configure_taught(
+        "dpo.final_norm_learning_rate=0.1", "held_out.before=false", "exploration=match_first_epoch"
+    )
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     first, second = result.records[1:]
     folder = TrainingDir(result.path)
@@ -134,8 +138,8 @@ def test_the_second_epoch_is_played_as_hot_as_the_first_and_evaluated_as_declare
 
 
 @pytest.mark.slow
-def test_rollouts_explore_and_evaluations_and_the_finished_team_play_as_declared(schooled, tmp_path: Path) -> None:
-    config = schooled("exploration_temperatures=[0.9, 1.1]", "epochs=1")
+def test_rollouts_explore_and_evaluations_are_played_as_declared(configure_taught, tmp_path: Path) -> None:
+    config = configure_taught("exploration_temperatures=[0.9, 1.1]", "epochs=1")
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     folder = TrainingDir(result.path)
     explored = {"ada": 0.9, "ben": 1.1}

@@ -47,9 +47,9 @@ def learned(loop: LoopState, rows: Sequence[Example]) -> tuple[dict[str, object]
 
 
 def test_rows_that_are_all_too_long_are_no_pair(
-    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
+    configure_toy, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
-    loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.context=16"), tmp_path)
+    loop = process(configure_toy(f"run.agents.*.options.path={tiny}", "dpo.context=16"), tmp_path)
     for _ in range(2):  # and again, in a process that goes on
         trained, untrained = learned(loop, preferences)
         assert trained == {}
@@ -57,10 +57,10 @@ def test_rows_that_are_all_too_long_are_no_pair(
 
 
 def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
-    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_toy, process, preferences: list[Example], tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "dpo.warmup=0", "dpo.anchor=1")
-    config = configured(f"run.agents.*.options.path={tiny}", *lost)
+    config = configure_toy(f"run.agents.*.options.path={tiny}", *lost)
     loop = process(config, tmp_path)
     trained, untrained = learned(loop, preferences)
     assert trained == {}
@@ -85,7 +85,7 @@ def test_a_policy_whose_loss_is_no_number_stays_and_is_not_trained_again(
 @pytest.mark.variations
 @pytest.mark.parametrize(("minutes", "why"), [(None, "stopped on request"), (10, "budget used up: minutes=10")])
 def test_who_stops_a_policy_amid_its_steps_is_told(
-    configured,
+    configure_toy,
     process,
     preferences: list[Example],
     tiny: Path,
@@ -94,7 +94,7 @@ def test_who_stops_a_policy_amid_its_steps_is_told(
     minutes: float | None,
     why: str,
 ) -> None:
-    loop = process(configured(f"run.agents.*.options.path={tiny}", "dpo.epochs=4"), tmp_path)
+    loop = process(configure_toy(f"run.agents.*.options.path={tiny}", "dpo.epochs=4"), tmp_path)
     loop.budget = Budget(minutes=minutes)
 
     def end(_loop: LoopState, _progress: object) -> None:
@@ -110,12 +110,12 @@ def test_who_stops_a_policy_amid_its_steps_is_told(
 
 
 def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
-    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
+    configure_toy, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     """Of four steps of one row, one has a pair: it is the first and the last to tell of one."""
     rows = [preferences[0], *(replace(row, rejected=row.reply) for row in preferences[1:4])]
     small = ("dpo.batch_rows=1", "dpo.rows_at_once=1", "dpo.epochs=1", "dpo.log_every=1")
-    loop = process(configured(f"run.agents.*.options.path={tiny}", *small), tmp_path)
+    loop = process(configure_toy(f"run.agents.*.options.path={tiny}", *small), tmp_path)
     trained: dict[str, Any] = learned(loop, rows)[0]
     lines = FinetuneDir(loop.folder.get_epoch(1).get_training_dir("shared")).read_metrics()
     assert len(lines) == 4
@@ -129,19 +129,19 @@ def test_log_p_is_told_of_pairs_whatever_step_they_are_in(
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["none", "prefix"])
 def test_a_step_is_as_large_as_what_fits(
-    sharing: str, configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
+    sharing: str, configure_toy, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     """One row of three is too long; a step would have room for four, in passes of one."""
     rows = [*preferences[:2], replace(preferences[2], reply="Press it. " * 2000)]
     asked = (f"run.agents.*.options.path={tiny}", "dpo.batch_rows=4", "dpo.rows_at_once=1", f"dpo.sharing={sharing}")
-    loop = process(configured(*asked), tmp_path)
+    loop = process(configure_toy(*asked), tmp_path)
     learned(loop, rows)
     manifest = FinetuneDir(loop.folder.get_epoch(1).get_training_dir("shared")).read()
     assert (manifest["recipe"]["batch_rows"], manifest["data"]["dropped"]) == (2, {"preference": 1})
 
 
-def test_states_of_optimizers_go_though_a_process_was_killed_before(configured, process, tmp_path: Path) -> None:
-    loop = process(configured(), tmp_path)
+def test_states_of_optimizers_go_though_a_process_was_killed_before(configure_toy, process, tmp_path: Path) -> None:
+    loop = process(configure_toy(), tmp_path)
     epoch = loop.folder.get_epoch(1)
     folder = FinetuneDir(epoch.get_training_dir("shared"))
     (folder.path / "checkpoints" / "step-1").mkdir(parents=True)
@@ -171,10 +171,10 @@ def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
 
 
 def test_each_epoch_is_trained_at_its_own_rate(
-    configured, process, preferences: list[Example], tiny: Path, tmp_path: Path
+    configure_toy, process, preferences: list[Example], tiny: Path, tmp_path: Path
 ) -> None:
     asked = (f"run.agents.*.options.path={tiny}", "learning_rate_decay=0.5", "dpo.learning_rate=0.004")
-    loop = process(configured(*asked), tmp_path)
+    loop = process(configure_toy(*asked), tmp_path)
     policy = build_first_policy(loop.config.run, loop.config.method)
     made = CollabExamples(rows={"shared": preferences[:2]}, refused={"shared": Counter()})
     store_examples(loop.config, loop.folder, 2, made)

@@ -184,41 +184,14 @@ def test_an_adapter_is_loaded_before_the_first_call_and_unloaded_at_the_end(tmp_
     assert server.commands[:2] == [("load", name), ("unload", name)]
 
 
-def test_replacing_an_adapter_waits_for_calls_under_way(tmp_path: Path) -> None:
-    one, two = make_adapter(tmp_path / "one", b"1"), make_adapter(tmp_path / "two", b"2")
-    names = build_served_name(Path(one), 0), build_served_name(Path(two), 1)
-    with FakeServer({"adapters"}, delay_s=0.05) as server:
-        model = model_of(server, adapter=one)
-
-        async def call() -> tuple[str, PolicyRef]:
-            reply = await model.generate(request())
-            return reply.text.partition(":")[0], model.policy
-
-        async def scene() -> list[tuple[str, PolicyRef]]:
-            await model.probe()
-            before = [asyncio.create_task(call()) for _ in range(3)]
-            await asyncio.sleep(0.01)
-            swap = asyncio.create_task(model.replace_adapter(two, 1))
-            await asyncio.sleep(0)
-            after = [asyncio.create_task(call()) for _ in range(3)]
-            await swap
-            return [*await asyncio.gather(*before), *await asyncio.gather(*after)]
-
-        said = play(scene)
-        assert list(server.adapters) == [names[1]]
-    old, new = PolicyRef(base="fake", adapter=one, version=0), PolicyRef(base="fake", adapter=two, version=1)
-    assert said == [(names[0], old)] * 3 + [(names[1], new)] * 3
-    assert server.commands == [("load", names[0]), ("load", names[1]), ("unload", names[0])]
-
-
-def test_a_replacement_that_fails_leaves_the_old_one_speaking(tmp_path: Path, server: FakeServer) -> None:
+def test_another_adapter_that_fails_leaves_the_first_one_speaking(tmp_path: Path, server: FakeServer) -> None:
     one, big = make_adapter(tmp_path / "one"), make_adapter(tmp_path / "big", rank=64)
     model = model_of(server, adapter=one)
 
     async def scene() -> str:
         await model.probe()
         with pytest.raises(ModelFailure, match="rank 64"):
-            await model.replace_adapter(big, 1)
+            await model.with_adapter(big, 1).generate(request())
         return (await model.generate(request())).text
 
     assert play(scene) == f"{build_served_name(Path(one), 0)}: Hello."

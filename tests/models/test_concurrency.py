@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.models.base import CallClock, Request
-from collab.models.concurrency import START, CallWindow, SharedLock, Slots
+from collab.models.concurrency import START, CallWindow, Slots
 from collab.models.openai import OpenAIModel
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
@@ -138,34 +138,6 @@ def test_an_idle_server_proves_nothing() -> None:
         return slots.window
 
     assert play(scene).size == START
-
-
-def test_whoever_is_alone_waits_for_those_inside_and_keeps_others_out() -> None:
-    events: list[str] = []
-
-    async def scene() -> None:
-        gate = SharedLock()
-
-        async def visit(name: str) -> None:
-            async with gate.shared():
-                events.append(f"{name} in")
-                await asyncio.sleep(0.005)
-                events.append(f"{name} out")
-
-        async def change() -> None:
-            async with gate.alone():
-                events.append("changed")
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(visit("a"))
-            group.create_task(visit("b"))
-            await asyncio.sleep(0)
-            group.create_task(change())
-            await asyncio.sleep(0)
-            group.create_task(visit("late"))
-
-    play(scene)
-    assert events == ["a in", "b in", "a out", "b out", "changed", "late in", "late out"]
 
 
 # --------------------------------------------------------------------------------------- against a hidden capacity

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from collab.config import Budget, SamplingDefinition
 from collab.errors import UsageError
 from collab.library import Library
 from collab.preferences.adversary import SAMPLING, label_of
-from collab.preferences.pairs import Paired, Pairing, PairRecipe
+from collab.preferences.pairs import PairRecipe, RunPairs
 from collab.preferences.registry import (
     AdversaryChoice,
     AdversarySpec,
@@ -22,12 +21,11 @@ from collab.preferences.registry import (
     read_adversary,
     resolve_adversary,
 )
-from collab.preferences.store import read_head, write_pairs
+from collab.preferences.store import read_pair_head, write_pairs
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.types import Usage
 
-NOTHING = Paired(pairing=Pairing(pairs=()), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=Usage())
+NOTHING = RunPairs(pairs=())
 PLAYING = "kind: scripted\noptions: {replies: [x]}\nsampling: {temperature: 0.3, max_tokens: 64}\n"
 
 
@@ -43,7 +41,7 @@ def stored(choice: AdversaryChoice, folder: Path) -> AdversaryChoice:
     """The same after it stood in a run's pairs."""
     run = RunStore.create(folder / "run", Manifest(command="rollout", config={}, seed=0)).path
     write_pairs(run, "one", NOTHING, recipe=PairRecipe(), labels=None, adversary="llm-1", options=choice.as_json)
-    return read_adversary(read_head(run, "one"))
+    return read_adversary(read_pair_head(run, "one"))
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from collab.preferences.adversary import (
     read_adversary_prompts,
 )
 from collab.preferences.negatives import EQUALS_CHOSEN, NOTHING_WORSE, SAME_STATE, Negatives, collect_negatives
-from collab.preferences.pairs import Pairing, Sources, list_wanted, pair, pair_all
+from collab.preferences.pairs import CountedPairs, Sources, build_pairs, build_step_pairs, list_wanted
 from collab.prompts.parse import read_reply, write_reply
 from collab.rewards.base import CriticInput, build_inputs
 from collab.rewards.credit import JudgedStep, list_rewarded, list_rewarded_actions
@@ -82,13 +82,13 @@ def found(recorded: Any, case: CriticInput, step: JudgedStep, adversary: Adversa
         )
 
 
-def paired(recorded: Any, adversary: Adversary) -> tuple[Pairing, Counter[str]]:
+def paired(recorded: Any, adversary: Adversary) -> tuple[CountedPairs, Counter[str]]:
     steps, refused = list[JudgedStep](), Counter[str]()
     for case, step in judged(recorded):
         made = found(recorded, case, step, adversary)
         steps.append(replace(step, negatives=made.negatives))
         refused += made.refused
-    return pair_all(steps, Sources(), SEED), refused
+    return build_pairs(steps, Sources(), SEED), refused
 
 
 @pytest.mark.variations
@@ -284,4 +284,4 @@ def test_a_judgement_of_another_episode_is_no_step_of_this_one(corridor) -> None
     _, step = first(corridor)
     with pytest.raises(KeyError):
         JudgedStep.of(corridor[2][1], step.judgement)
-    assert pair(step, Sources(), SEED).counts["adversary"] == 0
+    assert build_step_pairs(step, Sources(), SEED).counts["adversary"] == 0

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collab.errors import RunFormatError, UnknownName, UsageError
-from collab.preferences.pairs import Paired, Pairing, PairRecipe
+from collab.preferences.pairs import PairRecipe, RunPairs
 from collab.preferences.store import (
     LETTERS,
     find_last_name,
     find_pair,
-    pair_names,
+    list_pair_sets,
     read_short_ids,
     shorten_ids,
     write_pairs,
 )
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
-from collab.types import CellRef, PreferencePair, ReplyRef, Usage
+from collab.types import CellRef, PreferencePair, ReplyRef
 
 A, B, C = "a" * 64, "a" * 9 + "b" * 55, "c" * 64
 
@@ -32,9 +31,7 @@ def pair(id: str, critic: str = "oracle-2") -> PreferencePair:
 
 
 def write(run: Path, name: str, *pairs: PreferencePair) -> None:
-    made = Paired(
-        pairing=Pairing(pairs=pairs), refused=Counter(), failed=Counter(), unjudged=0, untried=0, spent=Usage()
-    )
+    made = RunPairs(pairs=pairs)
     write_pairs(run, name, made, recipe=PairRecipe(), labels=None, adversary=None)
 
 
@@ -71,7 +68,7 @@ def test_a_spoilt_set_does_not_hide_the_others(run: Path) -> None:
     with pytest.raises(RunFormatError, match="second"):
         find_pair(run, C)
     (run / "pairs/second/pairs.json").write_text("half")
-    assert pair_names(run) == ["second", "first"]
+    assert list_pair_sets(run) == ["second", "first"]
     with pytest.raises(RunFormatError, match="second"):
         find_last_name(run)
 

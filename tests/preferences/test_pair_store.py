@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
-from collab.preferences.pairs import Paired, Pairing, PairRecipe, Sources
-from collab.preferences.store import FILE, HEAD, hash_critic, pair_names, read_pairs, write_pairs
+from collab.preferences.pairs import PairRecipe, RunPairs, Sources
+from collab.preferences.store import FILE, HEAD, hash_critic, list_pair_sets, read_pairs, write_pairs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -43,9 +43,11 @@ def pair(number: int, synthetic: str | None = "Reason: no.\nAction: status(\u00e
     )
 
 
-def paired(*pairs: PreferencePair) -> Paired:
-    return Paired(
-        pairing=Pairing(pairs=pairs, counts=Counter(adversary=len(pairs)), off_context=1),
+def paired(*pairs: PreferencePair) -> RunPairs:
+    return RunPairs(
+        pairs=pairs,
+        counts=Counter(adversary=len(pairs)),
+        off_context=1,
         refused=Counter({"does not parse": 2}),
         failed=Counter(ModelFailure=1),
         unjudged=3,
@@ -59,7 +61,7 @@ def run(tmp_path: Path) -> Path:
     return RunStore.create(tmp_path / "run", Manifest(command="rollout", config={}, seed=0)).path
 
 
-def write(run: Path, name: str, made: Paired, recipe: PairRecipe = RECIPE, labels: LabelSet | None = LABELS) -> Path:
+def write(run: Path, name: str, made: RunPairs, recipe: PairRecipe = RECIPE, labels: LabelSet | None = LABELS) -> Path:
     return write_pairs(run, name, made, recipe=recipe, labels=labels, adversary="sampler-1", options={"weights": None})
 
 
@@ -67,11 +69,11 @@ def test_what_is_written_is_read(run: Path) -> None:
     made = paired(pair(2), pair(1, None))
     folder = write(run, "first", made)
     found = read_pairs(run, "first")
-    assert (found.name, found.pairs) == ("first", made.pairing.pairs)
+    assert (found.name, found.pairs) == ("first", made.pairs)
     head = found.head
     assert (head.recipe, head.labels, head.critic) == (RECIPE, "oracle", "oracle-2")
     assert (head.critic_digest, head.adversary) == (hash_critic(LABELS.head), "sampler-1")
-    assert (head.counts, head.refused, head.failed) == (made.pairing.counts, made.refused, made.failed)
+    assert (head.counts, head.refused, head.failed) == (made.counts, made.refused, made.failed)
     assert (head.off_context, head.unjudged, head.untried, head.spent) == (1, 3, 4, made.spent)
     assert head.sha256 == hashlib.sha256((folder / FILE).read_bytes()).hexdigest()
     assert head.versions["collab"]
@@ -91,7 +93,7 @@ def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) 
     write(run, "first", replace(made, spent=Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)))
     assert (run / "pairs" / "first" / HEAD).read_bytes() == before
     other = replace(LABELS, head=LabelHead(critic="oracle-2", seed=5))
-    changes: list[tuple[Paired, PairRecipe, LabelSet]] = [
+    changes: list[tuple[RunPairs, PairRecipe, LabelSet]] = [
         (paired(pair(2, "said")), RECIPE, LABELS),
         (made, replace(RECIPE, threshold=0.5), LABELS),
         (made, RECIPE, other),
@@ -99,15 +101,15 @@ def test_the_same_again_is_left_as_it_is_and_other_pairs_are_refused(run: Path) 
     for change in changes:
         with pytest.raises(UsageError, match="choose another name"):
             write(run, "first", *change)
-    assert read_pairs(run, "first").pairs == made.pairing.pairs
+    assert read_pairs(run, "first").pairs == made.pairs
 
 
 def test_names_come_in_the_order_in_which_they_were_written(run: Path) -> None:
-    assert pair_names(run) == []
+    assert list_pair_sets(run) == []
     for name in ("second", "first"):
         write(run, name, paired())
     heads = {name: read_pairs(run, name).head.created for name in ("second", "first")}
-    assert pair_names(run) == sorted(heads, key=lambda name: (heads[name], name))
+    assert list_pair_sets(run) == sorted(heads, key=lambda name: (heads[name], name))
 
 
 def test_a_disk_that_is_full_leaves_nothing(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def test_a_disk_that_is_full_leaves_nothing(run: Path, monkeypatch: pytest.Monke
         broken.setattr("collab.preferences.store.sync_directory", full)
         with pytest.raises(StoreFailure, match="No space left"):
             write(run, "first", paired(pair(1, "said")))
-    assert pair_names(run) == []
+    assert list_pair_sets(run) == []
     assert [path.name for path in (run / "pairs").iterdir()] == ["lock"]
     write(run, "first", paired(pair(1, "said")))
 
@@ -127,9 +129,9 @@ def test_what_a_killed_process_left_is_no_set_and_goes_away(run: Path) -> None:
     left = run / "pairs" / ".first.0badcafe"
     left.mkdir(parents=True)
     (left / FILE).write_text("half")
-    assert pair_names(run) == []
+    assert list_pair_sets(run) == []
     write(run, "first", paired(pair(1, "said")))
-    assert pair_names(run) == ["first"]
+    assert list_pair_sets(run) == ["first"]
     assert not left.exists()
 
 

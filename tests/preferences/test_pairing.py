@@ -14,7 +14,7 @@ import pytest
 from collab.errors import ConfigError, ModelFailure
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.explain import compare_pairs
-from collab.preferences.pairs import Paired, PairRecipe, Sources, TooManyFailures, pair_up
+from collab.preferences.pairs import PairRecipe, RunPairs, Sources, TooManyFailures, build_run_pairs
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
@@ -58,7 +58,7 @@ def judged(recorded: Any) -> LabelSet:
 
 
 def rescored(labels: LabelSet, score: Any) -> LabelSet:
-    """The same labelling with other scores."""
+    """The same label set with other scores."""
 
     def other(judgement: Judgement) -> Judgement:
         rewards = tuple(replace(one, score=score(one)) for one in judgement.rewards.rewards)
@@ -69,10 +69,10 @@ def rescored(labels: LabelSet, score: Any) -> LabelSet:
 
 def made(
     recorded: Any, labels: LabelSet, recipe: PairRecipe = MIX, adversary: Adversary | None = None, **options: Any
-) -> Paired:
+) -> RunPairs:
     suite, directory, trajectories = recorded
     with RunReader(directory) as reader:
-        paired = pair_up(
+        paired = build_run_pairs(
             trajectories,
             labels,
             recipe,
@@ -89,12 +89,12 @@ def test_a_judged_run_becomes_the_same_pairs_however_it_is_worked_on(corridor: A
     labels = judged(corridor)
     found = made(corridor, labels, concurrency=8)
     rewarded = [one for judgement in labels.judged.values() for one in judgement.rewards.rewards if one.reward == 1]
-    assert len(found.pairing.pairs) == len(rewarded) > 10
-    assert set(found.pairing.counts) == {"adversary", "contrast"}
+    assert len(found.pairs) == len(rewarded) > 10
+    assert set(found.counts) == {"adversary", "contrast"}
     assert (found.unjudged, found.untried, found.failed) == (0, 0, Counter())
     reversed_run = (corridor[0], corridor[1], corridor[2][::-1])
-    assert made(reversed_run, labels, concurrency=1).pairing == found.pairing
-    assert made(corridor, labels, replace(MIX, seed=1)).pairing != found.pairing
+    assert made(reversed_run, labels, concurrency=1).pairs == found.pairs
+    assert made(corridor, labels, replace(MIX, seed=1)).pairs != found.pairs
 
 
 def test_steps_without_a_judgement_are_counted(corridor: Any) -> None:
@@ -113,13 +113,13 @@ def test_another_critic_turns_pairs_round(corridor: Any) -> None:
         return None if one.score is None else 1 - one.score
 
     before, after = made(corridor, labels, contrast), made(corridor, rescored(labels, inverted), contrast)
-    found = compare_pairs(before.pairing.pairs, after.pairing.pairs)
+    found = compare_pairs(before.pairs, after.pairs)
     assert found.flipped
     assert not found.kept
     for old, new in found.flipped:
         assert (old.chosen, old.rejected) == (new.rejected, new.chosen)
         assert (old.critic, new.critic) == ("oracle-2", "other-1")
-    assert compare_pairs(before.pairing.pairs, made(corridor, labels, contrast).pairing.pairs).empty
+    assert compare_pairs(before.pairs, made(corridor, labels, contrast).pairs).empty
 
 
 def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:
@@ -129,9 +129,9 @@ def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:
         return None if one.score is None else 0.8 * one.score
 
     mild = rescored(labels, milder)
-    ids = {one.id for one in made(corridor, labels).pairing.pairs}
-    assert {one.id for one in made(corridor, mild).pairing.pairs} == ids
-    assert not made(corridor, mild, replace(MIX, threshold=0.8)).pairing.pairs
+    ids = {one.id for one in made(corridor, labels).pairs}
+    assert {one.id for one in made(corridor, mild).pairs} == ids
+    assert not made(corridor, mild, replace(MIX, threshold=0.8)).pairs
 
 
 def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor: Any) -> None:
@@ -139,8 +139,8 @@ def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on
     whole = made(corridor, labels, alone)
     found = made(corridor, labels, alone, Gone(3), concurrency=1)
     assert found.failed["ModelFailure"] > 0
-    assert 0 < len(found.pairing.pairs) < len(whole.pairing.pairs)
-    assert {one.id for one in found.pairing.pairs} < {one.id for one in whole.pairing.pairs}
+    assert 0 < len(found.pairs) < len(whole.pairs)
+    assert {one.id for one in found.pairs} < {one.id for one in whole.pairs}
 
 
 def repeated(recorded: Any, times: int) -> tuple[Any, LabelSet]:
@@ -200,7 +200,7 @@ def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corr
             self.answered += 1
             return None if found is None else replace(found, spent=price)
 
-    def go_on(adversary: Paid) -> Paired:
+    def go_on(adversary: Paid) -> RunPairs:
         with ProposalMemory(run) as memory:
             asked = RememberingAdversary(adversary, memory, options={})
             return made((suite, run, trajectories), judged(corridor), PairRecipe(), asked, concurrency=1)
@@ -218,16 +218,16 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_
     shutil.copytree(directory, run)
     labels, whole = judged(corridor), made(corridor, judged(corridor), PairRecipe())
 
-    def go_on(adversary: Gone) -> Paired:
+    def go_on(adversary: Gone) -> RunPairs:
         with ProposalMemory(run) as memory:
             asked = RememberingAdversary(adversary, memory, options={})
             return made((suite, run, trajectories), labels, PairRecipe(), asked, concurrency=1)
 
     assert go_on(Gone(3)).failed
     again = Gone(0)
-    assert go_on(again).pairing == whole.pairing
+    assert go_on(again).pairs == whole.pairs
     nobody = Gone(10**6)
-    assert go_on(nobody).pairing == go_on(again).pairing
+    assert go_on(nobody).pairs == go_on(again).pairs
     assert nobody.failures == 10**6
 
 
@@ -235,7 +235,7 @@ def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_
 def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, sources: Sources) -> None:
     """The first step whose executed action the critic did not reward, counted here from the record itself."""
     labels, recipe = judged(corridor), replace(MIX, sources=sources)
-    whole = made(corridor, labels, recipe).pairing
+    whole = made(corridor, labels, recipe)
     wrong: dict[str, int] = {}
     for trajectory in corridor[2]:
         for step in trajectory.steps[::-1]:
@@ -243,7 +243,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, source
             if not any(rewards[cell.cell] for cell in step.matrix if cell.action == step.executed):
                 wrong[trajectory.id] = step.index
     assert wrong, "somebody errs here"
-    cut = made(corridor, labels, replace(recipe, stop_at_first_error=True)).pairing
+    cut = made(corridor, labels, replace(recipe, stop_at_first_error=True))
     kept = [one for one in whole.pairs if one.chosen[0].step <= wrong.get(one.chosen[0].trajectory, 99)]
     assert list(cut.pairs) == kept
     assert 0 < len(kept) < len(whole.pairs)
@@ -252,7 +252,7 @@ def test_an_episode_teaches_up_to_its_first_error_if_asked(corridor: Any, source
 
 def test_a_cap_and_the_costs_are_told(corridor: Any) -> None:
     labels = judged(corridor)
-    capped = made(corridor, labels, replace(MIX, cap=1)).pairing
+    capped = made(corridor, labels, replace(MIX, cap=1))
     states = [(one.chosen[0].trajectory, one.chosen[0].step) for one in capped.pairs]
     assert len(set(states)) == len(states)
     assert made(corridor, labels).spent == Usage(calls=0, prompt_tokens=0, completion_tokens=0, cost_usd=0)

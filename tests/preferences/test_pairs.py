@@ -20,12 +20,12 @@ from collab.preferences.pairs import (
     NOBODY_RIGHT,
     NOTHING,
     Sources,
+    build_pairs,
+    build_step_pairs,
     find_correction,
     is_heard_alike,
     list_contrasts,
     list_wanted,
-    pair,
-    pair_all,
 )
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.prompts.parse import write_reply
@@ -144,7 +144,7 @@ def test_what_stands_behind_the_first_error_of_its_episode() -> None:
 
 def test_each_rewarded_cell_with_a_negative_makes_one_adversary_pair() -> None:
     step = judged(TEAM, negatives={A0: 5}, calls=True)
-    made = pair(step, ADVERSARY, seed=0)
+    made = build_step_pairs(step, ADVERSARY, seed=0)
     assert sides(made.pairs) == [(A0, "bad 5")]
     assert made.counts == {"adversary": 1, NOTHING: 1}
     (one,) = made.pairs
@@ -160,7 +160,7 @@ def test_each_rewarded_cell_with_a_negative_makes_one_adversary_pair() -> None:
 
 
 def test_a_contrast_sets_a_rewarded_cell_against_an_unrewarded_one() -> None:
-    made = pair(judged(TEAM, calls=True), CONTRAST, seed=0)
+    made = build_step_pairs(judged(TEAM, calls=True), CONTRAST, seed=0)
     assert sides(made.pairs) == [(A0, B0), (A1, B0)]
     assert made.counts == {"contrast": 2}
     assert [one.calls for one in made.pairs] == [("call 0",), ("call 1", "call 0")]
@@ -177,14 +177,14 @@ def test_a_contrast_sets_a_rewarded_cell_against_an_unrewarded_one() -> None:
     ],
 )
 def test_what_cannot_be_the_worse_side(ben: Said, why: str) -> None:
-    made = pair(judged({A0: (7, 1.0), B0: ben}), CONTRAST, seed=0)
+    made = build_step_pairs(judged({A0: (7, 1.0), B0: ben}), CONTRAST, seed=0)
     assert not made.pairs, why
     assert made.counts[NOTHING] == len(list_rewarded(judged({A0: (7, 1.0), B0: ben})))
 
 
 def test_exactly_one_half_earns_nothing_and_may_be_the_worse_side() -> None:
-    assert sides(pair(judged({A0: (7, 1.0), B0: (3, 0.5)}), CONTRAST, seed=0).pairs) == [(A0, B0)]
-    assert not pair(judged({A0: (7, 0.5), B0: (3, 0.0)}), CONTRAST, seed=0).counts
+    assert sides(build_step_pairs(judged({A0: (7, 1.0), B0: (3, 0.5)}), CONTRAST, seed=0).pairs) == [(A0, B0)]
+    assert not build_step_pairs(judged({A0: (7, 0.5), B0: (3, 0.0)}), CONTRAST, seed=0).counts
 
 
 def test_a_contrast_of_cells_that_heard_the_same_comes_first_and_the_others_are_told() -> None:
@@ -192,7 +192,7 @@ def test_a_contrast_of_cells_that_heard_the_same_comes_first_and_the_others_are_
     step = judged(said, heard={A1: (A0,), B1: (B0, A1)})
     assert [one.cell for one in list_contrasts(step, step.matrix[A0])] == [B0]
     assert [one.cell for one in list_contrasts(step, step.matrix[B1])] == [A1, B0]
-    made = pair(step, CONTRAST, seed=0)
+    made = build_step_pairs(step, CONTRAST, seed=0)
     assert (len(made.pairs), made.off_context) == (2, 1)
 
 
@@ -207,14 +207,14 @@ def test_what_a_cell_was_told_is_held_against_it_before_what_it_never_heard() ->
 
 def test_a_mix_leaves_to_the_other_source_what_one_has_nothing_for() -> None:
     unanimous = judged({A0: (7, 1.0), B0: (7, 1.0)}, negatives={A0: 5, B0: 4})
-    assert pair(unanimous, MIX, seed=0).counts == {"adversary": 2}
+    assert build_step_pairs(unanimous, MIX, seed=0).counts == {"adversary": 2}
     silent = judged({A0: (7, 1.0), B0: (3, 0.0)})
-    assert pair(silent, Sources(adversary=1e9, contrast=1e-9), seed=0).counts == {"contrast": 1}
+    assert build_step_pairs(silent, Sources(adversary=1e9, contrast=1e-9), seed=0).counts == {"contrast": 1}
 
 
 def test_weights_decide_how_often_a_source_is_drawn() -> None:
     steps = [judged({A0: (7, 1.0), B0: (3, 0.0)}, step=step, negatives={A0: 5}) for step in range(400)]
-    counts = pair_all(steps, Sources(adversary=3, contrast=1), seed=1).counts
+    counts = build_pairs(steps, Sources(adversary=3, contrast=1), seed=1).counts
     assert counts.total() == 400
     assert 260 <= counts["adversary"] <= 340  # 300 expected, standard deviation 8.7
 
@@ -226,26 +226,26 @@ def test_an_adversary_is_asked_only_where_its_word_will_be_used() -> None:
     for seed in range(20):
         asked = list_wanted(step, MIX, seed)
         told = replace(step, negatives={ref: Negative(text="bad", action=click(1), maker="m") for ref in asked})
-        made = pair(told, MIX, seed)
+        made = build_step_pairs(told, MIX, seed)
         assert {one.chosen[0].cell for one in made.pairs if one.source == "adversary"} == set(asked)
         assert made.counts["contrast"] == 3 - len(asked)
 
 
 def test_a_negative_that_another_critic_rewards_is_used_no_more() -> None:
     step = judged({A0: (7, 1.0), B0: (5, 1.0)}, negatives={A0: 5})
-    made = pair(step, ADVERSARY, seed=0)
+    made = build_step_pairs(step, ADVERSARY, seed=0)
     assert not made.pairs
     assert made.counts == {EQUALS_REWARDED: 1, NOTHING: 2}
 
 
 def test_a_cap_keeps_that_many_of_a_state() -> None:
     step = judged({CellRef(name, 0): (7, 1.0) for name in "abcdef"} | {B0: (3, 0.0)})
-    made = pair(step, CONTRAST, seed=0, cap=2)
+    made = build_step_pairs(step, CONTRAST, seed=0, cap=2)
     assert made.counts == {"contrast": 2, BEYOND_CAP: 4}
     assert sides(made.pairs) == sorted(sides(made.pairs))
-    assert len({sides(pair(step, CONTRAST, seed, cap=2).pairs)[0] for seed in range(20)}) > 1
+    assert len({sides(build_step_pairs(step, CONTRAST, seed, cap=2).pairs)[0] for seed in range(20)}) > 1
     with pytest.raises(ConfigError, match="at most 0 pairs per state"):
-        pair(step, CONTRAST, seed=0, cap=0)
+        build_step_pairs(step, CONTRAST, seed=0, cap=0)
 
 
 @pytest.mark.parametrize("weights", [(0, 0, 0), (-1, 2, 0), (float("nan"), 1, 0), (float("inf"), 1, 0), (1, 0, 1.5)])
@@ -256,13 +256,13 @@ def test_weights_that_mean_nothing_are_refused(weights: tuple[float, float, floa
 
 def test_a_cell_that_erred_is_corrected_under_its_own_input() -> None:
     step = judged(TEAM, calls=True)
-    (one,) = pair(step, CORRECTION, seed=0).pairs
+    (one,) = build_step_pairs(step, CORRECTION, seed=0).pairs
     assert sides((one,)) == [(A0, B0)]
     assert one.source == "correction"
     assert one.prompt == step.matrix[B0].prompt.hash != step.matrix[A0].prompt.hash
     assert one.answered == step.make_ref(B0)
     assert one.calls == ("call 0",)
-    both = pair(step, Sources(adversary=0, contrast=1, correction=1), seed=0)
+    both = build_step_pairs(step, Sources(adversary=0, contrast=1, correction=1), seed=0)
     assert both.counts == {"contrast": 2, "correction": 1}
     assert [found.answered for found in both.pairs] == [step.make_ref(place) for place in (A0, A1, B0)]
     assert len({found.id for found in both.pairs}) == 3
@@ -281,7 +281,7 @@ def test_what_most_propose_corrects_in_the_words_that_were_surest() -> None:
     assert find_correction(alike, alike.matrix[B0]) == alike.matrix[B1], "who heard the same knows best"
     alone = judged({A0: (7, 0.1), B0: (3, 0.0)})
     assert find_correction(alone, alone.matrix[B0]) is None
-    assert not pair(alone, CORRECTION, seed=0).pairs
+    assert not build_step_pairs(alone, CORRECTION, seed=0).pairs
 
 
 def test_why_there_is_nothing_to_correct_is_counted() -> None:
@@ -289,19 +289,19 @@ def test_why_there_is_nothing_to_correct_is_counted() -> None:
     wrong = judged({A0: (7, 0.1), B0: (3, 0.5), A1: (4, None)})
     right = judged({A0: (7, 0.9), B0: (3, 1.0), A1: (4, None)})
     unknown = judged({A0: (7, None)})
-    made = pair_all([wrong, right, unknown], CORRECTION, seed=0)
+    made = build_pairs([wrong, right, unknown], CORRECTION, seed=0)
     assert (made.pairs, made.counts) == ((), {NOBODY_RIGHT: 2, ALL_RIGHT: 2})
-    mixed = pair(right, Sources(adversary=0, contrast=1, correction=1), seed=0)
+    mixed = build_step_pairs(right, Sources(adversary=0, contrast=1, correction=1), seed=0)
     assert mixed.counts == {NOTHING: 2}, "told once"
 
 
 def test_corrections_are_drawn_by_chance_and_by_name() -> None:
     steps = [judged(TEAM, step=index) for index in range(200)]
-    made = pair_all(steps, Sources(adversary=0, correction=0.3), seed=5)
+    made = build_pairs(steps, Sources(adversary=0, correction=0.3), seed=5)
     assert 40 < made.counts["correction"] < 80
     assert made.off_context == 0
-    assert pair(judged(TEAM, heard={B0: (A0,)}), CORRECTION, seed=0).off_context == 1
-    assert {one.id for one in made.pairs} < {one.id for one in pair_all(steps, CORRECTION, seed=5).pairs}
+    assert build_step_pairs(judged(TEAM, heard={B0: (A0,)}), CORRECTION, seed=0).off_context == 1
+    assert {one.id for one in made.pairs} < {one.id for one in build_pairs(steps, CORRECTION, seed=5).pairs}
 
 
 # ------------------------------------------------------------------------------------------------------ laws
@@ -324,7 +324,7 @@ SOURCES = st.sampled_from([ADVERSARY, CONTRAST, MIX, CORRECTION, Sources(adversa
 def test_no_pair_prefers_an_action_to_itself_or_to_a_rewarded_one(
     step: JudgedStep, sources: Sources, seed: int, cap: int | None
 ) -> None:
-    made = pair(step, sources, seed, cap=cap)
+    made = build_step_pairs(step, sources, seed, cap=cap)
     for one in made.pairs:
         chosen = step.matrix[one.chosen[0].cell]
         worse = step.matrix[one.rejected[0].cell].action if one.rejected else step.negatives[chosen.cell].action
@@ -343,7 +343,7 @@ def test_no_pair_prefers_an_action_to_itself_or_to_a_rewarded_one(
 @given(STEPS, SOURCES, st.integers(0, 2**32))
 def test_missing_rewards_are_on_neither_side(step: JudgedStep, sources: Sources, seed: int) -> None:
     missing = {one.cell for one in step.judgement.rewards.rewards if one.score is None}
-    for one in pair(step, sources, seed).pairs:
+    for one in build_step_pairs(step, sources, seed).pairs:
         assert not missing & {ref.cell for ref in (*one.chosen, *one.rejected)}
 
 
@@ -354,7 +354,7 @@ def test_the_order_of_what_is_given_changes_nothing(
 ) -> None:
     mixed = [_shuffled(step, rng) for step in steps]
     rng.shuffle(mixed)
-    first, second = pair_all(steps, sources, 4, cap=3), pair_all(mixed, sources, 4, cap=3)
+    first, second = build_pairs(steps, sources, 4, cap=3), build_pairs(mixed, sources, 4, cap=3)
     assert first == second
     found = [one.answered for one in first.pairs if one.answered is not None]
     places = [(one.trajectory, one.step, one.cell) for one in found]
@@ -375,24 +375,24 @@ def _shuffled(step: JudgedStep, rng: random.Random) -> JudgedStep:
 
 @given(STEPS, st.integers(0, 2**32))
 def test_ids_tell_pairs_apart_and_do_not_know_the_critic(step: JudgedStep, seed: int) -> None:
-    made = pair(step, MIX, seed)
+    made = build_step_pairs(step, MIX, seed)
     assert len({one.id for one in made.pairs}) == len(made.pairs)
     other = replace(step.judgement, rewards=replace(step.judgement.rewards, critic="llm-1"))
-    again = pair(replace(step, judgement=other), MIX, seed)
+    again = build_step_pairs(replace(step, judgement=other), MIX, seed)
     assert [one.id for one in again.pairs] == [one.id for one in made.pairs]
 
 
 def test_ids_depend_on_what_was_said_and_read() -> None:
     step = judged({A0: (7, 1.0), B0: (3, 0.0)})
-    (one,) = pair(step, CONTRAST, seed=0).pairs
+    (one,) = build_step_pairs(step, CONTRAST, seed=0).pairs
     for change in (
         {"text": "other words"},
         {"prompt": PromptRef(prefix="p", suffix="You are somebody else.", layout="1")},
     ):
         first, *others = step.matrix.utterances
         changed = replace(step, matrix=replace(step.matrix, utterances=(replace(first, **change), *others)))  # type: ignore[arg-type]
-        assert pair(changed, CONTRAST, seed=0).pairs[0].id != one.id
-    assert pair(judged({A0: (7, 1.0), B0: (3, 0.0)}, step=4), CONTRAST, seed=0).pairs[0].id != one.id
+        assert build_step_pairs(changed, CONTRAST, seed=0).pairs[0].id != one.id
+    assert build_step_pairs(judged({A0: (7, 1.0), B0: (3, 0.0)}, step=4), CONTRAST, seed=0).pairs[0].id != one.id
 
 
 def test_those_that_heard_the_same_read_the_same_screen() -> None:
@@ -406,8 +406,10 @@ def test_those_that_heard_the_same_read_the_same_screen() -> None:
 
 
 def test_another_critic_turns_adds_and_drops_pairs() -> None:
-    before = pair_all([judged({A0: (7, 1.0), B0: (3, 0.0)}), judged({A0: (7, 1.0), B0: (3, 0.0)}, step=4)], CONTRAST, 0)
-    after = pair_all(
+    before = build_pairs(
+        [judged({A0: (7, 1.0), B0: (3, 0.0)}), judged({A0: (7, 1.0), B0: (3, 0.0)}, step=4)], CONTRAST, 0
+    )
+    after = build_pairs(
         [
             judged({A0: (7, 0.0), B0: (3, 1.0)}),
             judged({A0: (7, 1.0), B0: (3, None)}, step=4),
@@ -427,7 +429,8 @@ def test_another_critic_turns_adds_and_drops_pairs() -> None:
 def test_a_contrast_and_a_correction_of_the_same_replies_turn_each_by_itself() -> None:
     both = Sources(adversary=0, contrast=1, correction=1)
     before, after = (
-        pair(judged({A0: (7, score), B0: (3, 1 - score)}, calls=True), both, seed=0).pairs for score in (1.0, 0.0)
+        build_step_pairs(judged({A0: (7, score), B0: (3, 1 - score)}, calls=True), both, seed=0).pairs
+        for score in (1.0, 0.0)
     )
     changed = compare_pairs(before, after)
     assert [(one.source, other.source) for one, other in changed.flipped] == [("correction",) * 2, ("contrast",) * 2]
@@ -435,8 +438,8 @@ def test_a_contrast_and_a_correction_of_the_same_replies_turn_each_by_itself() -
 
 
 def test_why_a_correction_is_gone() -> None:
-    before = pair(judged({A0: (7, 1.0), B0: (3, 0.0), A1: (9, 0.0)}), CORRECTION, seed=0).pairs
-    after = pair(judged({A0: (7, 0.0), B0: (3, 0.0), A1: (9, 1.0)}), CORRECTION, seed=0).pairs
+    before = build_step_pairs(judged({A0: (7, 1.0), B0: (3, 0.0), A1: (9, 0.0)}), CORRECTION, seed=0).pairs
+    after = build_step_pairs(judged({A0: (7, 0.0), B0: (3, 0.0), A1: (9, 1.0)}), CORRECTION, seed=0).pairs
     gone = compare_pairs(before, after).dropped
     assert count_causes(gone, after, None, 0.5) == {OTHER_BETTER: 1}
     assert count_causes(before, (), None, 0.5) == {NOT_CORRECTED: 2}
@@ -444,8 +447,8 @@ def test_why_a_correction_is_gone() -> None:
 
 def test_another_negative_is_another_pair_and_never_turned() -> None:
     said = {A0: (7, 1.0)}
-    before = pair(judged(said, negatives={A0: 5}), ADVERSARY, 0).pairs
-    after = pair(judged(said, negatives={A0: 4}), ADVERSARY, 0).pairs
+    before = build_step_pairs(judged(said, negatives={A0: 5}), ADVERSARY, 0).pairs
+    after = build_step_pairs(judged(said, negatives={A0: 4}), ADVERSARY, 0).pairs
     found = compare_pairs(before, after)
     assert (found.dropped, found.added, found.flipped) == (before, after, ())
 
@@ -453,7 +456,7 @@ def test_another_negative_is_another_pair_and_never_turned() -> None:
 @settings(max_examples=50)
 @given(STEPS, STEPS, st.integers(0, 99))
 def test_every_pair_is_in_exactly_one_part_of_the_difference(one: JudgedStep, other: JudgedStep, seed: int) -> None:
-    before, after = pair(one, MIX, seed).pairs, pair(other, MIX, seed).pairs
+    before, after = build_step_pairs(one, MIX, seed).pairs, build_step_pairs(other, MIX, seed).pairs
     found = compare_pairs(before, after)
     old = [*found.dropped, *found.kept, *(pair for pair, _ in found.flipped)]
     new = [*found.added, *found.kept, *(pair for _, pair in found.flipped)]

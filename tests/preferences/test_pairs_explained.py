@@ -14,8 +14,8 @@ import pytest
 from collab.errors import UnknownName, UsageError
 from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import PairExplainer, explain_pair, read_current_labels
-from collab.preferences.pairs import PairRecipe, Sources, pair_up
-from collab.preferences.store import read_head, write_pairs
+from collab.preferences.pairs import PairRecipe, Sources, build_run_pairs
+from collab.preferences.store import read_pair_head, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.rewards.base import CellScore, CriticCall, CriticInput, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
@@ -71,10 +71,10 @@ MIX = Sources(adversary=1, contrast=1)
 def pairs(phone: Any, reader: RunReader, labels: LabelSet, sources: Sources = MIX) -> tuple[PreferencePair, ...]:
     suite, _, trajectories = phone
     recipe = PairRecipe(sources=sources)
-    made = pair_up(
+    made = build_run_pairs(
         trajectories, labels, recipe, space=suite.space, prefix=reader.read_prefix, adversary=SamplerAdversary()
     )
-    return asyncio.run(made).pairing.pairs
+    return asyncio.run(made).pairs
 
 
 def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
@@ -133,15 +133,15 @@ def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
                 writer.record(one)
         return read_labels(run, "spoken")
 
-    by = pair_up(
+    by = build_run_pairs(
         phone[2], judged, recipe, space=phone[0].space, prefix=reader.read_prefix, adversary=SamplerAdversary()
     )
     labels, made = written(0), asyncio.run(by)
     write_pairs(run, "spoken", made, recipe=recipe, labels=labels, adversary="sampler-1")
     write_pairs(run, "whole", made, recipe=recipe, labels=None, adversary=None)
-    head = read_head(run, "spoken")
+    head = read_pair_head(run, "spoken")
     assert read_current_labels(run, head) == labels
-    assert read_current_labels(run, read_head(run, "whole")) is None
+    assert read_current_labels(run, read_pair_head(run, "whole")) is None
     written(1)
     assert read_current_labels(run, head) is None
     shutil.rmtree(run / "labels")

@@ -22,7 +22,7 @@ from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.preferences.pairs import NOTHING
 from collab.preferences.rebuild import NO_CAP, RebuildRequest, RebuiltPairs, parse_sources, rebuild
-from collab.preferences.store import pair_names, read_pairs
+from collab.preferences.store import list_pair_sets, read_pairs
 from collab.rewards.base import UNREAD, CellScore, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
@@ -139,7 +139,7 @@ def test_the_same_again_asks_nobody_and_changes_nothing(run: Path, library: Libr
     assert (named.new, ids(named)) == (True, ids(first))
     assert named.changes is not None
     assert named.changes.difference.empty
-    assert pair_names(run) == ["oracle", "copy"]
+    assert list_pair_sets(run) == ["oracle", "copy"]
 
 
 def test_a_threshold_keeps_and_drops_as_counted_by_hand(run: Path, library: Library) -> None:
@@ -203,7 +203,7 @@ def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
         with pytest.raises((Killed, BaseExceptionGroup)) as died:
             made(run, library)
         assert died.type is Killed or died.group_contains(Killed, depth=None)
-        assert pair_names(run) == []
+        assert list_pair_sets(run) == []
     result = made(run, library)
     assert result.judged == 0
     assert calls["judged"] == whole.judged + 1
@@ -465,7 +465,7 @@ def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library
     assert re.match(
         r"asking for rejected replies, or trying them, failed for 10 steps in a row, the last: .*scripted", gone.stopped
     )
-    assert pair_names(run) == []
+    assert list_pair_sets(run) == []
 
 
 def test_no_model_is_asked_to_err_on_a_picture_that_it_is_not_shown(run: Path, library: Library) -> None:
@@ -497,8 +497,8 @@ def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Li
 @pytest.mark.parametrize(
     ("wish", "told"),
     [
-        ({"critic": "orcale"}, "no labelling, critic or agents file called 'orcale'; did you mean oracle"),
-        ({"labels": "orcale"}, "no labelling of .* called 'orcale'; .*say who judges: --critic NAME"),
+        ({"critic": "orcale"}, "no label set, critic or agents file called 'orcale'; did you mean oracle"),
+        ({"labels": "orcale"}, "no label set of .* called 'orcale'; .*say who judges: --critic NAME"),
         ({"critic": "oracle", "labels": "../x"}, "labels called '../x': a name has letters"),
         ({"adversary": "smapler"}, "no adversary called 'smapler'; did you mean sampler"),
         ({"against": "first"}, "no pairs of .* called 'first'"),

@@ -32,7 +32,7 @@ from collab.rewards.base import (
     build_inputs,
     build_judgement,
 )
-from collab.rewards.labelling import Labelling, label
+from collab.rewards.labelling import LabellingProgress, label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.llm import TOO_LONG, LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
@@ -58,9 +58,9 @@ def found(phone) -> list[CriticInput]:  # type: ignore[no-untyped-def]
     return [case for episode in episodes for case in build_inputs(episode, suite.space, StateRebuilder(suite))]
 
 
-def labelled(run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any) -> Labelling:
+def labelled(run: Path, found: list[CriticInput], critic: Any, name: str = "one", **options: Any) -> LabellingProgress:
     with LabelWriter(run, name, HEAD) as writer:
-        return asyncio.run(label(found, critic, writer, **options))
+        return asyncio.run(label_cases(found, critic, writer, **options))
 
 
 @dataclass
@@ -104,7 +104,8 @@ def test_a_run_is_labelled_whole_and_only_once(run: Path, found: list[CriticInpu
 def test_a_reward_is_a_score_above_the_threshold(run: Path, found: list[CriticInput]) -> None:
     """The oracle says 0, one half or 1."""
     low, usual, high = (
-        labelled(run, found, SolutionCritic(), f"at{at}", so_far=Labelling(threshold=at)) for at in (0.4, 0.5, 1)
+        labelled(run, found, SolutionCritic(), f"at{at}", so_far=LabellingProgress(threshold=at))
+        for at in (0.4, 0.5, 1)
     )
     assert low.rewarded > usual.rewarded > high.rewarded == 0
     assert low.cells == high.cells
@@ -199,7 +200,7 @@ def test_failures_in_a_row_are_counted_over_the_calls_that_count_on(run: Path, f
         if number != 3:
             raise ModelFailure("the server is gone")
 
-    critic, told = Wrapped(trouble=trouble), Labelling()
+    critic, told = Wrapped(trouble=trouble), LabellingProgress()
     many = [replace(found[0], step=step) for step in range(3 * PATIENCE)]
     many[3] = found[3]
     for begin in range(0, len(many), 4):
@@ -215,7 +216,7 @@ def test_who_plays_the_rollout_can_end_its_judging(run: Path, found: list[Critic
         if number == 2:
             told.stopped = "the device is gone"
 
-    critic, told = Wrapped(trouble=trouble), Labelling()
+    critic, told = Wrapped(trouble=trouble), LabellingProgress()
     labelled(run, [replace(found[0], step=step) for step in range(12)], critic, concurrency=1, so_far=told)
     assert (len(critic.asked), told.judged, told.stopped) == (3, 3, "the device is gone")
 
@@ -339,15 +340,17 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
 
 
-def ask(server: FakeServer, run: Path, found: list[CriticInput], name: str = "one", **options: Any) -> Labelling:
-    async def go() -> Labelling:
+def ask(
+    server: FakeServer, run: Path, found: list[CriticInput], name: str = "one", **options: Any
+) -> LabellingProgress:
+    async def go() -> LabellingProgress:
         model = OpenAIModel(model="fake", base_url=server.url, retries=0, usd_per_million_prompt=1.0)
         critic = LanguageCritic(
             model=model, texts=read_critic_prompts(find_builtin_root() / "prompts" / "critic"), seed=2
         )
         try:
             with LabelWriter(run, name, HEAD) as writer:
-                return await label(found, critic, writer, **options)
+                return await label_cases(found, critic, writer, **options)
         finally:
             await model.close()
 
@@ -392,7 +395,7 @@ CHILD = """
 import asyncio, sys
 from pathlib import Path
 from collab.rewards.base import build_inputs
-from collab.rewards.labelling import label
+from collab.rewards.labelling import label_cases
 from collab.rewards.labels import LabelHead, LabelWriter
 from collab.rewards.llm import LanguageCritic
 from collab.rewards.llm import read_critic_prompts
@@ -410,7 +413,7 @@ critic = LanguageCritic(
     seed=2,
 )
 with LabelWriter(run, "one", LabelHead(critic="test-1")) as writer:
-    asyncio.run(label(found, critic, writer, concurrency=2))
+    asyncio.run(label_cases(found, critic, writer, concurrency=2))
 """
 
 

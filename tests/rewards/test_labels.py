@@ -15,7 +15,7 @@ import pytest
 
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, build_inputs, build_judgement
-from collab.rewards.labels import LabelHead, LabelWriter, list_labellings, read_labels
+from collab.rewards.labels import LabelHead, LabelWriter, list_label_sets, read_labels
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from collab.types import CellRef, Usage
@@ -90,8 +90,8 @@ def test_labellings_stand_side_by_side(run: Path, found: list[CriticInput]) -> N
     for name, score in (("strict", 0.1), ("mild", 0.9)):
         with LabelWriter(run, name, HEAD) as writer:
             writer.record(judged(found[0], score))
-    assert list_labellings(run) == ["mild", "strict"]
-    words = {name: read_labels(run, name).judged[found[0].key] for name in list_labellings(run)}
+    assert list_label_sets(run) == ["mild", "strict"]
+    words = {name: read_labels(run, name).judged[found[0].key] for name in list_label_sets(run)}
     assert {name: one.of(CellRef("ada", 0)).reward for name, one in words.items()} in (
         {"mild": 1, "strict": 0},
         {"mild": None, "strict": None},

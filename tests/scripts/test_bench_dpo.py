@@ -78,8 +78,8 @@ def test_figures_of_another_meaning_are_not_mixed_in(bench, monkeypatch, tmp_pat
     older = bench.settings(options)
     del older["version"]
     out.write_text(json.dumps({"settings": older, "cells": [{"prefix_tokens": 60, "pairs": 1}]}))
-    with pytest.raises(SystemExit, match=r"other settings \(version None, now 3\)"):
-        bench.known(options, HERE)
+    with pytest.raises(SystemExit, match=r"other settings \(version None, now 4\)"):
+        bench.read_known_cells(options, HERE)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_cells_of_another_machine_are_not_mixed_in(bench, monkeypatch, tmp_path,
     text = json.dumps({"machine": HERE, "settings": bench.settings(options), "cells": cells})
     out.write_text(text)
     if told is None:
-        assert bench.known(options, HERE) == cells
+        assert bench.read_known_cells(options, HERE) == cells
         return
     with pytest.raises(SystemExit, match=told):
         bench.main()
@@ -118,14 +118,14 @@ def test_the_number_of_pairs_at_once_is_searched_among_all_divisors(bench, monke
     monkeypatch.setattr(bench.Arm, "step", lambda arm, pairs: (seconds[arm.at_once].pop(), 0.0))
     sizes = bench.divisors(12)
     assert sizes == [1, 2, 3, 4, 6, 12]
-    assert bench.fastest(arm, [{}] * 12, sizes) == 6
+    assert bench.find_fastest(arm, [{}] * 12, sizes) == 6
     assert not any(seconds.values())
 
 
 def test_memory_is_that_of_the_configuration_that_is_timed(bench, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(bench, "fastest", lambda arm, pairs, sizes: sizes[0])
+    monkeypatch.setattr(bench, "find_fastest", lambda arm, pairs, sizes: sizes[0])
     measured, stepped = [], []
-    grown, step = bench.grown, bench.Arm.step
+    grown, step = bench.measure_growth, bench.Arm.step
 
     def seen(arm, pairs, device):
         measured.append((type(arm.trainer).__name__, arm.at_once))
@@ -135,7 +135,7 @@ def test_memory_is_that_of_the_configuration_that_is_timed(bench, monkeypatch, c
         stepped.append(arm.at_once)
         return step(arm, *rest)
 
-    monkeypatch.setattr(bench, "grown", seen)
+    monkeypatch.setattr(bench, "measure_growth", seen)
     monkeypatch.setattr(bench.Arm, "step", timed)
     run(bench, monkeypatch, "--pairs", "2")
     assert measured == [("Trl", 1), ("Trl", 1), ("Ours", 2)]

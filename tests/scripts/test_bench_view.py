@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from collab.preferences.store import pair_names, read_pairs
+from collab.preferences.store import list_pair_sets, read_pairs
 from collab.prompts.render import rebuild
 from collab.rewards.labels import read_labels
 from collab.store.run import RunStore
@@ -35,7 +35,7 @@ def test_a_made_run_is_one_that_everything_can_read(tmp_path):
     judged = read_labels(run, LABELS).judged
     assert {len(one.rewards.rewards) for one in judged.values()} == {12}
     assert len(judged) == 12
-    assert pair_names(run) == [PAIRS]
+    assert list_pair_sets(run) == [PAIRS]
     assert 12 <= len(read_pairs(run, PAIRS).pairs) <= 24, "at most two of a state"
 
 

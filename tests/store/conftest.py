@@ -140,7 +140,7 @@ def make_png(color: str = "teal", size: tuple[int, int] = (30, 20)) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def made() -> SimpleNamespace:
+def make() -> SimpleNamespace:
     """Builders: task, screen, cell, step, manifest, png; begin and play write an episode."""
     return SimpleNamespace(
         task=make_task,

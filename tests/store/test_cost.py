@@ -23,8 +23,8 @@ CALLS = (
 """Of ada and ben, who hears her, in two rounds; some tell this and some that."""
 
 
-def told_step(made: SimpleNamespace, index: int = 0) -> Step:
-    step = made.step(index)
+def told_step(make: SimpleNamespace, index: int = 0) -> Step:
+    step = make.step(index)
     cells = tuple(replace(cell, **told) for cell, told in zip(step.matrix, CALLS, strict=True))
     return replace(step, matrix=replace(step.matrix, utterances=cells))
 
@@ -34,9 +34,9 @@ def costs(store: RunStore) -> Costs:
         return sum_costs(reader)
 
 
-def test_sums_are_over_the_calls_that_tell(store: RunStore, made: SimpleNamespace) -> None:
+def test_sums_are_over_the_calls_that_tell(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", [told_step(made)])
+        make.play(writer, "A/0", [told_step(make)])
     found = costs(store)
     whole = found.whole
     assert (found.steps, whole.calls) == (1, 4)
@@ -52,9 +52,9 @@ def test_sums_are_over_the_calls_that_tell(store: RunStore, made: SimpleNamespac
     assert whole.latency_s == CountedSum(calls=4, total=4.0)
 
 
-def test_rounds_and_layers_are_told_apart(store: RunStore, made: SimpleNamespace) -> None:
+def test_rounds_and_layers_are_told_apart(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", [told_step(made), told_step(made, 1)])
+        make.play(writer, "A/0", [told_step(make), told_step(make, 1)])
     found = costs(store)
     first, second = found.by_round[0], found.by_round[1]
     assert (first.calls, first.prompt_tokens.total, first.latency_s.total) == (4, 840, 3.0)
@@ -67,11 +67,11 @@ def test_rounds_and_layers_are_told_apart(store: RunStore, made: SimpleNamespace
     assert ada + ben == first + second == found.whole
 
 
-def test_a_cell_without_a_layer_is_counted_apart(store: RunStore, made: SimpleNamespace) -> None:
-    step = made.step(0)
+def test_a_cell_without_a_layer_is_counted_apart(store: RunStore, make: SimpleNamespace) -> None:
+    step = make.step(0)
     loop = replace(step, matrix=replace(step.matrix, edges=(("ada", "ben"), ("ben", "ada"))))
     with store.open_writer() as writer:
-        made.play(writer, "A/0", [loop, made.step(1)])
+        make.play(writer, "A/0", [loop, make.step(1)])
     by_layer = costs(store).by_layer
     assert {layer: cost.calls for layer, cost in by_layer.items()} == {0: 2, 1: 2, None: 4}
 
@@ -83,10 +83,10 @@ def test_an_empty_run_cost_nothing(store: RunStore) -> None:
     assert costs(store) == Costs(whole=Cost(), steps=0, spent=None, processes=1, told=0, **parts)
 
 
-def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: RunStore, made: SimpleNamespace) -> None:
+def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.begin(writer, "A/0")
-        writer.step("A/0", told_step(made))
+        make.begin(writer, "A/0")
+        writer.step("A/0", told_step(make))
         writer.record_spent(Usage(calls=7, prompt_tokens=1100, completion_tokens=20, cost_usd=1.0))
     with store.open_writer() as writer:
         writer.resume_episode("A/0")
@@ -97,10 +97,10 @@ def test_what_processes_told_is_added_up_and_the_silent_one_is_noticed(store: Ru
     assert (found.processes, found.told, found.whole.calls) == (3, 2, 4)
 
 
-def test_an_attempt_that_was_replaced_is_not_counted(store: RunStore, made: SimpleNamespace) -> None:
+def test_an_attempt_that_was_replaced_is_not_counted(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.begin(writer, "A/0")
-        writer.step("A/0", told_step(made))
+        make.begin(writer, "A/0")
+        writer.step("A/0", told_step(make))
     with store.open_writer() as writer:
-        made.play(writer, "A/0", [told_step(made)])
+        make.play(writer, "A/0", [told_step(make)])
     assert costs(store).whole.calls == 4

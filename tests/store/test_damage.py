@@ -40,7 +40,7 @@ def segment_of(store: RunStore) -> Path:
 
 @pytest.mark.variations
 @pytest.mark.parametrize("moment", [0, 1, 40, 400])
-def test_a_kill_loses_no_acknowledged_step(store: RunStore, made: SimpleNamespace, moment: int) -> None:
+def test_a_kill_loses_no_acknowledged_step(store: RunStore, make: SimpleNamespace, moment: int) -> None:
     command = [sys.executable, "-c", LOOP, str(store.path), str(Path(__file__).parent)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -53,18 +53,18 @@ def test_a_kill_loses_no_acknowledged_step(store: RunStore, made: SimpleNamespac
     assert reader.status == "dead"
     steps = reader.list_unfinished()[0].steps
     assert acknowledged <= len(steps) <= acknowledged + 1
-    assert steps == tuple(made.step(index) for index in range(len(steps)))
+    assert steps == tuple(make.step(index) for index in range(len(steps)))
     with store.open_writer() as writer:  # the lock died with its owner
         assert writer.resume_episode("OpenDoors/0") == len(steps)
 
 
 def test_a_last_line_cut_anywhere_is_skipped(
-    store: RunStore, made: SimpleNamespace, caplog: pytest.LogCaptureFixture
+    store: RunStore, make: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     with store.open_writer() as writer:
-        made.begin(writer)
+        make.begin(writer)
         for index in range(3):
-            writer.step("OpenDoors/0", made.step(index))
+            writer.step("OpenDoors/0", make.step(index))
     (store.path / "index.sqlite").unlink()
     segment = segment_of(store)
     whole = segment.read_bytes()
@@ -84,16 +84,16 @@ def test_a_last_line_cut_anywhere_is_skipped(
     segment.write_bytes(whole[:-1])
     with store.open_writer() as writer:  # goes on in a segment of its own
         assert writer.resume_episode("OpenDoors/0") == 2
-        writer.step("OpenDoors/0", made.step(2))
+        writer.step("OpenDoors/0", make.step(2))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
     assert f"events/{segment.name}:5: half-written last line" in caplog.text
-    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(3))
+    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(make.step(index) for index in range(3))
 
 
-def test_a_spoilt_line_in_the_middle_is_named_counted_and_skipped(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_spoilt_line_in_the_middle_is_named_counted_and_skipped(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 3)
-        made.play(writer, "B/0", 1)
+        make.play(writer, "A/0", 3)
+        make.play(writer, "B/0", 1)
     (store.path / "index.sqlite").unlink()
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -105,12 +105,12 @@ def test_a_spoilt_line_in_the_middle_is_named_counted_and_skipped(store: RunStor
     assert str(gap) == "events: episode A/0: steps 1 are lost"
     assert [step.index for step in reader.read_trajectory("A/0").steps] == [0, 2]
     assert [one.missing for one in reader.list_episodes()] == [(1,), ()]
-    assert reader.read_trajectory("B/0").steps == (made.step(0),)
+    assert reader.read_trajectory("B/0").steps == (make.step(0),)
 
 
-def test_where_index_and_log_disagree_the_log_is_right(store: RunStore, made: SimpleNamespace) -> None:
+def test_where_index_and_log_disagree_the_log_is_right(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 3)
+        make.play(writer, "A/0", 3)
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[3] = b" " * (len(lines[3]) - 1) + b"\n"
@@ -121,9 +121,9 @@ def test_where_index_and_log_disagree_the_log_is_right(store: RunStore, made: Si
     assert [problem.line for problem in reader.problems] == [4, None]
 
 
-def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 2)
+        make.play(writer, "A/0", 2)
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
     again = lines[1].replace(b'"attempt":0', b'"attempt":%d' % 2**70)
@@ -136,11 +136,11 @@ def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStor
         store.open_writer().close()
 
 
-def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, made: SimpleNamespace) -> None:
+def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.begin(writer)
+        make.begin(writer)
         for index in range(4):
-            writer.step("OpenDoors/0", made.step(index))
+            writer.step("OpenDoors/0", make.step(index))
     (store.path / "index.sqlite").unlink()
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -149,16 +149,16 @@ def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, made: Simple
     with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0") == 1
         for index in (1, 2):
-            writer.step("OpenDoors/0", made.step(index))
+            writer.step("OpenDoors/0", make.step(index))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
     reader = store.open_reader()
     assert [step.index for step in reader.read_trajectory("OpenDoors/0").steps] == [0, 1, 2]
     assert [problem.line for problem in reader.problems] == [4]
 
 
-def test_steps_whose_episode_start_is_lost_are_named(store: RunStore, made: SimpleNamespace) -> None:
+def test_steps_whose_episode_start_is_lost_are_named(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 1)
+        make.play(writer, "A/0", 1)
     (store.path / "index.sqlite").unlink()
     segment = segment_of(store)
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -169,9 +169,9 @@ def test_steps_whose_episode_start_is_lost_are_named(store: RunStore, made: Simp
     assert "the start of attempt 0 of episode A/0 is lost" in str(reader.problems[1])
 
 
-def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
+def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, make: SimpleNamespace, tmp_path: Path) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 1)
+        make.play(writer, "A/0", 1)
     files = [path for path in store.path.rglob("*") if path.is_file() and path.stat().st_size]
 
     @settings(max_examples=80, deadline=None)
@@ -196,9 +196,9 @@ def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, made: SimpleNamespace,
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format_version": "1.0"}', '{"format_version": 1}'])
-def test_a_spoilt_head_is_taken_from_the_log(store: RunStore, made: SimpleNamespace, content: str) -> None:
+def test_a_spoilt_head_is_taken_from_the_log(store: RunStore, make: SimpleNamespace, content: str) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 1)
+        make.play(writer, "A/0", 1)
         writer.finish()
     manifest = store.open_reader().manifest
     (store.path / "run.json").write_text(content)
@@ -228,7 +228,7 @@ def test_an_unreadable_run_is_one_line(store: RunStore, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_run_that_cannot_be_made_is_not_in_the_way_of_the_next(
-    tmp_path: Path, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, there: bool
+    tmp_path: Path, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     path = tmp_path / "new"
     if there:
@@ -240,13 +240,13 @@ def test_a_run_that_cannot_be_made_is_not_in_the_way_of_the_next(
     with monkeypatch.context() as patch:
         patch.setattr("collab.store.run.write_manifest", full)
         with pytest.raises(StoreFailure, match="then start the run again"):
-            RunStore.create(path, made.manifest())
+            RunStore.create(path, make.manifest())
     assert path.exists() == there
-    RunStore.create(path, made.manifest()).open_writer().close()
+    RunStore.create(path, make.manifest()).open_writer().close()
 
 
 def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
-    store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, room = os.write, [40_000]
 
@@ -260,9 +260,9 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
     monkeypatch.setattr("collab.store.log.os.write", full)
     acknowledged: list[int] = []
     writer = store.open_writer()
-    made.begin(writer)
+    make.begin(writer)
     with pytest.raises(StoreFailure) as caught:
-        acknowledged.extend(index for index in range(1000) if writer.step("OpenDoors/0", made.step(index)) is None)
+        acknowledged.extend(index for index in range(1000) if writer.step("OpenDoors/0", make.step(index)) is None)
     assert str(caught.value) == (
         f"{store.path}: cannot write: No space left on device; what was written before is kept:"
         f" make room or fix the rights, then collab runs resume {store.path}"
@@ -280,7 +280,7 @@ def test_a_full_disk_is_one_line_and_half_a_line_does_not_count(
 
 
 def test_a_full_disk_ends_a_block_without_hiding_why(
-    store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -288,7 +288,7 @@ def test_a_full_disk_ends_a_block_without_hiding_why(
     def block() -> None:
         with store.open_writer() as writer:
             monkeypatch.setattr("collab.store.log.os.write", full)
-            made.begin(writer)
+            make.begin(writer)
 
     with pytest.raises(StoreFailure, match="No space left"):
         block()
@@ -322,7 +322,7 @@ except StoreFailure as error:
 
 @pytest.mark.variations
 @pytest.mark.parametrize("pause_s", [0, 60], ids=["the index first", "the log first"])
-def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: SimpleNamespace, pause_s: int) -> None:
+def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, make: SimpleNamespace, pause_s: int) -> None:
     """A real short write: the system takes a part of the line and refuses the rest."""
     command = [sys.executable, "-c", NO_ROOM, str(store.path), str(Path(__file__).parent), str(pause_s)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -330,12 +330,12 @@ def test_the_system_refuses_in_the_middle_of_a_line(store: RunStore, made: Simpl
     assert "cannot write: File too large" in told[1]
     assert segment_of(store).stat().st_size == 30_000
     reader = store.open_reader()
-    assert reader.list_unfinished()[0].steps == tuple(made.step(index) for index in range(int(told[0])))
+    assert reader.list_unfinished()[0].steps == tuple(make.step(index) for index in range(int(told[0])))
     assert len(reader.list_unfinished()[0].steps) > 2
     assert "half-written last line" in str(reader.problems[0])
 
 
-def test_a_run_that_cannot_be_made_is_one_line(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_a_run_that_cannot_be_made_is_one_line(tmp_path: Path, make: SimpleNamespace) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreFailure, match="cannot write: Not a directory"):
-        RunStore.create(tmp_path / "file" / "run", made.manifest())
+        RunStore.create(tmp_path / "file" / "run", make.manifest())

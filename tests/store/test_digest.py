@@ -19,31 +19,31 @@ def edit(step: Step, **changes: object) -> Step:
     return replace(step, matrix=replace(step.matrix, utterances=(replace(first, **changes), *rest)))
 
 
-def played(path: Path, made: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
-    store = RunStore.create(path, made.manifest())
+def played(path: Path, make: SimpleNamespace, change: Callable[[Step], Step] = lambda step: step) -> str:
+    store = RunStore.create(path, make.manifest())
     with store.open_writer() as writer:
-        made.play(writer, "A/0", [change(made.step(0)), made.step(1)])
-        made.play(writer, "B/0", 1)
+        make.play(writer, "A/0", [change(make.step(0)), make.step(1)])
+        make.play(writer, "B/0", 1)
     return run_hash(store)
 
 
-def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made: SimpleNamespace) -> None:
-    whole = played(tmp_path / "whole", made)
-    store = RunStore.create(tmp_path / "torn", made.manifest(seed=9, planned=None))
-    slower = replace(made.step(0), deliberation_s=99.0, environment_s=0.5)
+def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, make: SimpleNamespace) -> None:
+    whole = played(tmp_path / "whole", make)
+    store = RunStore.create(tmp_path / "torn", make.manifest(seed=9, planned=None))
+    slower = replace(make.step(0), deliberation_s=99.0, environment_s=0.5)
     dearer = edit(slower, latency_s=7.0, cost_usd=0.1, computed_tokens=9, queue_s=3.0, width=5.0)
     moved = edit(dearer, policy=PolicyRef(base="/elsewhere/tiny"), logprobs=(-0.5,) * 3)
     with store.open_writer() as writer:
         writer.note("begun")
-        made.begin(writer, "B/0")
-        writer.step("B/0", made.step(0))
+        make.begin(writer, "B/0")
+        writer.step("B/0", make.step(0))
         writer.end_episode("B/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
-        made.begin(writer, "A/0")
+        make.begin(writer, "A/0")
         writer.step("A/0", moved)
     with store.open_writer() as writer:
         writer.resume_episode("A/0")
-        made.play(writer, "B/0", 1)
-        writer.step("A/0", made.step(1))
+        make.play(writer, "B/0", 1)
+        writer.step("A/0", make.step(1))
         end = RunStore(tmp_path / "whole").open_reader().read_trajectory("A/0")
         writer.end_episode("A/0", outcome=end.outcome, final=end.final, seconds=1000.0)
         writer.record_spent(Usage(calls=8, prompt_tokens=1, completion_tokens=1, cost_usd=1.0))
@@ -64,13 +64,13 @@ def test_times_order_places_and_interruptions_do_not_count(tmp_path: Path, made:
     ],
 )
 def test_what_was_seen_said_and_done_counts(
-    tmp_path: Path, made: SimpleNamespace, change: Callable[[Step], Step]
+    tmp_path: Path, make: SimpleNamespace, change: Callable[[Step], Step]
 ) -> None:
-    assert played(tmp_path / "one", made) != played(tmp_path / "other", made, change)
+    assert played(tmp_path / "one", make) != played(tmp_path / "other", make, change)
 
 
-def test_a_run_in_part_has_no_hash(tmp_path: Path, made: SimpleNamespace) -> None:
-    played(tmp_path / "run", made)
+def test_a_run_in_part_has_no_hash(tmp_path: Path, make: SimpleNamespace) -> None:
+    played(tmp_path / "run", make)
     segment = next((tmp_path / "run" / "events").iterdir())
     lines = segment.read_bytes().splitlines(keepends=True)
     lines[2] = b"x" * (len(lines[2]) - 1) + b"\n"

@@ -35,9 +35,9 @@ def test_every_field_of_the_head_is_described() -> None:
     assert all(f"`{field.name}`" in TEXT for field in fields(Manifest))
 
 
-def test_the_shown_reader_reads(store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shown_reader_reads(store: RunStore, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 2)
+        make.play(writer, "A/0", 2)
         writer.note("line \u2028 separators are no line ends")
     monkeypatch.chdir(store.path.parent)
     store.path.rename("RUN")

@@ -106,8 +106,8 @@ def test_named_tuples_unions_and_scalars_keep_their_types(step: Step) -> None:
     same_types(read.step, step)
 
 
-def test_a_line_is_json_with_a_head(made: SimpleNamespace) -> None:
-    line = encode(record(StepRecorded(trajectory="t/0", attempt=1, step=made.step(0))))
+def test_a_line_is_json_with_a_head(make: SimpleNamespace) -> None:
+    line = encode(record(StepRecorded(trajectory="t/0", attempt=1, step=make.step(0))))
     data = json.loads(line)
     assert list(data)[:5] == ["format_version", "type", "seq", "time", "writer"]
     assert (data["format_version"], data["type"], data["attempt"]) == ("1.1", "step", 1)
@@ -116,8 +116,8 @@ def test_a_line_is_json_with_a_head(made: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
-def test_numbers_that_json_lacks_survive(made: SimpleNamespace, number: float) -> None:
-    step = dataclasses.replace(made.step(0), environment_s=number)
+def test_numbers_that_json_lacks_survive(make: SimpleNamespace, number: float) -> None:
+    step = dataclasses.replace(make.step(0), environment_s=number)
     line = encode(record(StepRecorded(trajectory="t", attempt=0, step=step)))
     json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     read = decode(line).event
@@ -181,14 +181,14 @@ def test_junk_never_raises_anything_else(junk: bytes) -> None:
         decode(junk)
 
 
-def test_a_value_of_the_wrong_type_is_refused_when_written(made: SimpleNamespace) -> None:
+def test_a_value_of_the_wrong_type_is_refused_when_written(make: SimpleNamespace) -> None:
     for changes in ({"index": "one"}, {"environment_s": "fast"}, {"info": {"handle": object()}}):
-        step = dataclasses.replace(made.step(0), **changes)
+        step = dataclasses.replace(make.step(0), **changes)
         with pytest.raises(StoreFailure, match="event step cannot be recorded"):
             encode(record(StepRecorded(trajectory="t", attempt=0, step=step)))
 
 
-def test_texts_and_endings_read_back(made: SimpleNamespace) -> None:
+def test_texts_and_endings_read_back(make: SimpleNamespace) -> None:
     for event in (
         TextRecorded(hash="ab", text="system\fshared \ud83d"),
         EpisodeFinished(
@@ -205,7 +205,7 @@ def test_texts_and_endings_read_back(made: SimpleNamespace) -> None:
             attempt=0,
             outcome=Outcome(success=True, score=1),
             error=None,
-            final=made.screen(),
+            final=make.screen(),
             steps=3,
             seconds=0.5,
         ),

@@ -13,18 +13,18 @@ from collab.store.run import RunStore
 from collab.types import EpisodeError
 
 
-def test_tables_hold_the_run(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
+def test_tables_hold_the_run(store: RunStore, make: SimpleNamespace, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     with store.open_writer() as writer:
-        odd = replace(made.step(1), observation=made.screen("lone \ud800"))
-        whole = made.step(0)
+        odd = replace(make.step(1), observation=make.screen("lone \ud800"))
+        whole = make.step(0)
         *others, late = whole.matrix
         late = replace(late, computed_tokens=20, queue_s=0.25, width=3.5)
-        made.play(writer, "A/0", [replace(whole, matrix=replace(whole.matrix, utterances=(*others, late))), odd])
-        made.begin(writer, "A/1")
+        make.play(writer, "A/0", [replace(whole, matrix=replace(whole.matrix, utterances=(*others, late))), odd])
+        make.begin(writer, "A/1")
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="gone", step=0))
-        made.begin(writer, "B/0")
-        writer.step("B/0", made.step(0))
+        make.begin(writer, "B/0")
+        writer.step("B/0", make.step(0))
     files = export_runs([store.path], tmp_path / "out").files
     assert [path.name for path in files] == ["episodes.parquet", "steps.parquet", "cells.parquet"]
     assert sorted((tmp_path / "out").iterdir()) == sorted([*files, tmp_path / "out" / README])
@@ -62,7 +62,7 @@ def test_a_missing_extra_is_named(store: RunStore, tmp_path: Path, monkeypatch: 
         export_runs([store.path], tmp_path / "out")
 
 
-def test_what_cannot_be_written_is_one_line(store: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_one_line(store: RunStore, make: SimpleNamespace, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreFailure, match="then export again"):

@@ -24,54 +24,54 @@ def dump(store: RunStore, *, trust: bool = True) -> dict[str, list[tuple[object,
     return rows
 
 
-def fill(store: RunStore, made: SimpleNamespace) -> None:
+def fill(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 3)
+        make.play(writer, "A/0", 3)
         writer.store_text("ab" * 32, "a text with a lone \ud800")
-        made.begin(writer, "A/1")
-        writer.step("A/1", made.step(0))
+        make.begin(writer, "A/1")
+        writer.step("A/1", make.step(0))
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="\udcff", step=1))
-        made.begin(writer, "B/0")
-        writer.step("B/0", made.step(0))
-        writer.step("B/0", made.step(1))
+        make.begin(writer, "B/0")
+        writer.step("B/0", make.step(0))
+        writer.step("B/0", make.step(1))
     with store.open_writer() as writer:
-        made.play(writer, "A/1", 2)
+        make.play(writer, "A/1", 2)
         writer.resume_episode("B/0", 1)
-        writer.step("B/0", made.step(1))
+        writer.step("B/0", make.step(1))
         writer.note("hello")
         writer.finish()
 
 
-def test_what_the_writer_kept_is_what_the_log_says(store: RunStore, made: SimpleNamespace) -> None:
-    fill(store, made)
+def test_what_the_writer_kept_is_what_the_log_says(store: RunStore, make: SimpleNamespace) -> None:
+    fill(store, make)
     kept = dump(store)
     assert kept == dump(store, trust=False)
     rebuild(store.path)
     assert dump(store) == kept
 
 
-def test_the_kept_index_is_whole_after_close(store: RunStore, made: SimpleNamespace) -> None:
+def test_the_kept_index_is_whole_after_close(store: RunStore, make: SimpleNamespace) -> None:
     """A reader of a finished run has nothing left to read from the log."""
-    fill(store, made)
+    fill(store, make)
     with sqlite3.connect(store.path / "index.sqlite") as connection:
         consumed = dict(connection.execute("SELECT name, consumed FROM segments"))
     assert consumed == {path.name: path.stat().st_size for path in (store.path / "events").iterdir()}
 
 
-def test_an_index_that_lags_behind_is_caught_up(store: RunStore, made: SimpleNamespace) -> None:
+def test_an_index_that_lags_behind_is_caught_up(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 3)
+        make.play(writer, "A/0", 3)
     early = (store.path / "index.sqlite").read_bytes()
     with store.open_writer() as writer:
-        made.play(writer, "A/1", 2)
+        make.play(writer, "A/1", 2)
     late = dump(store)
     (store.path / "index.sqlite").write_bytes(early)
     assert dump(store) == late
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "junk", "half", "version", "ahead", "journal", "foreign"])
-def test_an_index_that_does_not_fit_is_built_anew(store: RunStore, made: SimpleNamespace, what: str) -> None:
-    fill(store, made)
+def test_an_index_that_does_not_fit_is_built_anew(store: RunStore, make: SimpleNamespace, what: str) -> None:
+    fill(store, make)
     expected = dump(store)
     path = store.path / "index.sqlite"
     content = path.read_bytes()
@@ -103,42 +103,42 @@ def test_an_index_that_does_not_fit_is_built_anew(store: RunStore, made: SimpleN
 
 
 def test_a_run_whose_index_cannot_be_kept_is_whole(
-    store: RunStore, made: SimpleNamespace, caplog: pytest.LogCaptureFixture
+    store: RunStore, make: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     (store.path / "index.sqlite").mkdir()
     with pytest.raises(Exception, match="cannot write"):
         store.open_writer()
     shutil.rmtree(store.path / "index.sqlite")
     with store.open_writer() as writer:
-        made.begin(writer, "A/0")
-        writer.step("A/0", made.step(0))
+        make.begin(writer, "A/0")
+        writer.step("A/0", make.step(0))
         assert writer._index is not None
         writer._index.connection.execute("DROP TABLE cells")  # as if the file had been spoilt
-        writer.step("A/0", made.step(1))
-        writer.step("A/0", made.step(2))
+        writer.step("A/0", make.step(1))
+        writer.step("A/0", make.step(2))
     assert "the index cannot be kept" in caplog.text
     assert not (store.path / "index.sqlite").exists()
     assert len(store.open_reader().list_unfinished()[0].steps) == 3
 
 
 def test_a_reader_in_the_way_delays_a_commit_and_loses_nothing(
-    store: RunStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    store: RunStore, make: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collab.store.index._COMMIT_S", 0.0)
     with store.open_writer() as writer:
-        made.begin(writer, "A/0")
+        make.begin(writer, "A/0")
         slow = sqlite3.connect(store.path / "index.sqlite", isolation_level=None)
         slow.execute("BEGIN")
         slow.execute("SELECT * FROM segments").fetchone()
-        writer.step("A/0", made.step(0))
+        writer.step("A/0", make.step(0))
         assert store.open_reader().list_episodes()[0].steps == 1
         slow.close()
-        writer.step("A/0", made.step(1))
+        writer.step("A/0", make.step(1))
     assert dump(store) == dump(store, trust=False)
 
 
-def test_questions_a_viewer_asks(store: RunStore, made: SimpleNamespace) -> None:
-    fill(store, made)
+def test_questions_a_viewer_asks(store: RunStore, make: SimpleNamespace) -> None:
+    fill(store, make)
     reader = store.open_reader()
     assert reader.query(
         "SELECT action, failure, ballot FROM cells JOIN episodes USING (key) WHERE step = 0 LIMIT 4"

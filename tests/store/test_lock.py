@@ -64,9 +64,9 @@ def test_a_writer_that_cannot_begin_gives_the_lock_back(store: RunStore, monkeyp
     assert find_owner(store.path) is None
 
 
-def test_readers_neither_write_nor_stop_a_writer(store: RunStore, made: SimpleNamespace) -> None:
+def test_readers_neither_write_nor_stop_a_writer(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 2)
+        make.play(writer, "A/0", 2)
     files = {path: path.stat().st_mtime_ns for path in store.path.rglob("*")}
     stop = threading.Event()
 
@@ -91,9 +91,9 @@ def test_readers_neither_write_nor_stop_a_writer(store: RunStore, made: SimpleNa
             watcher.join()
 
 
-def test_a_run_without_write_permission_can_be_read(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_run_without_write_permission_can_be_read(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 2)
+        make.play(writer, "A/0", 2)
     folders = [path for path in [store.path, *store.path.rglob("*")] if path.is_dir()]
     for folder in folders:
         folder.chmod(stat.S_IRUSR | stat.S_IXUSR)

@@ -15,17 +15,17 @@ from collab.store.run import RunStore
 from collab.types import EpisodeError, Outcome
 
 
-def test_an_episode_reads_back_as_it_was_played(store: RunStore, made: SimpleNamespace) -> None:
-    steps = [made.step(index) for index in range(3)]
+def test_an_episode_reads_back_as_it_was_played(store: RunStore, make: SimpleNamespace) -> None:
+    steps = [make.step(index) for index in range(3)]
     with store.open_writer() as writer:
-        made.play(writer, "OpenDoors/0", steps)
+        make.play(writer, "OpenDoors/0", steps)
         writer.finish()
     with store.open_reader() as reader:
         trajectory = reader.read_trajectory("OpenDoors/0")
         assert trajectory.steps == tuple(steps)
-        assert trajectory.task == made.task("OpenDoors")
+        assert trajectory.task == make.task("OpenDoors")
         assert trajectory.outcome == Outcome(success=True, score=1.0, reason="all doors are open")
-        assert trajectory.final == made.screen("The end", 0)
+        assert trajectory.final == make.screen("The end", 0)
         assert (trajectory.environment, trajectory.environment_version) == ("fake[doors]", "1")
         assert (trajectory.seconds, trajectory.error, trajectory.privileged) == (2.5, None, False)
         assert reader.step("OpenDoors/0", 1) == steps[1]
@@ -33,16 +33,16 @@ def test_an_episode_reads_back_as_it_was_played(store: RunStore, made: SimpleNam
         assert reader.manifest == RunStore.open(store.path).open_reader().manifest
 
 
-def test_summaries_tell_what_became_of_each_episode(store: RunStore, made: SimpleNamespace) -> None:
+def test_summaries_tell_what_became_of_each_episode(store: RunStore, make: SimpleNamespace) -> None:
     error = EpisodeError(type="EnvironmentFailure", message="the browser died", step=1)
     with store.open_writer() as writer:
-        made.play(writer, "B/0", 2, success=False)
-        made.begin(writer, "A/1")
-        writer.step("A/1", made.step(0))
+        make.play(writer, "B/0", 2, success=False)
+        make.begin(writer, "A/1")
+        writer.step("A/1", make.step(0))
         writer.end_episode("A/1", error=error)
-        made.begin(writer, "A/0")
-        writer.step("A/0", made.step(0, privileged=True))
-        made.begin(writer, "A/2", epoch=1)
+        make.begin(writer, "A/0")
+        writer.step("A/0", make.step(0, privileged=True))
+        make.begin(writer, "A/2", epoch=1)
         writer.stop("stopped by Ctrl-C")
     reader = store.open_reader()
     told = {one.id: one for one in reader.list_episodes()}
@@ -58,7 +58,7 @@ def test_summaries_tell_what_became_of_each_episode(store: RunStore, made: Simpl
     assert [one.id for one in reader.iterate_trajectories()] == ["B/0"]
 
 
-def test_status_follows_the_life_of_a_run(store: RunStore, made: SimpleNamespace) -> None:
+def test_status_follows_the_life_of_a_run(store: RunStore, make: SimpleNamespace) -> None:
     assert store.open_reader().status == "dead"
     writer = store.open_writer()
     assert store.open_reader().status == "running"
@@ -75,57 +75,57 @@ def test_status_follows_the_life_of_a_run(store: RunStore, made: SimpleNamespace
     assert store.open_reader().status == "finished"
 
 
-def test_a_reader_sees_what_is_written_after_it_was_made(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_reader_sees_what_is_written_after_it_was_made(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
         reader = store.open_reader()
         assert reader.list_episodes() == []
-        made.begin(writer)
-        writer.step("OpenDoors/0", made.step(0))
+        make.begin(writer)
+        writer.step("OpenDoors/0", make.step(0))
         assert reader.refresh() == 2
         assert reader.refresh() == 0
-        assert reader.read_trajectory("OpenDoors/0").steps == (made.step(0),)
-        writer.step("OpenDoors/0", made.step(1))
-        assert store.open_reader().read_trajectory("OpenDoors/0").steps == (made.step(0), made.step(1))
+        assert reader.read_trajectory("OpenDoors/0").steps == (make.step(0),)
+        writer.step("OpenDoors/0", make.step(1))
+        assert store.open_reader().read_trajectory("OpenDoors/0").steps == (make.step(0), make.step(1))
 
 
-def test_a_resumed_episode_goes_on_behind_its_steps(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_resumed_episode_goes_on_behind_its_steps(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.begin(writer)
+        make.begin(writer)
         for index in range(3):
-            writer.step("OpenDoors/0", made.step(index))
+            writer.step("OpenDoors/0", make.step(index))
     assert len(store.open_reader().list_unfinished()[0].steps) == 3
     with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0") == 3
-        writer.step("OpenDoors/0", made.step(3))
+        writer.step("OpenDoors/0", make.step(3))
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
-    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(made.step(index) for index in range(4))
+    assert store.open_reader().read_trajectory("OpenDoors/0").steps == tuple(make.step(index) for index in range(4))
     assert store.open_reader().list_episodes()[0].attempt == 0
 
 
-def test_resuming_earlier_drops_what_stood_behind(store: RunStore, made: SimpleNamespace) -> None:
-    changed = replace(made.step(1), environment_s=9.0)
+def test_resuming_earlier_drops_what_stood_behind(store: RunStore, make: SimpleNamespace) -> None:
+    changed = replace(make.step(1), environment_s=9.0)
     with store.open_writer() as writer:
-        made.begin(writer)
+        make.begin(writer)
         for index in range(4):
-            writer.step("OpenDoors/0", made.step(index))
+            writer.step("OpenDoors/0", make.step(index))
     with store.open_writer() as writer:
         assert writer.resume_episode("OpenDoors/0", 1) == 1
         writer.step("OpenDoors/0", changed)
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=False, score=0.0))
     (store.path / "index.sqlite").unlink()
     reader = store.open_reader()
-    assert reader.read_trajectory("OpenDoors/0").steps == (made.step(0), changed)
+    assert reader.read_trajectory("OpenDoors/0").steps == (make.step(0), changed)
     assert reader.problems == ()
 
 
-def test_a_new_attempt_replaces_the_broken_one(store: RunStore, made: SimpleNamespace) -> None:
+def test_a_new_attempt_replaces_the_broken_one(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.begin(writer)
-        writer.step("OpenDoors/0", made.step(0))
+        make.begin(writer)
+        writer.step("OpenDoors/0", make.step(0))
         writer.end_episode("OpenDoors/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
-        made.begin(writer)
+        make.begin(writer)
         assert [one.state for one in store.open_reader().list_episodes()] == ["unfinished"]
-        changed = replace(made.step(0), environment_s=7.0)
+        changed = replace(make.step(0), environment_s=7.0)
         writer.step("OpenDoors/0", changed)
         writer.end_episode("OpenDoors/0", outcome=Outcome(success=True, score=1.0))
     for _ in range(2):  # with the run's own index, then without
@@ -135,28 +135,28 @@ def test_a_new_attempt_replaces_the_broken_one(store: RunStore, made: SimpleName
         (store.path / "index.sqlite").unlink(missing_ok=True)
 
 
-def test_calls_out_of_order_are_refused_and_record_nothing(store: RunStore, made: SimpleNamespace) -> None:
+def test_calls_out_of_order_are_refused_and_record_nothing(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "OpenDoors/0", 1)
-        made.begin(writer, "OpenDoors/1")
+        make.play(writer, "OpenDoors/0", 1)
+        make.begin(writer, "OpenDoors/1")
         before = len(list(store.open_reader().iterate_events()))
         outcome = Outcome(success=True, score=1.0)
         with pytest.raises(ValueError, match="is finished"):
-            made.begin(writer, "OpenDoors/0")
+            make.begin(writer, "OpenDoors/0")
         with pytest.raises(ValueError, match="is running"):
-            made.begin(writer, "OpenDoors/1")
+            make.begin(writer, "OpenDoors/1")
         with pytest.raises(ValueError, match="not running"):
-            writer.step("OpenDoors/0", made.step(1))
+            writer.step("OpenDoors/0", make.step(1))
         with pytest.raises(ValueError, match="step 1 follows 0"):
-            writer.step("OpenDoors/1", made.step(1))
+            writer.step("OpenDoors/1", make.step(1))
         with pytest.raises(ValueError, match="both or neither"):
             writer.end_episode("OpenDoors/1")
         with pytest.raises(ValueError, match="not an unfinished"):
             writer.resume_episode("OpenDoors/0")
         with pytest.raises(StoreFailure, match="cannot be recorded"):
-            writer.step("OpenDoors/1", replace(made.step(0), info={"x": object()}))
+            writer.step("OpenDoors/1", replace(make.step(0), info={"x": object()}))
         assert len(list(store.open_reader().iterate_events())) == before
-        writer.step("OpenDoors/1", made.step(0))
+        writer.step("OpenDoors/1", make.step(0))
         writer.end_episode("OpenDoors/1", outcome=outcome)
     with pytest.raises(ValueError, match="closed"):
         writer.note("too late")
@@ -196,14 +196,14 @@ def test_events_are_numbered_per_writer(store: RunStore) -> None:
     assert [record.writer[:5] for record in records] == ["0001-"] * 3 + ["0002-"] * 3
 
 
-def test_order_comes_from_names_and_never_from_clocks(store: RunStore, made: SimpleNamespace) -> None:
+def test_order_comes_from_names_and_never_from_clocks(store: RunStore, make: SimpleNamespace) -> None:
     """A second writer whose clock stands a year back still comes second."""
     with store.open_writer() as writer:
-        made.begin(writer)
-        writer.step("OpenDoors/0", made.step(0))
+        make.begin(writer)
+        writer.step("OpenDoors/0", make.step(0))
         writer.end_episode("OpenDoors/0", error=EpisodeError(type="ModelFailure", message="gone", step=1))
     with store.open_writer() as writer:
-        made.play(writer, "OpenDoors/0", 2)
+        make.play(writer, "OpenDoors/0", 2)
         writer.finish()
     later = sorted((store.path / "events").iterdir())[1]
     content = later.read_text().replace('"time":"20', '"time":"19')
@@ -214,16 +214,16 @@ def test_order_comes_from_names_and_never_from_clocks(store: RunStore, made: Sim
     assert reader.list_episodes()[0].state == "finished"
 
 
-def test_a_run_is_not_made_over_another(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_a_run_is_not_made_over_another(tmp_path: Path, make: SimpleNamespace) -> None:
     (tmp_path / "empty").mkdir()
-    RunStore.create(tmp_path / "empty", made.manifest())
+    RunStore.create(tmp_path / "empty", make.manifest())
     (tmp_path / "file").write_text("mine")
     for taken, said in (
         ("empty", "a run is there .*; give another --out, or resume it: collab runs"),
         ("file", "give"),
     ):
         with pytest.raises(UsageError, match=said):
-            RunStore.create(tmp_path / taken, made.manifest())
+            RunStore.create(tmp_path / taken, make.manifest())
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -259,9 +259,9 @@ def test_a_newer_major_version_is_refused(store: RunStore) -> None:
             read()
 
 
-def test_unknown_names_are_met_with_the_nearest(store: RunStore, made: SimpleNamespace) -> None:
+def test_unknown_names_are_met_with_the_nearest(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
-        made.play(writer, "OpenDoors/0", 1)
+        make.play(writer, "OpenDoors/0", 1)
     with pytest.raises(UnknownName, match="did you mean OpenDoors/0"):
         store.open_reader().read_trajectory("OpenDoor/0")
     with pytest.raises(UnknownName, match="no step 7"):

@@ -32,14 +32,14 @@ def _patience() -> Iterator[None]:
 
 
 @pytest.fixture
-def played(store: RunStore, made: SimpleNamespace) -> RunStore:
+def played(store: RunStore, make: SimpleNamespace) -> RunStore:
     """Two episodes, the first of them begun twice, with texts."""
     with store.open_writer() as writer:
-        made.begin(writer, "A/0")
-        writer.step("A/0", made.step(0))
+        make.begin(writer, "A/0")
+        writer.step("A/0", make.step(0))
     with store.open_writer() as writer:
-        made.play(writer, "A/0", 3)
-        made.play(writer, "B/0", 3)
+        make.play(writer, "A/0", 3)
+        make.play(writer, "B/0", 3)
         writer.store_text("ab" * 32, "the beginning of prompts")
         writer.store_text("cd" * 32, "another")
     return store
@@ -107,10 +107,10 @@ def test_a_segment_that_the_log_does_not_have_spoils_the_index(played: RunStore,
     assert not believed(played)
 
 
-def test_nothing_of_another_run_is_shown(played: RunStore, made: SimpleNamespace, tmp_path: Path) -> None:
-    other = RunStore.create(tmp_path / "other", made.manifest())
+def test_nothing_of_another_run_is_shown(played: RunStore, make: SimpleNamespace, tmp_path: Path) -> None:
+    other = RunStore.create(tmp_path / "other", make.manifest())
     with other.open_writer() as writer:
-        made.play(writer, "A/0", [made.step(0, screen=made.screen("Secret"))])
+        make.play(writer, "A/0", [make.step(0, screen=make.screen("Secret"))])
     (segment,) = (other.path / "events").iterdir()
     with other.open_reader() as reader:
         ((offset, length),) = reader.query("SELECT offset, length FROM steps")
@@ -119,7 +119,7 @@ def test_nothing_of_another_run_is_shown(played: RunStore, made: SimpleNamespace
         with pytest.raises(OSError, match="no segment of a log"):
             read(played.path, Place(name, offset, length))
         with played.open_reader() as reader:
-            assert reader.step("A/0", 0) == made.step(0)
+            assert reader.step("A/0", 0) == make.step(0)
 
 
 SWAPS = {
@@ -141,7 +141,7 @@ def test_what_stands_at_a_wrong_place_in_the_log_is_not_shown(played: RunStore, 
     assert everything(played) == expected
 
 
-def test_a_step_of_an_attempt_that_no_longer_counts_is_not_shown(played: RunStore, made: SimpleNamespace) -> None:
+def test_a_step_of_an_attempt_that_no_longer_counts_is_not_shown(played: RunStore, make: SimpleNamespace) -> None:
     first = min((played.path / "events").iterdir())
     lines = first.read_bytes().splitlines(keepends=True)
     (number,) = [number for number, line in enumerate(lines) if b'"type":"step"' in line]
@@ -154,7 +154,7 @@ def test_a_step_of_an_attempt_that_no_longer_counts_is_not_shown(played: RunStor
     )
     reader = played.open_reader()
     before = reader.index
-    assert reader.step("A/0", 0) == made.step(0)
+    assert reader.step("A/0", 0) == make.step(0)
     assert reader.index is not before, "it was indexed anew"
     reader.close()
 

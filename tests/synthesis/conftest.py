@@ -68,7 +68,7 @@ def folder(tmp_path: Path, server: FakeServer) -> Path:
 
 
 @pytest.fixture
-def wanted(folder: Path) -> Callable[..., SynthConfig]:
+def build_config(folder: Path) -> Callable[..., SynthConfig]:
     """The configuration of a small synthesis; anything can be asked for differently."""
 
     def make(**asked: Any) -> SynthConfig:

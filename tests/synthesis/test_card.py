@@ -36,8 +36,8 @@ def table(card: str, title: str) -> dict[str, int]:
 
 
 @pytest.fixture(params=["oracle", "tutor"])
-def config(request: pytest.FixtureRequest, wanted: Wanted) -> SynthConfig:
-    return wanted(teacher=request.param, tasks=["PressButton", "OpenDoors"], settings=["history=3"])
+def config(request: pytest.FixtureRequest, build_config: Wanted) -> SynthConfig:
+    return build_config(teacher=request.param, tasks=["PressButton", "OpenDoors"], settings=["history=3"])
 
 
 def test_every_number_is_that_of_the_files(config: SynthConfig, tmp_path: Path):
@@ -51,10 +51,10 @@ def test_every_number_is_that_of_the_files(config: SynthConfig, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_what_was_left_out_is_told_by_level_and_cause(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_what_was_left_out_is_told_by_level_and_cause(build_config: Wanted, tmp_path: Path, voice: Any):
     says = voice.says
     voice.says = lambda body: "{}" if '{"instructions": [' in str(body["messages"][-1]["content"]) else says(body)
-    card, _ = made(wanted(teacher="tutor"), tmp_path / "out")
+    card, _ = made(build_config(teacher="tutor"), tmp_path / "out")
     refused: Counter[tuple[str, str]] = Counter()
     for done in read_records(tmp_path / "out"):
         if not isinstance(done, Done):

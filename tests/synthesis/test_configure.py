@@ -36,16 +36,16 @@ def test_no_unit_plays_what_is_kept_for_evaluation():
 
 
 @pytest.mark.parametrize("seed", EVALUATION_SEEDS)
-def test_seeds_of_evaluation_are_refused(wanted: Wanted, seed: int):
+def test_seeds_of_evaluation_are_refused(build_config: Wanted, seed: int):
     with pytest.raises(UsageError, match=f"run seed {seed} is not one of split train"):
-        wanted(seed=seed)
+        build_config(seed=seed)
 
 
-def test_an_instance_that_is_kept_by_chance_is_refused(wanted: Wanted, monkeypatch: pytest.MonkeyPatch):
-    unit = list_units(wanted())[0]
+def test_an_instance_that_is_kept_by_chance_is_refused(build_config: Wanted, monkeypatch: pytest.MonkeyPatch):
+    unit = list_units(build_config())[0]
     monkeypatch.setattr("collab.data.splits.list_kept_instances", lambda task: frozenset({unit.instance}))
     with pytest.raises(OverlapError, match=f"its instance seed {unit.instance} is kept"):
-        wanted()
+        build_config()
 
 
 def test_unseen_tasks_cannot_be_asked_for():
@@ -61,26 +61,26 @@ def test_tasks_without_a_solution_are_left_out_and_named():
     assert built_in("mobile-miniwob", teacher="openai").unsolved == []
 
 
-def test_teachers_have_their_own_sampling(wanted: Wanted):
+def test_teachers_have_their_own_sampling(build_config: Wanted):
     config = built_in("androidworld", teacher="openai")
     assert config.teacher.sampling.temperature == 0.3
     assert (config.sampling.temperature, config.sampling.max_tokens) == (0.1, 2048)
-    assert wanted(teacher="tutor", settings=["sampling.temperature=0.5"]).sampling.temperature == 0.5
+    assert build_config(teacher="tutor", settings=["sampling.temperature=0.5"]).sampling.temperature == 0.5
 
 
-def test_levels_are_put_in_the_order_of_the_curriculum(wanted: Wanted):
-    assert wanted(levels=["preference", "basic"]).levels == ["basic", "preference"]
+def test_levels_are_put_in_the_order_of_the_curriculum(build_config: Wanted):
+    assert build_config(levels=["preference", "basic"]).levels == ["basic", "preference"]
     with pytest.raises(UnknownName):
-        wanted(levels=["basic", "advanced"])
+        build_config(levels=["basic", "advanced"])
     for levels in ("[preference, basic]", "[basic, basic]"):
         with pytest.raises(ConfigError, match="levels must stand once and in this order") as refused:
-            wanted(settings=[f"levels={levels}"])
+            build_config(settings=[f"levels={levels}"])
         assert len(str(refused.value)) < 200
 
 
-def test_a_synthesis_of_nothing_is_refused_in_one_short_line(wanted: Wanted):
+def test_a_synthesis_of_nothing_is_refused_in_one_short_line(build_config: Wanted):
     with pytest.raises(ConfigError, match=r"^neither screens nor episodes are asked for; give --screens or --episodes"):
-        wanted(screens=0, episodes=0)
+        build_config(screens=0, episodes=0)
 
 
 @pytest.mark.parametrize(
@@ -101,35 +101,35 @@ def test_settings_neither_let_in_what_is_kept_nor_are_passed_over(setting: str, 
 
 
 @pytest.mark.parametrize("setting", ["mistakes=0.1", "seats=2", "talk=1", "renamed=0.3", "two_steps=0.5"])
-def test_a_model_is_given_no_setting_of_the_oracle(wanted: Wanted, setting: str):
+def test_a_model_is_given_no_setting_of_the_oracle(build_config: Wanted, setting: str):
     name = setting.partition("=")[0]
     with pytest.raises(UsageError, match=f"--set {name}: is for the oracle as a teacher, and means nothing to tutor"):
-        wanted(teacher="tutor", settings=[setting])
-    assert name in type(wanted(settings=[setting])).model_fields
+        build_config(teacher="tutor", settings=[setting])
+    assert name in type(build_config(settings=[setting])).model_fields
 
 
-def test_the_oracle_is_given_no_setting_of_models(wanted: Wanted):
+def test_the_oracle_is_given_no_setting_of_models(build_config: Wanted):
     with pytest.raises(
         UsageError, match="--set instructions, sampling: is for a model as a teacher, and means nothing"
     ):
-        wanted(settings=["sampling.temperature=0.5", "elements=2", "instructions=3"])
-    assert wanted(teacher="tutor", settings=["elements=2", "instructions=3"]).instructions == 3
+        build_config(settings=["sampling.temperature=0.5", "elements=2", "instructions=3"])
+    assert build_config(teacher="tutor", settings=["elements=2", "instructions=3"]).instructions == 3
 
 
-def test_walks_teach_as_many_screens_as_were_asked_for(wanted: Wanted):
-    units = list_units(wanted(screens=34, episodes=2))
+def test_walks_teach_as_many_screens_as_were_asked_for(build_config: Wanted):
+    units = list_units(build_config(screens=34, episodes=2))
     assert [unit.id for unit in units] == ["walk/0", "walk/1", "walk/2", "walk/3", "episode/0", "episode/1"]
     assert [len(unit.scenes) for unit in units] == [10, 10, 10, 4, 0, 0]
 
 
-def test_teachers_prompts_may_be_ones_own(wanted: Wanted, folder: Path):
+def test_teachers_prompts_may_be_ones_own(build_config: Wanted, folder: Path):
     own = folder / "prompts" / "teacher"
     own.mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"a teacher's prompts need system\.jinja"):
-        wanted(teacher="tutor")
+        build_config(teacher="tutor")
     for name, text in wanted_texts().items():
         (own / f"{name}.jinja").write_text(text + "\nBe brief.")
-    assert wanted(teacher="tutor").teacher_prompts["critic"].endswith("Be brief.")
+    assert build_config(teacher="tutor").teacher_prompts["critic"].endswith("Be brief.")
 
 
 def wanted_texts() -> dict[str, str]:

@@ -59,8 +59,8 @@ def teacher(request: pytest.FixtureRequest) -> str:
 # ----------------------------------------------------------------------------------------------- an undisturbed one
 
 
-def test_all_levels_are_made_and_every_row_can_be_traced(wanted: Wanted, tmp_path: Path, teacher: str):
-    result = run(wanted(teacher=teacher), tmp_path / "out")
+def test_all_levels_are_made_and_every_row_can_be_traced(build_config: Wanted, tmp_path: Path, teacher: str):
+    result = run(build_config(teacher=teacher), tmp_path / "out")
     assert result.stopped is None
     assert set(result.report.by_level) == set(LEVELS)
     rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
@@ -70,8 +70,8 @@ def test_all_levels_are_made_and_every_row_can_be_traced(wanted: Wanted, tmp_pat
     assert all((row.provenance.teacher_prompt is None) is (teacher == "oracle") for row in rows)
 
 
-def test_the_manifest_holds_the_hash_of_each_file(wanted: Wanted, tmp_path: Path):
-    run(wanted(), tmp_path / "out")
+def test_the_manifest_holds_the_hash_of_each_file(build_config: Wanted, tmp_path: Path):
+    run(build_config(), tmp_path / "out")
     assert describe_missing(tmp_path / "out") is None
     files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
     assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "card.md"}
@@ -80,31 +80,31 @@ def test_the_manifest_holds_the_hash_of_each_file(wanted: Wanted, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_the_same_seed_gives_the_same_files_however_many_work(wanted: Wanted, tmp_path: Path, teacher: str):
-    run(wanted(teacher=teacher, concurrency=1), tmp_path / "one")
-    run(wanted(teacher=teacher, concurrency=5), tmp_path / "five")
+def test_the_same_seed_gives_the_same_files_however_many_work(build_config: Wanted, tmp_path: Path, teacher: str):
+    run(build_config(teacher=teacher, concurrency=1), tmp_path / "one")
+    run(build_config(teacher=teacher, concurrency=5), tmp_path / "five")
     assert tables(tmp_path / "one") == tables(tmp_path / "five")
-    run(wanted(teacher=teacher, seed=1), tmp_path / "other")
+    run(build_config(teacher=teacher, seed=1), tmp_path / "other")
     assert tables(tmp_path / "other") != tables(tmp_path / "one")
 
 
-def test_only_the_levels_asked_for_are_made(wanted: Wanted, tmp_path: Path):
-    result = run(wanted(levels=["preference"], screens=0), tmp_path / "out")
+def test_only_the_levels_asked_for_are_made(build_config: Wanted, tmp_path: Path):
+    result = run(build_config(levels=["preference"], screens=0), tmp_path / "out")
     assert set(tables(tmp_path / "out")) == {"preference.parquet"}
     assert set(result.report.by_level) == {"preference"}
 
 
-def test_more_seats_make_more_decisions_of_the_same_steps(wanted: Wanted, tmp_path: Path):
+def test_more_seats_make_more_decisions_of_the_same_steps(build_config: Wanted, tmp_path: Path):
     asked = {"levels": ["demonstration"], "screens": 0}
-    one = run(wanted(**asked, settings=["talk=1"]), tmp_path / "one").report
-    many = run(wanted(**asked, settings=["seats=4", "talk=1"]), tmp_path / "four").report
+    one = run(build_config(**asked, settings=["talk=1"]), tmp_path / "one").report
+    many = run(build_config(**asked, settings=["seats=4", "talk=1"]), tmp_path / "four").report
     assert (one.screens, many.made) == (many.screens, 4 * one.made)
     rows = list(read_rows(tmp_path / "four" / "demonstration.parquet"))
     assert all("round" in row.prompt.suffix for row in rows)
 
 
-def test_groups_are_balanced(wanted: Wanted, tmp_path: Path):
-    result = run(wanted(settings=["at_most=2"]), tmp_path / "out")
+def test_groups_are_balanced(build_config: Wanted, tmp_path: Path):
+    result = run(build_config(settings=["at_most=2"]), tmp_path / "out")
     assert result.report.dropped["more than 2 of a kind, app and action type"] > 0
     rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
     groups = Counter((row.level, row.kind, row.provenance.apps[-1], row.action_type) for row in rows)
@@ -115,9 +115,9 @@ def test_groups_are_balanced(wanted: Wanted, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_budget_that_runs_out_stops_and_can_be_gone_on_with(wanted: Wanted, tmp_path: Path, server: FakeServer):
-    whole = run(wanted(teacher="tutor"), tmp_path / "whole").report
-    result = run(wanted(teacher="tutor", budget=Budget(tokens=40_000), concurrency=2), tmp_path / "out")
+def test_a_budget_that_runs_out_stops_and_can_be_gone_on_with(build_config: Wanted, tmp_path: Path, server: FakeServer):
+    whole = run(build_config(teacher="tutor"), tmp_path / "whole").report
+    result = run(build_config(teacher="tutor", budget=Budget(tokens=40_000), concurrency=2), tmp_path / "out")
     assert result.stopped.startswith("budget used up: ")
     assert result.report is None
     assert not tables(tmp_path / "out")
@@ -131,10 +131,10 @@ def test_a_budget_that_runs_out_stops_and_can_be_gone_on_with(wanted: Wanted, tm
 
 
 @pytest.mark.slow
-def test_a_budget_for_one_call_still_gets_on_by_one_call(wanted: Wanted, tmp_path: Path, server: FakeServer):
+def test_a_budget_for_one_call_still_gets_on_by_one_call(build_config: Wanted, tmp_path: Path, server: FakeServer):
     asked = {"teacher": "tutor", "episodes": 1, "screens": 1, "concurrency": 1}
-    calls = run(wanted(**asked), tmp_path / "whole").report.spent.calls
-    result = run(wanted(**asked, budget=Budget(tokens=1)), tmp_path / "out")
+    calls = run(build_config(**asked), tmp_path / "whole").report.spent.calls
+    result = run(build_config(**asked, budget=Budget(tokens=1)), tmp_path / "out")
     for done in range(1, calls):
         assert len(replies(tmp_path / "out")) == done
         assert result.stopped is not None
@@ -144,8 +144,8 @@ def test_a_budget_for_one_call_still_gets_on_by_one_call(wanted: Wanted, tmp_pat
 
 
 @pytest.mark.slow
-def test_no_call_is_paid_for_twice(wanted: Wanted, tmp_path: Path, server: FakeServer):
-    run(wanted(teacher="tutor", budget=Budget(tokens=40_000), concurrency=3), tmp_path / "out")
+def test_no_call_is_paid_for_twice(build_config: Wanted, tmp_path: Path, server: FakeServer):
+    run(build_config(teacher="tutor", budget=Budget(tokens=40_000), concurrency=3), tmp_path / "out")
     go_on(tmp_path / "out", budget=Budget(minutes=5))
     said = [reply.said for reply in replies(tmp_path / "out")]
     assert len(set(said)) == len(said)
@@ -153,10 +153,10 @@ def test_no_call_is_paid_for_twice(wanted: Wanted, tmp_path: Path, server: FakeS
 
 @pytest.mark.slow
 def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
-    wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
+    build_config: Wanted, tmp_path: Path, server: FakeServer, voice: Any
 ):
-    run(wanted(teacher="tutor"), tmp_path / "whole")
-    run(wanted(teacher="tutor"), tmp_path / "out")
+    run(build_config(teacher="tutor"), tmp_path / "whole")
+    run(build_config(teacher="tutor"), tmp_path / "out")
     (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
     (tmp_path / "out" / "card.md").unlink()
@@ -169,9 +169,9 @@ def test_replies_are_taken_from_the_journal_whatever_the_model_would_say_now(
 
 @pytest.mark.slow
 def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
-    wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
+    build_config: Wanted, tmp_path: Path, server: FakeServer, voice: Any
 ):
-    run(wanted(teacher="tutor", episodes=24), tmp_path / "whole")
+    run(build_config(teacher="tutor", episodes=24), tmp_path / "whole")
     count = len(server.requests)
 
     def dying(body: Any) -> str:
@@ -180,7 +180,7 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
         return answer_as_teacher(body)
 
     voice.says = dying
-    result = run(wanted(teacher="tutor", episodes=24), tmp_path / "out")
+    result = run(build_config(teacher="tutor", episodes=24), tmp_path / "out")
     assert result.stopped.startswith("10 units in a row broke, the last: ")
     assert result.progress.calls.broken >= 10
     with pytest.raises(ModelFailure):
@@ -194,8 +194,8 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
 
 
 @pytest.mark.slow
-def test_somebody_may_stop_it(wanted: Wanted, tmp_path: Path):
-    config = wanted(env="slow", episodes=12, screens=30)
+def test_somebody_may_stop_it(build_config: Wanted, tmp_path: Path):
+    config = build_config(env="slow", episodes=12, screens=30)
     run(config, tmp_path / "whole")
 
     async def stopped() -> SynthResult:
@@ -208,8 +208,8 @@ def test_somebody_may_stop_it(wanted: Wanted, tmp_path: Path):
     assert tables(tmp_path / "out") == tables(tmp_path / "whole")
 
 
-def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(wanted: Wanted, tmp_path: Path):
-    run(wanted(), tmp_path / "out")
+def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(build_config: Wanted, tmp_path: Path):
+    run(build_config(), tmp_path / "out")
     whole = tables(tmp_path / "out")
     (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
@@ -222,16 +222,18 @@ def test_half_a_line_at_the_end_of_the_journal_is_a_unit_to_be_made_again(wanted
 
 
 @pytest.mark.slow
-def test_a_finished_synthesis_is_told_again_without_its_teacher(wanted: Wanted, tmp_path: Path, server: FakeServer):
-    first = run(wanted(teacher="tutor"), tmp_path / "out")
+def test_a_finished_synthesis_is_told_again_without_its_teacher(
+    build_config: Wanted, tmp_path: Path, server: FakeServer
+):
+    first = run(build_config(teacher="tutor"), tmp_path / "out")
     server.die()
     again = go_on(tmp_path / "out")
     assert again.report == first.report
     assert again.progress.calls.done == again.progress.calls.planned == 8
 
 
-def test_a_file_that_is_not_what_it_was_is_written_again(wanted: Wanted, tmp_path: Path):
-    run(wanted(), tmp_path / "out")
+def test_a_file_that_is_not_what_it_was_is_written_again(build_config: Wanted, tmp_path: Path):
+    run(build_config(), tmp_path / "out")
     whole = tables(tmp_path / "out")
     (tmp_path / "out" / "basic.parquet").write_bytes(b"spoilt")
     (tmp_path / "out" / "preference.parquet").unlink()
@@ -242,39 +244,43 @@ def test_a_file_that_is_not_what_it_was_is_written_again(wanted: Wanted, tmp_pat
 # ------------------------------------------------------------------------------------------------------ bad teachers
 
 
-def test_nothing_but_nonsense_stops_early_with_the_causes(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_nothing_but_nonsense_stops_early_with_the_causes(build_config: Wanted, tmp_path: Path, voice: Any):
     voice.says = lambda body: "I am a teapot."
-    result = run(wanted(teacher="tutor", episodes=24, screens=0), tmp_path / "out")
+    result = run(build_config(teacher="tutor", episodes=24, screens=0), tmp_path / "out")
     assert "nothing of 10 units in a row could be used" in result.stopped
     assert "the reply is not JSON" in result.stopped
     assert result.progress.calls.done < 24
 
 
-def test_refusals_on_the_way_are_counted_under_a_level_that_was_asked_for(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_refusals_on_the_way_are_counted_under_a_level_that_was_asked_for(
+    build_config: Wanted, tmp_path: Path, voice: Any
+):
     voice.says = lambda body: "hm" if "Which single step" in str(body) else answer_as_teacher(body)
     asked = {"teacher": "tutor", "levels": ["basic", "preference"], "episodes": 2, "screens": 2}
-    report = run(wanted(**asked), tmp_path / "out").report
+    report = run(build_config(**asked), tmp_path / "out").report
     assert report.refused == {"preference": {"the reply is not JSON": 6}}
 
 
-def test_a_few_units_of_nonsense_end_without_a_file(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_a_few_units_of_nonsense_end_without_a_file(build_config: Wanted, tmp_path: Path, voice: Any):
     voice.says = lambda body: "I am a teapot."
     with pytest.raises(RunError, match=r"no row was made; refused most often: the reply is not JSON \(\d+\)"):
-        run(wanted(teacher="tutor", episodes=2, screens=2), tmp_path / "out")
+        run(build_config(teacher="tutor", episodes=2, screens=2), tmp_path / "out")
     assert not tables(tmp_path / "out")
 
 
-def test_a_checkpoint_in_this_process_may_teach_and_a_random_one_teaches_nothing(wanted: Wanted, tmp_path: Path):
+def test_a_checkpoint_in_this_process_may_teach_and_a_random_one_teaches_nothing(build_config: Wanted, tmp_path: Path):
     make_tiny_checkpoint(tmp_path / "tiny")
     agents = tmp_path / "library" / "agents" / "small.yaml"
     agents.write_text(f"kind: local\noptions: {{path: {tmp_path / 'tiny'}}}\n")
-    config = wanted(teacher="small", episodes=1, screens=1, settings=["sampling.max_tokens=8"])
+    config = build_config(teacher="small", episodes=1, screens=1, settings=["sampling.max_tokens=8"])
     with pytest.raises(RunError, match="no row was made; refused most often: the reply is"):
         run(config, tmp_path / "out")
     assert len(replies(tmp_path / "out")) >= 2
 
 
-def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_half_the_schema_and_another_language_cost_only_what_is_broken(
+    build_config: Wanted, tmp_path: Path, voice: Any
+):
     def half(body: Any) -> str:
         said = answer_as_teacher(body)
         if not said.startswith('{"answers"'):
@@ -288,7 +294,7 @@ def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: W
         return json.dumps(answers)
 
     voice.says = half
-    report = run(wanted(teacher="tutor", levels=["basic"], episodes=0), tmp_path / "out").report
+    report = run(build_config(teacher="tutor", levels=["basic"], episodes=0), tmp_path / "out").report
     refused = report.refused["basic"]
     assert refused["another language"] > 0
     assert refused["an item does not fit the schema"] > 0
@@ -296,30 +302,32 @@ def test_half_the_schema_and_another_language_cost_only_what_is_broken(wanted: W
     assert all("Flur" not in row.reply for row in read_rows(tmp_path / "out" / "basic.parquet"))
 
 
-def test_a_kept_word_that_only_the_teacher_says_is_left_out_and_counted(wanted: Wanted, tmp_path: Path, voice: Any):
+def test_a_kept_word_that_only_the_teacher_says_is_left_out_and_counted(
+    build_config: Wanted, tmp_path: Path, voice: Any
+):
     voice.says = lambda body: answer_as_teacher(body).replace("a part of the corridor", "as warm as a teapot")
-    result = run(wanted(env="guarded", teacher="tutor", screens=4), tmp_path / "out")
+    result = run(build_config(env="guarded", teacher="tutor", screens=4), tmp_path / "out")
     assert result.report.refused["basic"]["a word that is kept for evaluation"] > 0
     assert "basic" not in result.report.by_level
     assert result.report.by_level["instruction"] > 0
 
 
-def test_a_kept_word_on_the_screens_is_a_leak_and_refused(wanted: Wanted, tmp_path: Path, teacher: str):
+def test_a_kept_word_on_the_screens_is_a_leak_and_refused(build_config: Wanted, tmp_path: Path, teacher: str):
     with pytest.raises(OverlapError, match="contains 'room'"):
-        run(wanted(env="leaking", teacher=teacher, episodes=2, screens=4), tmp_path / "out")
+        run(build_config(env="leaking", teacher=teacher, episodes=2, screens=4), tmp_path / "out")
     assert not tables(tmp_path / "out")
 
 
 # ----------------------------------------------------------------------------------------------- broken environments
 
 
-def test_an_environment_that_always_breaks_stops_the_work(wanted: Wanted, tmp_path: Path):
-    result = run(wanted(env="broken", episodes=12, screens=0), tmp_path / "out")
+def test_an_environment_that_always_breaks_stops_the_work(build_config: Wanted, tmp_path: Path):
+    result = run(build_config(env="broken", episodes=12, screens=0), tmp_path / "out")
     assert result.stopped.startswith("10 units in a row broke, the last: fake environment: broke at step 0")
 
 
-def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_path: Path):
-    config = wanted(env="partly", screens=0)
+def test_units_that_broke_are_named_and_the_rest_is_kept(build_config: Wanted, tmp_path: Path):
+    config = build_config(env="partly", screens=0)
     report = run(config, tmp_path / "out").report
     broken = config.tasks.index("TypeWord")
     assert set(report.broken) == {f"episode/{broken}", f"episode/{broken + 3}"}
@@ -329,8 +337,8 @@ def test_units_that_broke_are_named_and_the_rest_is_kept(wanted: Wanted, tmp_pat
     assert not (tmp_path / "out" / "card.md").exists()
 
 
-def test_a_set_that_an_older_version_ended_with_broken_units_is_not_whole(wanted: Wanted, tmp_path: Path):
-    run(wanted(env="partly", screens=0), tmp_path / "out")
+def test_a_set_that_an_older_version_ended_with_broken_units_is_not_whole(build_config: Wanted, tmp_path: Path):
+    run(build_config(env="partly", screens=0), tmp_path / "out")
     manifest = tmp_path / "out" / "synth.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"finished": "2026-01-01T00:00:00Z"}))
     lacks = f"{tmp_path / 'out'}: 2 units are missing; make the set whole with: collab synth --resume {tmp_path}/out"
@@ -340,9 +348,9 @@ def test_a_set_that_an_older_version_ended_with_broken_units_is_not_whole(wanted
 
 @pytest.mark.slow
 def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
-    wanted: Wanted, tmp_path: Path, server: FakeServer, voice: Any
+    build_config: Wanted, tmp_path: Path, server: FakeServer, voice: Any
 ):
-    config = wanted(teacher="tutor", episodes=3, screens=0, concurrency=1)
+    config = build_config(teacher="tutor", episodes=3, screens=0, concurrency=1)
     run(config, tmp_path / "whole")
     count = len(server.requests)
 
@@ -366,23 +374,23 @@ def test_units_that_broke_are_made_again_and_then_the_set_is_whole(
 # --------------------------------------------------------------------------------------------------- the directory
 
 
-def test_a_directory_that_holds_something_is_left_alone(wanted: Wanted, tmp_path: Path, server: FakeServer):
-    run(wanted(), tmp_path / "out")
+def test_a_directory_that_holds_something_is_left_alone(build_config: Wanted, tmp_path: Path, server: FakeServer):
+    run(build_config(), tmp_path / "out")
     server.die()
     with pytest.raises(UsageError, match="a synthesis is there already"):  # found before the teacher is asked
-        run(wanted(teacher="tutor"), tmp_path / "out")
+        run(build_config(teacher="tutor"), tmp_path / "out")
     with pytest.raises(
         UsageError, match="a synthesis is there already; give another --out, or resume it: collab synth"
     ):
-        run(wanted(), tmp_path / "out")
+        run(build_config(), tmp_path / "out")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     with pytest.raises(UsageError, match="something is there already"):
-        run(wanted(), tmp_path / "mine")
+        run(build_config(), tmp_path / "mine")
 
 
-def test_one_process_writes_at_a_time(wanted: Wanted, tmp_path: Path):
-    run(wanted(), tmp_path / "out")
+def test_one_process_writes_at_a_time(build_config: Wanted, tmp_path: Path):
+    run(build_config(), tmp_path / "out")
     (tmp_path / "out" / "card.md").unlink()
     with (
         Journal(tmp_path / "out"),
@@ -392,10 +400,10 @@ def test_one_process_writes_at_a_time(wanted: Wanted, tmp_path: Path):
     assert go_on(tmp_path / "out").stopped is None
 
 
-def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted):
+def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, build_config: Wanted):
     with pytest.raises(RunFormatError, match=r"no synth\.json in it, so it is no synthesis"):
         go_on(tmp_path)
-    run(wanted(), tmp_path / "out")
+    run(build_config(), tmp_path / "out")
     head = tmp_path / "out" / "synth.json"
     written = json.loads(head.read_text()) | {"finished": None}
     for change, message in (
@@ -411,8 +419,8 @@ def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, wanted: Wanted
         go_on(tmp_path / "out")
 
 
-def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
-    run(wanted(), tmp_path / "out")
+def test_a_spoilt_line_is_named(build_config: Wanted, tmp_path: Path):
+    run(build_config(), tmp_path / "out")
     (segment,) = log.list_segments(tmp_path / "out")
     path = tmp_path / "out" / log.FOLDER / segment
     lines = path.read_bytes().splitlines(keepends=True)
@@ -422,17 +430,19 @@ def test_a_spoilt_line_is_named(wanted: Wanted, tmp_path: Path):
         go_on(tmp_path / "out")
 
 
-def test_secrets_are_hidden_in_the_journal(wanted: Wanted, tmp_path: Path, voice: Any, monkeypatch: pytest.MonkeyPatch):
+def test_secrets_are_hidden_in_the_journal(
+    build_config: Wanted, tmp_path: Path, voice: Any, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("HOUSE_TOKEN", "corridor-4711")
     voice.says = lambda body: answer_as_teacher(body).replace("a part of the corridor", "locked with corridor-4711")
-    run(wanted(teacher="tutor", episodes=2, screens=4), tmp_path / "out")
+    run(build_config(teacher="tutor", episodes=2, screens=4), tmp_path / "out")
     held = b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
     assert b"corridor-4711" not in held
     assert any("[redacted]" in row.reply for row in read_rows(tmp_path / "out" / "basic.parquet"))
 
 
-def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
-    config = wanted()
+def test_every_unit_has_one_record(build_config: Wanted, tmp_path: Path):
+    config = build_config()
     run(config, tmp_path / "out")
     records = [done.unit for done in units(tmp_path / "out")]
     assert sorted(records) == sorted(unit.id for unit in list_units(config))
@@ -443,8 +453,8 @@ def test_every_unit_has_one_record(wanted: Wanted, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_plan_of_a_model_is_what_a_good_one_is_asked(wanted: Wanted, tmp_path: Path, server: FakeServer):
-    config = wanted(teacher="tutor", episodes=9)
+def test_the_plan_of_a_model_is_what_a_good_one_is_asked(build_config: Wanted, tmp_path: Path, server: FakeServer):
+    config = build_config(teacher="tutor", episodes=9)
     planned = asyncio.run(estimate(config))
     assert not server.requests
     made = run(config, tmp_path / "out").report
@@ -453,15 +463,15 @@ def test_the_plan_of_a_model_is_what_a_good_one_is_asked(wanted: Wanted, tmp_pat
     assert planned.rows["preference"] >= made.by_level["preference"]
 
 
-def test_the_plan_of_a_model_says_what_it_supposes(wanted: Wanted):
-    planned = asyncio.run(estimate(wanted(teacher="tutor", tasks=["PressButton"], episodes=2, screens=1)))
+def test_the_plan_of_a_model_says_what_it_supposes(build_config: Wanted):
+    planned = asyncio.run(estimate(build_config(teacher="tutor", tasks=["PressButton"], episodes=2, screens=1)))
     assert planned.basis == (
         "if every reply is whole, every step rewarded and none taken in vain; steps as in 2 known solutions"
     )
 
 
-def test_the_plan_of_the_oracle_is_exact_where_every_unit_is_looked_at(wanted: Wanted, tmp_path: Path):
-    config = wanted()
+def test_the_plan_of_the_oracle_is_exact_where_every_unit_is_looked_at(build_config: Wanted, tmp_path: Path):
+    config = build_config()
     planned = asyncio.run(estimate(config))
     run(config, tmp_path / "out")
     made = Counter(row.level for done in units(tmp_path / "out") for row in done.rows)
@@ -470,6 +480,6 @@ def test_the_plan_of_the_oracle_is_exact_where_every_unit_is_looked_at(wanted: W
     assert planned.basis == "extrapolated from 2 walks and 6 episodes"
 
 
-def test_the_plan_of_the_oracle_extrapolates(wanted: Wanted):
-    few, many = (asyncio.run(estimate(wanted(episodes=episodes, screens=0))) for episodes in (6, 600))
+def test_the_plan_of_the_oracle_extrapolates(build_config: Wanted):
+    few, many = (asyncio.run(estimate(build_config(episodes=episodes, screens=0))) for episodes in (6, 600))
     assert 50 < many.rows["demonstration"] / few.rows["demonstration"] < 200

@@ -10,7 +10,7 @@ import pytest
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.prompts.parse import read_reply
 from collab.rewards.oracle import GOOD
-from collab.rewards.query import reply
+from collab.rewards.query import format_reply
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import Met, Scene
 from collab.testing.corridor import CorridorSuite
@@ -84,7 +84,7 @@ def test_history_tells_what_a_policy_that_says_it_would_have_told(phones: SimPho
     scenes = asyncio.run(followed(phones, "ContactsAddContact", 1, 0.3))
     for before, after in itertools.pairwise(scenes):
         assert after.last is not None
-        text = reply(after.last, before.observation, phones.space)
+        text = format_reply(after.last, before.observation, phones.space)
         entry = after.history[-1]
         assert entry.reason == read_reply(text, phones.space, before.observation).reason
         assert entry.action == phones.space.describe(after.last, before.observation)

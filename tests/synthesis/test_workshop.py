@@ -23,9 +23,9 @@ def reader_of(config: SynthConfig) -> Reader:
     return asyncio.run(look())
 
 
-def test_rows_are_made_for_the_policy_that_the_settings_describe(wanted: Callable[..., SynthConfig]) -> None:
+def test_rows_are_made_for_the_policy_that_the_settings_describe(build_config: Callable[..., SynthConfig]) -> None:
     """What is left of the context for a screen depends on all three; they are those of who will play."""
-    plain = reader_of(wanted())
+    plain = reader_of(build_config())
     assert (plain.context_tokens, plain.history, plain.max_tokens) == (8192, 5, 256)
-    pocket = reader_of(wanted(settings=["context_tokens=2048", "history=4", "max_tokens=128"]))
+    pocket = reader_of(build_config(settings=["context_tokens=2048", "history=4", "max_tokens=128"]))
     assert (pocket.context_tokens, pocket.history, pocket.max_tokens) == (2048, 4, 128)

@@ -16,11 +16,11 @@ from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
 from collab.models.local import LocalModel
-from collab.trainers.base import build_adapter_config
-from collab.trainers.checkpoint import check_modules, open_adapter
+from collab.trainers.base_model import check_modules, open_adapter
 from collab.trainers.prepare import FinetuneTask, prepare, read_task
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
+from collab.trainers.trainer import build_adapter_config
 
 ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 LORA = "lora={rank: 4, alpha: 8, merge: MERGE}"

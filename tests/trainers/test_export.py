@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from collab.errors import ConfigError, UsageError
 from collab.models.checkpoint import CARD, check_layout, hash_weights, write_layout
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.checkpoint import Precision, find_context_length, load, open_source, write
+from collab.trainers.export import Precision, find_context_length, load_export, open_source, write_export
 from collab.utils.files import write_json
 
 IDS = torch.arange(24).view(2, 12) * 7 % 300
@@ -32,7 +32,7 @@ def plain(folder: Path) -> torch.Tensor:
 
 def exported(path: Path, target: Path, *, merge: bool = False, dtype: Precision | None = None) -> Path:
     source = open_source(str(path))
-    write(source, load(source, merge=merge, dtype=dtype), target)
+    write_export(source, load_export(source, merge=merge, dtype=dtype), target)
     return target
 
 
@@ -121,12 +121,12 @@ def test_what_cannot_be_exported_is_named(base: Path, adapter: Path, tmp_path: P
     with pytest.raises(UsageError, match="whole checkpoint and has no base"):
         open_source(str(base), str(base))
     with pytest.raises(UsageError, match="is an adapter and is copied as it is; add --merge"):
-        load(open_source(str(adapter)), merge=False, dtype="float32")
+        load_export(open_source(str(adapter)), merge=False, dtype="float32")
     with pytest.raises(ConfigError, match=r"no directory here; name it: --base DIR"):
-        load(open_source(str(adapter), "owner/model"), merge=True, dtype=None)
+        load_export(open_source(str(adapter), "owner/model"), merge=True, dtype=None)
     other = make_tiny_checkpoint(tmp_path / "other", seed=5, hidden=32, context=512)
     with pytest.raises(ConfigError, match="not the base that"):
-        load(open_source(str(adapter), str(other)), merge=True, dtype=None)
+        load_export(open_source(str(adapter), str(other)), merge=True, dtype=None)
     (adapter / "adapter_model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"without adapter_model\.safetensors"):
         open_source(str(adapter))

@@ -25,11 +25,11 @@ from collab.errors import ConfigError, RunFormatError, StoreFailure, TrainingFai
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
 from collab.models.tokenizer import ChatTokenizer
-from collab.trainers.base import _as_said, build_trainer
-from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.base_model import silence_libraries
 from collab.trainers.prepare import Prepared, prepare
 from collab.trainers.run import begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
+from collab.trainers.trainer import _as_said, build_trainer
 from collab.types import Sampling
 
 

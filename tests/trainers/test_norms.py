@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from collab.errors import ConfigError
-from collab.trainers.base import build_trainer
-from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.base_model import silence_libraries
 from collab.trainers.optim import check_scales, find_final_gain, keep_direction, set_apart
 from collab.trainers.prepare import prepare
 from collab.trainers.run_dir import FinetuneDir
+from collab.trainers.trainer import build_trainer
 
 
 class Small(nn.Module):

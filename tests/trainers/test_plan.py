@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from collab.trainers import estimate
-from collab.trainers.base import build_trainer
-from collab.trainers.checkpoint import Adapter, silence_libraries
+from collab.trainers.base_model import Adapter, silence_libraries
 from collab.trainers.estimate import estimate_memory, format_plan, measure_sizes, plan
 from collab.trainers.prepare import Prepared, prepare
+from collab.trainers.trainer import build_trainer
 
 
 def prepared_with(samples, base: Path, stage="sft", *settings: str) -> Prepared:

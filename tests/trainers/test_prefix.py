@@ -75,7 +75,7 @@ def test_the_ratio_is_that_of_real_rows(prompt: int, reply: int, ratio: float) -
 def test_every_row_comes_back(rows: list[list[int]], shortest: int) -> None:
     packing = pack(rows, shortest=shortest)
     for number, row in enumerate(rows):
-        assert packing.get_row(number).tolist() == row
+        assert packing.ids[packing.places[number]].tolist() == row
         assert packing.positions[packing.places[number]].tolist() == list(range(len(row)))
 
 

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import DPOConfig, DPOTrainer
 
 from collab.errors import ConfigError
-from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.base_model import silence_libraries
 from collab.trainers.dpo import ByPairs, SharedPrefixDPOTrainer, build_state_batches
 from collab.trainers.prefix_sharing import pack_batch
 from collab.trainers.run_dir import FinetuneDir

@@ -9,7 +9,7 @@ import torch
 from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.trainers.prepare import prepare
-from collab.trainers.pretrain import read
+from collab.trainers.pretrain import compute_prompt_loss
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
 
@@ -22,14 +22,14 @@ def output(log_probs: list[list[float]], mask: list[list[int]]) -> FusedCausalLM
 def test_by_hand() -> None:
     outputs = output([[-4.0, -2.0, -1.0], [-6.0, -3.0, 0.0]], [[1, 1, 1], [1, 1, 0]])
     replies = torch.tensor([[0, 0, 1, 1], [0, 0, 1, 0]]) == 1
-    found = read(outputs, replies, 0.5)
+    found = compute_prompt_loss(outputs, replies, 0.5)
     assert found.loss.item() == pytest.approx((2 + 1 + 3) / 3 + 0.5 * (4 + 6) / 2)
     assert found.prompt_loss == pytest.approx(5.0)
     assert (found.accuracy, found.entropy) == (pytest.approx(1 / 3), pytest.approx(2.0))
 
 
 def test_a_pass_without_a_prompt_is_its_replies() -> None:
-    found = read(output([[-1.0, -3.0]], [[1, 1]]), torch.tensor([[0, 1, 1]]) == 1, 0.5)
+    found = compute_prompt_loss(output([[-1.0, -3.0]], [[1, 1]]), torch.tensor([[0, 1, 1]]) == 1, 0.5)
     assert (found.loss.item(), found.prompt_loss) == (pytest.approx(2.0), 0.0)
 
 

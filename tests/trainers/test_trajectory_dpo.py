@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM
 
 from collab.errors import ConfigError
-from collab.trainers.base import build_trainer
-from collab.trainers.checkpoint import silence_libraries
+from collab.trainers.base_model import silence_libraries
 from collab.trainers.prepare import Prepared
 from collab.trainers.run import begin, train
 from collab.trainers.run_dir import FinetuneDir
+from collab.trainers.trainer import build_trainer
 from collab.trainers.trajectory_dpo import TrajectoryRows, build_trajectory_steps, prepare_trajectories, weigh
 
 SMALL = ("batch_rows=3", "rows_at_once=2", "epochs=1", "beta=0.2", "anchor=0.5", "sharing=none")

@@ -13,6 +13,7 @@ from collab.config import override
 from collab.errors import ConfigError, GraphError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.loop import hash_base_weights
+from collab.loop.policy import build_first_policy
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.testing import toy_team
 from collab.transfer.config import TransferConfig, TransferRequest, configure
@@ -24,7 +25,8 @@ def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Train
     """A training in the corridor whose second epoch is over and the best."""
     folder = TrainingDir(tmp_path_factory.mktemp("trained") / "run")
     config = asyncio.run(toy_team.configure_toy_training(library))
-    head = {"config": config.model_dump(mode="json"), "base": hash_base_weights(config), "summary": {"best": 2}}
+    base = hash_base_weights(build_first_policy(config.run, config.method))
+    head = {"config": config.model_dump(mode="json"), "base": base, "summary": {"best": 2}}
     folder.begin(head)
     success = Success(successes=1, episodes=2, low=0.1, high=0.9, broken=0)
     weights = {slot: "./epochs/2/training/final" for slot in config.run.graph.slots}

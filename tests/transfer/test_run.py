@@ -40,7 +40,7 @@ import asyncio, os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-import collab.trainers.base, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
+import collab.trainers.trainer, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
 import collab.store.run, collab.transfer.outcome
 from collab.trainers.run_dir import FinetuneDir
 from collab.store.run import RunWriter

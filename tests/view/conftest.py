@@ -145,7 +145,7 @@ def view_of() -> Callable[[RunOverview], RunView]:
             training=None,
             parts=(),
             versions={"python": "3.11.7", "collab": "0.1.0"},
-            labellings=(),
+            label_sets=(),
             pair_sets=(),
             config="{}",
         )
@@ -251,7 +251,7 @@ def offline() -> Iterator[Callable[[Path], tuple[Any, list[str], list[str]]]]:
         browser = playwright.chromium.launch(executable_path=find_browser().path, args=["--no-sandbox"])
         context = browser.new_context(offline=True, viewport={"width": 1280, "height": 800})
 
-        def opened(path: Path) -> tuple[Any, list[str], list[str]]:
+        def open_offline(path: Path) -> tuple[Any, list[str], list[str]]:
             page = context.new_page()
             said: list[str] = []
             asked: list[str] = []
@@ -262,5 +262,5 @@ def offline() -> Iterator[Callable[[Path], tuple[Any, list[str], list[str]]]]:
             page.goto(path.as_uri())
             return page, said, asked
 
-        yield opened
+        yield open_offline
         browser.close()

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.preferences.store import pair_names
+from collab.preferences.store import list_pair_sets
 from collab.store.run import RunStore
 from collab.view import common, readers
 from collab.view.common import find_lines_about
 from collab.view.inspector import Inspector
-from collab.view.labels import PairSet, StoredLabelling, add_spent, read_labelling
+from collab.view.labels import LabelSetIndex, PairSetIndex, add_spent, index_label_set
 from collab.view.readers import ReaderPool
 
 
@@ -53,13 +53,13 @@ def test_lines_that_name_an_episode_are_all_whole_ones_that_do(
 
 
 def test_about_one_episode_is_what_the_whole_says_of_it(recorded: Path) -> None:
-    whole = read_labelling(recorded, "oracle")
-    (name,) = pair_names(recorded)
-    stored = PairSet(recorded, name)
+    whole = index_label_set(recorded, "oracle")
+    (name,) = list_pair_sets(recorded)
+    stored = PairSetIndex(recorded, name)
     for id in episodes(recorded):
         mine = {key: said for key, said in whole.said.items() if key[0] == id}
-        assert StoredLabelling(recorded, "oracle").about(id) == mine != {}
-        some = PairSet(recorded, name, about=id)
+        assert LabelSetIndex(recorded, "oracle").about(id) == mine != {}
+        some = PairSetIndex(recorded, name, about=id)
         for _, step in mine:
             assert list(some.of(id, step)) == list(stored.of(id, step))
             assert some.count(id, step) == stored.count(id, step)
@@ -71,8 +71,8 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
     inspector = Inspector([recorded], spares=tmp_path)
     id = inspector.ids()[0]
     with monkeypatch.context() as patched:
-        patched.setattr("collab.view.labels.read_labelling", None)
-        patched.setattr(PairSet, "_read_all", None)
+        patched.setattr("collab.view.labels.index_label_set", None)
+        patched.setattr(PairSetIndex, "_read_all", None)
         before = [inspector.episode(id, one) for one in episodes(recorded)]
         steps = [inspector.step(id, view.row.id, row.step) for view in before for row in view.steps]
     inspector.overview(id)
@@ -101,7 +101,7 @@ def test_runs_that_were_named_are_opened_before_anybody_asks(
     inspector = Inspector([recorded], spares=tmp_path)
     inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
-    monkeypatch.setattr("collab.view.labels.read_labelling", None)
+    monkeypatch.setattr("collab.view.labels.index_label_set", None)
     assert inspector.overview(inspector.ids()[0]).labels == "oracle"
     inspector.close()
 
@@ -129,13 +129,13 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
 def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Path) -> None:
     pool = ReaderPool(tmp_path / "spares")
     with pool.open_run(run) as one:
-        assert (one.beside.choose_labelling(None), one.beside.choose_labelling("")) == ("oracle", None)
+        assert (one.beside.choose_label_set(None), one.beside.choose_label_set("")) == ("oracle", None)
         (run / "labels" / "oracle").rename(run / "labels" / "zz")
         shutil.copytree(run / "labels" / "zz", run / "labels" / "training")
         shutil.copytree(run / "labels" / "zz", run / "labels" / "a")
-        assert one.beside.labellings() == ["a", "training", "zz"]
-        assert (one.beside.choose_labelling(None), one.beside.choose_labelling("zz")) == ("training", "zz")
-        assert one.beside.choose_labelling("oracle", known=False) is None
+        assert one.beside.list_label_sets() == ["a", "training", "zz"]
+        assert (one.beside.choose_label_set(None), one.beside.choose_label_set("zz")) == ("training", "zz")
+        assert one.beside.choose_label_set("oracle", known=False) is None
     pool.close()
 
 

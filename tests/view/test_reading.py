@@ -16,7 +16,7 @@ import pytest
 from collab.algorithms.collabuiagents.metrics import reward_rates
 from collab.errors import UnknownName, UsageError
 from collab.evaluation.report import report_of
-from collab.preferences.store import pair_names, read_pairs
+from collab.preferences.store import list_pair_sets, read_pairs
 from collab.prompts.render import rebuild
 from collab.rewards.labels import read_labels
 from collab.store import index
@@ -78,7 +78,7 @@ def test_the_overview_counts_what_was_said_and_judged(
     assert told == reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
     assert epoch.rewards.critic == labels.head.critic
     assert epoch.missing == labels.missing
-    head = read_pairs(recorded, pair_names(recorded)[-1]).head
+    head = read_pairs(recorded, list_pair_sets(recorded)[-1]).head
     assert (epoch.pairs, epoch.unpaired) == (count_pairs(head), count_unpaired(head))
     assert sum(epoch.pairs.values()) == head.pairs
     assert epoch.graph is not None
@@ -208,7 +208,7 @@ def test_words_are_found_where_they_stand(inspector: Inspector, recorded: Path, 
     assert all("create contact" in one.text.lower() for one in hits)
     assert not inspector.search(run, "100%_\\").rows
     assert inspector.search(run, "z" * 60_000).q == "z" * 300
-    pair = read_pairs(recorded, pair_names(recorded)[-1]).pairs[0]
+    pair = read_pairs(recorded, list_pair_sets(recorded)[-1]).pairs[0]
     assert [one.step for one in inspector.search(run, pair.id[:12]).rows] == [pair.chosen[0].step]
 
 
@@ -219,7 +219,7 @@ def test_a_step_tells_all_that_was_recorded_of_it(
     inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
 ) -> None:
     labels = read_labels(recorded, "oracle")
-    pairs = read_pairs(recorded, pair_names(recorded)[-1]).pairs
+    pairs = read_pairs(recorded, list_pair_sets(recorded)[-1]).pairs
     assert pairs
     for one in played.values():
         for step in one.steps:

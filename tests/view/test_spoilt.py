@@ -15,13 +15,13 @@ import pytest
 
 from collab.errors import RunFormatError, UnknownName
 from collab.loop.record import TrainingDir
-from collab.preferences.store import pair_names, read_pairs
+from collab.preferences.store import list_pair_sets, read_pairs
 from collab.store import index
 from collab.store.run_dir import LOCK, RunLock
 from collab.utils.files import write_json
 from collab.view import common, overview, readers
 from collab.view.inspector import Inspector
-from collab.view.labels import PairSet, StoredLabelling
+from collab.view.labels import LabelSetIndex, PairSetIndex
 from collab.view.readers import ReaderPool
 from collab.view.runs import ListedRun
 from collab.view.schema.episodes import EpisodeFilter
@@ -102,7 +102,7 @@ def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, 
 
 
 def test_a_pair_counts_whole_or_not_at_all(run: Path) -> None:
-    (name,) = pair_names(run)
+    (name,) = list_pair_sets(run)
     pairs = read_pairs(run, name).pairs
     path = run / "pairs" / name / "pairs.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -110,7 +110,7 @@ def test_a_pair_counts_whole_or_not_at_all(run: Path) -> None:
     del half["id"]
     odd = json.loads(lines[0]) | {"id": 7}
     path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in (half, odd)) + b"".join(lines))
-    stored = PairSet(run, name)
+    stored = PairSetIndex(run, name)
     assert [one.line for one in stored.problems] == [1, 2]
     where = pairs[0].chosen[0]
     assert pairs[0] in list(stored.of(where.trajectory, where.step))
@@ -124,9 +124,9 @@ def test_a_score_that_no_float_holds_is_a_problem_of_its_line(run: Path) -> None
     line["rewards"]["rewards"][0]["score"] = 10**400
     with path.open("a") as file:
         file.write(json.dumps(line) + "\n")
-    labelling = StoredLabelling(run, "oracle")
-    labelling.refresh()
-    assert [one.line for one in labelling.problems] == [len(path.read_text().splitlines())]
+    found = LabelSetIndex(run, "oracle")
+    found.refresh()
+    assert [one.line for one in found.problems] == [len(path.read_text().splitlines())]
 
 
 # -------------------------------------------------------------------------------------------- while others ask as well
@@ -178,13 +178,13 @@ def test_what_a_labelling_says_does_not_change_under_who_reads_it(run: Path, ope
 
 def test_what_is_removed_or_made_anew_beside_a_run_is_not_remembered(run: Path, opened: ReaderPool) -> None:
     with opened.open_run(run) as one:
-        assert one.beside.labellings() == ["oracle"]
+        assert one.beside.list_label_sets() == ["oracle"]
         before = len(one.beside.read_scores("oracle"))
         (path,) = (run / "labels" / "oracle" / "events").iterdir()
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
         assert (before > 1, len(one.beside.read_scores("oracle"))) == (True, 1)
         shutil.rmtree(run / "labels" / "oracle")
-        assert one.beside.labellings() == []
+        assert one.beside.list_label_sets() == []
         with pytest.raises(UnknownName, match="oracle"):
             one.beside.read_scores("oracle")
         (name,) = one.beside.pair_sets()
@@ -251,12 +251,12 @@ def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path
 def test_judgements_and_pairs_that_are_links_are_not_read(
     recorded: Path, run: Path, opened: ReaderPool, place: str
 ) -> None:
-    place = place.format(name=pair_names(run)[0])
+    place = place.format(name=list_pair_sets(run)[0])
     path = run / place
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     path.symlink_to(recorded / place)
     with opened.open_run(run) as one:
-        said = one.beside.read_scores("oracle") if "oracle" in one.beside.labellings() else {}
+        said = one.beside.read_scores("oracle") if "oracle" in one.beside.list_label_sets() else {}
         stored = one.beside.read_last_pairs()
         counted = sum(stored.sources(lambda trajectory: True).values()) if stored else 0
         problems = one.beside.problems()

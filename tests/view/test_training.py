@@ -140,7 +140,7 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
 def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspect: Open) -> None:
     inspector = inspect(two_critics)
     id = inspector.ids()[0]
-    assert inspector.run(id).labellings == ["contrary", "training"]
+    assert inspector.run(id).label_sets == ["contrary", "training"]
     learned, other, none = (inspector.overview(id, labels) for labels in (None, "contrary", ""))
     assert (learned.labels, other.labels, none.labels) == ("training", "contrary", None)
     assert inspector.overview(id, "training").epochs == learned.epochs
@@ -149,7 +149,7 @@ def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspec
     assert dict(zip(first[0].agents, first[0].rates, strict=True))["dee"] == [0.25, None], "as its record says"
     rollout = inspector.run(id).parts[0]
     assert first[1] == inspector.overview(rollout.id, "contrary").epochs[0].rewards
-    assert (first[2], other.epochs[1].rewards) == (None, None), "the second epoch has no such labelling"
+    assert (first[2], other.epochs[1].rewards) == (None, None), "the second epoch has no such label set"
     with pytest.raises(UnknownName, match="nobody"):
         inspector.overview(id, "nobody")
     assert inspector.find_steps(id, "overruled", "contrary").rows != inspector.find_steps(id, "overruled").rows
@@ -185,7 +185,7 @@ def test_a_report_holds_the_chosen_word_where_there_is_one(
         export(inspector, id, tmp_path / "none.html", labels="nobody")
     assert export(inspector, id, tmp_path / "report.html", labels="contrary").unread == ()
     answers = read_report(tmp_path / "report.html").answers
-    assert answers[f"run/{id}"]["labellings"] == ["contrary"]
+    assert answers[f"run/{id}"]["label_sets"] == ["contrary"]
     labels = {address.split("/")[1]: one["labels"] for address, one in answers.items() if "/step?" in address}
     first, second = (part.id for part in inspector.run(id).parts)
     assert labels == {first: "contrary", second: None}

@@ -18,28 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, CollabMethod
-from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge, pair
+from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge_rollout, pair_judged
 from collab.algorithms.collabuiagents.learner import CreditLearner, build_sft_recipe
 from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
 from collab.config import Budget, PartDefinition
 from collab.data.tokenize import EncodedPair
+from collab.envs.base import Suite
 from collab.errors import ConfigError, RunError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples, encode_cells
-from collab.loop.interfaces import (
-    NONE_ASKED,
-    Algorithm,
-    Checked,
-    Estimate,
-    LabelEstimate,
-    Questions,
-    Range,
-    Rollout,
-    TriedStep,
-)
+from collab.loop.interfaces import Algorithm, Checked, Rollout, TriedStep
 from collab.loop.phases import DrawnTasks
 from collab.loop.policy import build_chat_tokenizer, get_template
+from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model
@@ -261,9 +253,10 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
         stop=asyncio.Event(),
         device="cpu",
         progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
+        first=tried.policy,
     )
     try:
-        labels = await judge(state, tried.run, tried.out, [tried.trajectory])
+        labels = await judge_rollout(state, tried.run, tried.out, [tried.trajectory])
         # Only "dpo" pairs by replies; the other objectives end with the judgements.
         if config.method.objective != "dpo":
             return state.seconds["critic"], 0.0
@@ -271,7 +264,7 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
             return state.seconds["critic"], None
         with RunStore.open(tried.out).open_reader() as reader:
             played = Rollout(number=1, run=tried.run, path=tried.out, trajectories=[tried.trajectory], reader=reader)
-            await pair(state, played, labels)
+            await pair_judged(state, played, labels)
     except Halted as why:
         # A plan has no resume: what would halt a training is an error of the plan.
         raise RunError(f"the one step that is tried: {why}") from None
@@ -310,10 +303,11 @@ def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
     return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)
 
 
-async def admit_critic(config: CollabConfig, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
+async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
     """Check that a training's critic may judge; return a line about its calibration.
 
     Args:
+        suite: of the run.
         calibrations: a directory with one calibration each, or a calibration itself.
         anyway: let it judge in any case.
 
@@ -333,15 +327,14 @@ async def admit_critic(config: CollabConfig, *, calibrations: Path = FOLDER, any
         )
     finally:
         await bench.close()
-    label = "" if found is None else await _label(config)
     # A calibration in the same environment says most; of others the latest is shown, with a caution.
-    if found is not None and found.environment != label:
-        found = find_last_calibration(calibrations, bench.digest, label) or found
+    if found is not None and found.environment != suite.label:
+        found = find_last_calibration(calibrations, bench.digest, suite.label) or found
     # The gate comes before the cautions: a critic that may not judge stops the training, whatever else is known.
     if least is not None:
         admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
     if found is not None:
-        cautions = _warn_other_environment(found, label) + _warn_other_address(found, config)
+        cautions = _warn_other_environment(found, suite.label) + _warn_other_address(found, config)
         return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
     # The oracle reads the solution: there is nothing about it to measure.
     if kind in EXEMPT:
@@ -357,15 +350,6 @@ def _find_calibration(digest: str, folder: Path, *, needed: bool) -> Calibration
         if needed:
             raise
         return None
-
-
-async def _label(config: CollabConfig) -> str:
-    """Return the label of the training environment."""
-    suite = build_suite(config.run)
-    try:
-        return suite.label
-    finally:
-        await suite.close()
 
 
 def _warn_other_environment(found: CalibrationRecord, label: str) -> str:
@@ -407,8 +391,11 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
             pass
 
 
-async def list_doubts(config: CollabConfig) -> list[str]:
+def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
     """Return settings that may be mistakes, a line each. Models and environments are not opened.
+
+    Args:
+        suite: of the run.
 
     Raises:
         UsageError: the oracle is the critic but knows no solution, so every score would be missing.
@@ -416,7 +403,7 @@ async def list_doubts(config: CollabConfig) -> list[str]:
     return [
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
-        *(await _doubt_oracle(config) if config.method.is_judged else []),
+        *(_doubt_oracle(config, suite) if config.method.is_judged else []),
     ]
 
 
@@ -442,17 +429,12 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
     return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
 
 
-async def _doubt_oracle(config: CollabConfig) -> list[str]:
+def _doubt_oracle(config: CollabConfig, suite: Suite) -> list[str]:
     """Return a warning if the oracle lacks solutions of some tasks."""
     if config.critic.kind != ORACLE:
         return []
     # The suite is asked, not the library: solutions belong to the environment's version.
-    suite = build_suite(config.run)
-    try:
-        able = ORACLE in suite.capabilities
-        solved = {info.name for info in suite.tasks() if info.oracle}
-    finally:
-        await suite.close()
+    able, solved = ORACLE in suite.capabilities, {info.name for info in suite.tasks() if info.oracle}
     tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
     critic, lost = f"critic {config.method.critic}", "and every score would be missing"
     other = "name a critic that needs none, e.g. --set critic=critic-llm"
@@ -528,11 +510,11 @@ class CollabUIAgents(Algorithm):
                 f"and this training {kinds[1]}; set replay_fraction=0, or train as it was trained"
             )
 
-    async def list_doubts(self, config: TrainingConfig) -> list[str]:
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Return doubts about temperatures, adversary and critic."""
-        return await list_doubts(_narrow_config(config))
+        return list_doubts(_narrow_config(config), suite)
 
-    async def check(self, config: TrainingConfig, budget: Budget, options: Mapping[str, Any]) -> Checked:
+    async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Check that critic and adversary answer, and that the critic may judge.
 
         Args:
@@ -541,8 +523,8 @@ class CollabUIAgents(Algorithm):
         """
         # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
         mine, anyway = _narrow_config(config), bool(options["anyway"])
-        known = await admit_critic(mine, calibrations=Path(options["calibrations"]), anyway=anyway)
-        found = await list_doubts(mine)
+        known = await admit_critic(mine, suite, calibrations=Path(options["calibrations"]), anyway=anyway)
+        found = list_doubts(mine, suite)
         await check_asked(mine, budget)
         notes = (f"critic {mine.method.critic}: {known}", *found)
         return Checked(notes=notes, head={"calibration": known, "anyway": anyway})

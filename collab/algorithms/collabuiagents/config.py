@@ -26,7 +26,7 @@ Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
 
 
-class Pairs(Definition):
+class PairSettings(Definition):
     """How pairs are made of judgements; see `collab.preferences.pairs`."""
 
     adversary: Weight = 1.0
@@ -52,7 +52,7 @@ class Pairs(Definition):
     any pair in an epoch learns nothing in it."""
 
     @model_validator(mode="after")
-    def _some(self) -> Pairs:
+    def _check_sources(self) -> PairSettings:
         if not (self.adversary or self.contrast or self.correction):
             raise ValueError(
                 "adversary, contrast and correction are 0: there is no pair; give one of them a weight above 0"
@@ -89,14 +89,14 @@ class CollabMethod(Method):
     oracle needs no calibration."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
     """The adversary that writes rejected replies: a name, names with weights ("sampler=3,openai=1"), or written out."""
-    pairs: Pairs = Pairs()
+    pairs: PairSettings = PairSettings()
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough. If the team comes from
     another training (`--agents RUN@last`), its epochs count as older ones."""
     dpo: DpoRecipe
 
     @model_validator(mode="after")
-    def _anchored(self) -> CollabMethod:
+    def _check_anchors(self) -> CollabMethod:
         if self.pairs.anchors and not (self.dpo.anchor and self.objective == "dpo"):
             raise ValueError(
                 f"pairs.anchors: {self.pairs.anchors}, but with objective {self.objective} and dpo.anchor "
@@ -105,7 +105,7 @@ class CollabMethod(Method):
         return self
 
     @model_validator(mode="after")
-    def _compares_whole_epochs(self) -> CollabMethod:
+    def _check_whole_epochs(self) -> CollabMethod:
         # Each of these has no meaning between whole episodes, and would be ignored silently.
         if self.objective != "trajectory-dpo":
             return self

@@ -4,7 +4,7 @@ Both lie beside the rollout, under the name `training`. A critic can judge while
 
     async with judge_ahead(state, run, out):
         await roll_out(state, run, out)
-    labels = await judge(state, run, out, played)           # asks about the rest
+    labels = await judge_rollout(state, run, out, played)           # asks about the rest
 
 An episode is judged once it is recorded and sure to be learned from. A judgement depends only on the step, the critic
 and its seed, and no step is asked twice. So labels, pairs and hashes are those of a critic that judges afterwards,
@@ -39,23 +39,23 @@ from collab.config import Budget, PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError
 from collab.loop.example_store import read_counts
-from collab.loop.interfaces import Labels as EpochLabels
+from collab.loop.interfaces import Labels as Labels
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import refuse_barren_rollout
 from collab.loop.record import LABELS as NAME
 from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import plan_order, select_certain
 from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
-from collab.preferences.pairs import Paired, Pairing, PairRecipe, TooManyFailures, pair_up
+from collab.preferences.pairs import PairRecipe, RunPairs, TooManyFailures, build_run_pairs
 from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, read_adversary, select_deciding
 from collab.preferences.replies import FOLDER as PROPOSALS
 from collab.preferences.replies import ProposalMemory, RememberingAdversary
-from collab.preferences.store import FOLDER, HEAD, PairHead, StoredPairs, hash_critic, read_pairs, write_pairs
+from collab.preferences.store import FOLDER, HEAD, PairHead, PairSet, hash_critic, read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs
-from collab.rewards.labelling import Labelling, format_last_reply, label
+from collab.rewards.labelling import LabellingProgress, format_last_reply, label_cases
 from collab.rewards.labels import FOLDER as LABELS
-from collab.rewards.labels import LabelSet, LabelWriter, list_labellings, read_labels
+from collab.rewards.labels import LabelSet, LabelWriter, list_label_sets, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, open_critic
 from collab.rewards.restore import StateRebuilder
@@ -81,7 +81,7 @@ def get_config(state: LoopState) -> CollabConfig:
     return state.config
 
 
-async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
+async def judge_rollout(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
     """Judge every step of a rollout that is not judged yet, and read the judgements.
 
     A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training, and so
@@ -94,7 +94,7 @@ async def judge(state: LoopState, run: RunConfig, out: Path, played: Sequence[Tr
     state.begin("critic")
     suite = await state.open_suite(run)
     # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
-    with state.time_part("critic", whole=NAME not in list_labellings(out) or "critic" in state.seconds):
+    with state.time_part("critic", whole=NAME not in list_label_sets(out) or "critic" in state.seconds):
         # Asked first what is left: opening a critic may start a server.
         if _is_left(out, played, suite):
             told = await _label(state, run, out, played, suite)
@@ -150,17 +150,19 @@ def _is_too_long(one: Judgement) -> bool:
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
     """Return whether a step is left to judge; opening a critic for nothing may take a server's time."""
-    if NAME not in list_labellings(out):
+    if NAME not in list_label_sets(out):
         return True
     known = read_labels(out, NAME)
     return any(known.of(case) is None for one in played for case in build_inputs(one, suite.space))
 
 
-async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite) -> Labelling:
+async def _label(
+    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite
+) -> LabellingProgress:
     # A generator, so that states are rebuilt only for steps that are asked about.
     states = StateRebuilder(suite)
     async with open_labelling(state, run, out, state.compute_left()) as (critic, writer):
-        return await label(
+        return await label_cases(
             (case for one in played for case in build_inputs(one, suite.space, states)),
             critic,
             writer,
@@ -168,7 +170,7 @@ async def _label(state: LoopState, run: RunConfig, out: Path, played: Sequence[T
             budget=state.compute_left(),
             stop=state.stop,
             watch=state.inner,
-            so_far=Labelling(threshold=get_config(state).method.pairs.threshold),
+            so_far=LabellingProgress(threshold=get_config(state).method.pairs.threshold),
         )
 
 
@@ -205,8 +207,8 @@ async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncItera
         yield
         return
     # `whole` is looked at before the task begins, for its first label makes the folder.
-    whole, over = NAME not in list_labellings(out), asyncio.Event()
-    told = Labelling(threshold=get_config(state).method.pairs.threshold)
+    whole, over = NAME not in list_label_sets(out), asyncio.Event()
+    told = LabellingProgress(threshold=get_config(state).method.pairs.threshold)
     judging = asyncio.create_task(_judge(state, run, out, over, told))
     failed: BaseException | None = None
     try:
@@ -245,7 +247,7 @@ async def _finish_judging(judging: asyncio.Task[None], failed: BaseException | N
         failed.add_note(f"judging ahead failed, too: {beside!r}")
 
 
-async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Event, told: Labelling) -> None:
+async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Event, told: LabellingProgress) -> None:
     # The manifest is the first file of a run: before it there is no log to follow.
     while not over.is_set() and not (out / FILE).exists():
         await _pause(over)
@@ -261,7 +263,7 @@ async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Even
 
 
 async def _follow(
-    state: LoopState, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: Labelling
+    state: LoopState, run: RunConfig, out: Path, suite: Suite, over: asyncio.Event, told: LabellingProgress
 ) -> None:
     """Judge until the rollout is over and judged, or until something stops that."""
     steps, many, budget = get_config(state).method.steps, run.concurrency, state.compute_left()
@@ -275,7 +277,7 @@ async def _follow(
                 last = over.is_set()
                 # Each pass takes the episodes that have ended since the last one.
                 found = pile.iterate_inputs()
-                await label(found, critic, writer, concurrency=many, budget=budget, stop=state.stop, so_far=told)
+                await label_cases(found, critic, writer, concurrency=many, budget=budget, stop=state.stop, so_far=told)
                 await _pause(over)
 
 
@@ -327,7 +329,7 @@ class JudgedRollout:
 
     labels: LabelSet | None
     """None if no critic was asked."""
-    pairs: StoredPairs | None
+    pairs: PairSet | None
     """None if nothing is compared."""
 
 
@@ -338,8 +340,8 @@ class CreditLabeller:
         """Judge finished episodes while others are played, if the critic is on another machine."""
         return judge_ahead(state, run, out)
 
-    async def label(self, state: LoopState, rollout: Rollout) -> EpochLabels:
-        """Judge and pair the rest of a rollout, and read all of it; raises as `judge` and `pair`."""
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Judge and pair the rest of a rollout, and read all of it; raises as `judge_rollout` and `pair_rollout`."""
         config, run = get_config(state), rollout.run
         threshold = config.method.pairs.threshold
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
@@ -358,7 +360,7 @@ class CreditLabeller:
             hashes["pairs"] = hash_pairs(pairs.pairs)
         if pairs is not None and labels is not None:
             spent["adversary"] = pairs.head.spent
-        return EpochLabels(
+        return Labels(
             value=JudgedRollout(labels=labels, pairs=pairs),
             metrics=label_metrics(labels, pairs, run, threshold, disagreeing).model_dump(mode="json"),
             spent=spent,
@@ -367,7 +369,7 @@ class CreditLabeller:
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return the usage of a rollout's judgements; the adversary's is counted with its pairs."""
-        return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_labellings(rollout) else Usage()
+        return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_label_sets(rollout) else Usage()
 
 
 def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetrics, pairs: int | None) -> None:
@@ -409,7 +411,7 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
 
     Raises:
         UnknownName: there are pairs or examples, and the judgements behind them are gone.
-        And all of `judge`.
+        And all of `judge_rollout`.
     """
     if not get_config(state).method.is_judged:
         return None
@@ -417,15 +419,15 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
     made = read_counts(state.folder.get_epoch(rollout.number).examples, CollabCounts) is not None
     if made or _is_paired(rollout.path):
         return read_labels(rollout.path, NAME)
-    return await judge(state, rollout.run, rollout.path, rollout.trajectories)
+    return await judge_rollout(state, rollout.run, rollout.path, rollout.trajectories)
 
 
-async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | None) -> StoredPairs | None:
+async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | None) -> PairSet | None:
     """Make or read the pairs that the method learns from; None if it compares nothing.
 
     Raises:
         RunFormatError: they rest on other judgements than `labels`, or on another recipe than the method's.
-        And all of `pair`.
+        And all of `pair_judged`.
     """
     config, run, out = get_config(state), rollout.run, rollout.path
     if config.method.objective == "rft":
@@ -434,13 +436,13 @@ async def pair_rollout(state: LoopState, rollout: Rollout, labels: LabelSet | No
         # Without a critic, the outcome alone says which of two episodes is better.
         pairs = _load_whole_pairs(config, run, out, rollout.trajectories)
     else:
-        pairs = await pair(state, rollout, labels)
+        pairs = await pair_judged(state, rollout, labels)
     # Also for pairs that were read: a changed recipe must not train on pairs of the old one.
     _check_pairs(pairs.head, labels, config, run, out)
     return pairs
 
 
-def _explain_unasked(made: Paired) -> str | None:
+def _explain_unasked(made: RunPairs) -> str | None:
     """Return why pairs are not learned from if asking the adversary mostly failed; else None."""
     failed = sum(made.failed.values())
     # More than half without an answer: the pairs that exist would be those of the luckier calls.
@@ -450,7 +452,7 @@ def _explain_unasked(made: Paired) -> str | None:
     return f"asking the adversary, or trying its answers, failed for {failed} of {made.asked} steps ({causes})"
 
 
-async def pair(state: LoopState, rollout: Rollout, labels: LabelSet) -> StoredPairs:
+async def pair_judged(state: LoopState, rollout: Rollout, labels: LabelSet) -> PairSet:
     """Pair a judged rollout, or read its pairs.
 
     Raises:
@@ -466,11 +468,11 @@ async def pair(state: LoopState, rollout: Rollout, labels: LabelSet) -> StoredPa
         suite = await state.open_suite(rollout.run)
         # Proposals of an earlier process make this one's time a part of the whole.
         with state.time_part("adversary", whole=not (out / PROPOSALS).exists()):
-            await _pair(state, rollout, labels, suite)
+            await _build_pairs(state, rollout, labels, suite)
     return read_pairs(out, NAME)
 
 
-async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
+async def _build_pairs(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
     run, out = rollout.run, rollout.path
     # Where no source needs an adversary, the sampler stands in; it is never asked.
     recipe, asks = get_config(state).method.pairs.build_recipe(run.seed), get_config(state).method.asks_an_adversary
@@ -489,7 +491,7 @@ async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Sui
             remembering = RememberingAdversary(allowed, memory, options=select_deciding(choice.as_json))
             stopped = None
             try:
-                made = await pair_up(
+                made = await build_run_pairs(
                     rollout.trajectories,
                     labels,
                     recipe,
@@ -514,21 +516,14 @@ async def _pair(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Sui
         )
 
 
-def _load_whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> StoredPairs:
+def _load_whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> PairSet:
     """Return pairs of solved with unsolved episodes; those without a counterpart are counted."""
     # Written once, like all pairs; outcomes do not change.
     if not _is_paired(out):
         pairs = build_trajectory_pairs(played, run.seed)
         # Episodes that broke have no outcome: they are on no side, and lack no counterpart.
         alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
-        made = Paired(
-            pairing=Pairing(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone})),
-            refused=Counter(),
-            failed=Counter(),
-            unjudged=0,
-            untried=0,
-            spent=Usage(),
-        )
+        made = RunPairs(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone}))
         write_pairs(out, NAME, made, recipe=config.method.pairs.build_recipe(run.seed), labels=None, adversary=None)
     return read_pairs(out, NAME)
 

@@ -309,9 +309,9 @@ NO_PAIR, NO_REWARD = "no valid pair in this epoch", "no rewarded reply in this e
 class CreditLearner:
     """Learns from pairs by DPO, or from rewarded replies; see `Learner`."""
 
-    def check(self, config: TrainingConfig) -> None:
+    def check(self, config: TrainingConfig, first: Policy) -> None:
         """Refuse checkpoints that the recipe cannot train."""
-        check_bases(config)
+        check_bases(config, first)
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the examples of an epoch, then train every policy on its own."""

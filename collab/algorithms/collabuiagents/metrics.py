@@ -12,7 +12,7 @@ from collab.config import Definition, RunConfig, validate
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.record import EpochRecord, ExampleCounts, hash_json
 from collab.preferences.explain import count_lines
-from collab.preferences.store import PairHead, StoredPairs
+from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
@@ -81,7 +81,7 @@ def read_metrics(record: EpochRecord) -> CollabMetrics:
 
 def label_metrics(
     labels: LabelSet | None,
-    pairs: StoredPairs | None,
+    pairs: PairSet | None,
     run: RunConfig,
     threshold: float,
     disagreeing: float | None,

@@ -24,9 +24,10 @@ from collab.loop.estimate import build_likely_examples
 from collab.loop.example_store import Examples, get_examples_file, read_counts, store
 from collab.loop.examples import Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
-from collab.loop.interfaces import Algorithm, Estimate, Labels, NoLabels, Range, Rollout, TriedStep, Update
+from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
 from collab.loop.phases import DrawnTasks, refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
+from collab.loop.ranges import Estimate, Range
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
@@ -47,7 +48,7 @@ class FilteredBCMethod(Method):
     """At most so many solved episodes of a task are imitated, the first by number; None imitates all."""
 
     @model_validator(mode="after")
-    def _learns_demonstrations(self) -> FilteredBCMethod:
+    def _check_levels(self) -> FilteredBCMethod:
         if self.sft.levels != ("demonstration",):
             raise ValueError(f"sft.levels: {list(self.sft.levels)}, but all examples are demonstrations; leave it out")
         return self
@@ -56,21 +57,21 @@ class FilteredBCMethod(Method):
 class ImitationLearner:
     """Learns the replies of solved episodes; see `Learner`."""
 
-    def check(self, config: TrainingConfig) -> None:
+    def check(self, config: TrainingConfig, first: Policy) -> None:
         """Refuse checkpoints that the recipe cannot train."""
-        check_bases(config)
+        check_bases(config, first)
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the replies of solved episodes, then train every policy on its own."""
         folder, number, method = state.folder, rollout.number, state.config.method
         # Examples are written once: a resumed epoch trains on the file, not on what a newer library would build.
         counts = read_counts(folder.get_epoch(number).examples, ExampleCounts)
+        # Counted from the rollout, not from the file, so the numbers do not depend on where the epoch was resumed.
+        solved, imitated = self._select_imitated(state.config, rollout)
         if counts is None:
             state.begin("examples")
-            counts = store(self._build_examples(state.config, rollout, policy), folder, number, file=FILE)
-        # Counted from the rollout, not from the file, so the numbers do not depend on where the epoch was resumed.
-        solved = sum(bool(one.success) for one in rollout.trajectories)
-        metrics = {"solved": solved, "imitated": len(self._select_imitated(state.config, rollout))}
+            counts = store(self._build_examples(state.config, rollout, policy, imitated), folder, number, file=FILE)
+        metrics = {"solved": solved, "imitated": len(imitated)}
         state.progress.tell(examples=counts, metrics=metrics)
         if not solved:
             refuse_barren_rollout(
@@ -93,9 +94,8 @@ class ImitationLearner:
         trained, untrained = await finetune(state, number, finetuning)
         return Update(trained=trained, untrained=untrained, examples=counts, metrics=metrics)
 
-    def _build_examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy) -> Examples:
-        made, imitated = Examples.of(config), self._select_imitated(config, rollout)
-        builder = make_builder(config, rollout, policy)
+    def _build_examples(self, config: TrainingConfig, rollout: Rollout, policy: Policy, imitated: set[str]) -> Examples:
+        made, builder = Examples.of(config), make_builder(config, rollout, policy)
         # Each slot's replies train the policy that wrote them: slots of one group share a policy.
         groups = builder.groups
         # The outcome is the only filter: no critic, so wrong turns inside a solved episode are imitated, too.
@@ -112,15 +112,16 @@ class ImitationLearner:
             for cell in step.matrix.utterances:
                 yield ReplyRef(trajectory=trajectory.id, step=step.index, cell=cell.cell)
 
-    def _select_imitated(self, config: TrainingConfig, rollout: Rollout) -> set[str]:
-        """Return the ids of the episodes that are learned from."""
+    def _select_imitated(self, config: TrainingConfig, rollout: Rollout) -> tuple[int, set[str]]:
+        """Return the number of solved episodes, and the ids of those that are learned from."""
         assert isinstance(config.method, FilteredBCMethod), "the loop gives each algorithm its own method"
         found: dict[str, list[str]] = {}
         # Rollouts list episodes by task and number, so a cap keeps the same ones after a resume.
         for one in rollout.trajectories:
             if one.success:
                 found.setdefault(one.task.name, []).append(one.id)
-        return {name for names in found.values() for name in names[: config.method.most_per_task]}
+        imitated = {name for names in found.values() for name in names[: config.method.most_per_task]}
+        return sum(map(len, found.values())), imitated
 
 
 class FilteredBC(Algorithm):

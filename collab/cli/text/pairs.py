@@ -16,8 +16,8 @@ from collab.utils.text import clean_line, format_amount, format_causes, format_c
 
 if TYPE_CHECKING:
     from collab.preferences.explain import PairExplanation, PairSide
-    from collab.preferences.rebuild import PairChanges, RebuiltPairs
-    from collab.preferences.store import PairHead, StoredPairs
+    from collab.preferences.rebuild import ExplainedDifference, RebuiltPairs
+    from collab.preferences.store import PairHead, PairSet
     from collab.preferences.trajectory_pairs import TrajectoryPair
     from collab.types import PolicyRef, PreferencePair
 
@@ -96,7 +96,7 @@ def format_scores(better: float | None, worse: float | None) -> str | None:
     return f"{better:.2f}" if worse is None else f"{better:.2f} > {worse:.2f}"
 
 
-def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
+def say_sides(run: Path, stored: PairSet, told: PairExplanation) -> None:
     """Print both replies in full."""
     _say_head(run, stored, told)
     for word, side in (("better", told.chosen), ("worse", told.rejected)):
@@ -104,7 +104,7 @@ def say_sides(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
         _say_indented(side.text)
 
 
-def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prompt: bool) -> None:
+def say_explained(run: Path, stored: PairSet, told: PairExplanation, *, prompt: bool) -> None:
     """Print what a pair rests on: scores and words, the screen, and the prompt where it is asked for."""
     _say_head(run, stored, told)
     say(f"goal     {clean_line(told.goal)}")
@@ -133,14 +133,14 @@ def say_explained(run: Path, stored: StoredPairs, told: PairExplanation, *, prom
         say(f"\ninput that both sides answer: {told.pair.prompt}; print it with --prompt")
 
 
-def build_explanation_data(run: Path, stored: StoredPairs, told: PairExplanation) -> dict[str, Any]:
+def build_explanation_data(run: Path, stored: PairSet, told: PairExplanation) -> dict[str, Any]:
     """Return an explained pair as JSON data."""
     found: dict[str, Any] = to_data(told)
     found["prompt"] = {"hash": told.pair.prompt, "system": told.prompt.system, "user": told.prompt.user}
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "labels": stored.head.labels, **found}
 
 
-def say_rebuilt(run: Path, result: RebuiltPairs, stored: StoredPairs, letters: Mapping[str, str]) -> None:
+def say_rebuilt(run: Path, result: RebuiltPairs, stored: PairSet, letters: Mapping[str, str]) -> None:
     """Print the new pairs, their counts, and the difference to the earlier pairs."""
     from collab.preferences.explain import count_lines
 
@@ -221,7 +221,7 @@ def build_rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _say_head(run: Path, stored: StoredPairs, told: PairExplanation) -> None:
+def _say_head(run: Path, stored: PairSet, told: PairExplanation) -> None:
     pair, where = told.pair, told.pair.answered
     assert where is not None, "pairs of whole trajectories are told otherwise"
     say(f"pair     {pair.id}")
@@ -283,7 +283,7 @@ def _say_lines(lines: Sequence[str]) -> None:
         say(line)
 
 
-def _say_changes(changes: PairChanges, name: str, letters: Mapping[str, str]) -> None:
+def _say_changes(changes: ExplainedDifference, name: str, letters: Mapping[str, str]) -> None:
     found = changes.difference
     # Compared with itself there is nothing to say.
     if changes.against == name:
@@ -313,7 +313,7 @@ def _say_ids(pairs: Sequence[PreferencePair], letters: Mapping[str, str]) -> Non
         say(f"         {', '.join(letters[pair.id] for pair in pairs[:_SHOWN])}{more}")
 
 
-def _build_changes_data(changes: PairChanges) -> dict[str, Any]:
+def _build_changes_data(changes: ExplainedDifference) -> dict[str, Any]:
     found = changes.difference
     return {
         "against": changes.against,
@@ -326,7 +326,7 @@ def _build_changes_data(changes: PairChanges) -> dict[str, Any]:
     }
 
 
-def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
+def say_whole(run: Path, stored: PairSet, told: TrajectoryPair) -> None:
     """Print which episodes a pair compares, and how each of them ended."""
     say(f"pair     {told.pair.id}")
     say(add_mark(f"of       {stored.name!r} of {run}, source {told.pair.source}", run))
@@ -339,18 +339,14 @@ def say_whole(run: Path, stored: StoredPairs, told: TrajectoryPair) -> None:
         why = "" if one.outcome is None or not one.outcome.reason else f": {clean_line(one.outcome.reason)}"
         say(f"{word:<8} {one.id}, {ended} after {len(one.steps)} steps with {len(replies)} replies{why}")
         say(f"         goal: {clean_line(one.task.goal)}")
-        say(f"         {_format_episode_command(run, one.id)}")
+        say(f"         look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(one.id)}")
     say("context  it rests on how the episodes ended, and no critic was asked; all replies of a side are trained")
 
 
-def build_whole_data(run: Path, stored: StoredPairs, told: TrajectoryPair) -> dict[str, Any]:
+def build_whole_data(run: Path, stored: PairSet, told: TrajectoryPair) -> dict[str, Any]:
     """Return a pair of whole trajectories as JSON data."""
     sides = {
         name: {"episode": one.id, "seed": one.task.seed, "steps": len(one.steps), "outcome": to_data(one.outcome)}
         for name, one in (("chosen", told.chosen), ("rejected", told.rejected))
     }
     return {"run": str(run), "note": mark_of(run), "name": stored.name, "pair": to_data(told.pair), **sides}
-
-
-def _format_episode_command(run: Path, episode: str) -> str:
-    return f"look: collab runs show {shlex.quote(str(run))} --episode {shlex.quote(episode)}"

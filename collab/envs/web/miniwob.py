@@ -255,10 +255,10 @@ def _scale_screen(screen: Observation, scale: float) -> Observation:
     if scale == 1:
         return screen
 
-    def grown(element: Element) -> Element:
+    def scale_element(element: Element) -> Element:
         return element if element.box is None else replace(element, box=Box(*(round(n * scale) for n in element.box)))
 
-    elements = tuple(grown(element) for element in screen.elements)
+    elements = tuple(scale_element(element) for element in screen.elements)
     return replace(screen, elements=elements, width=round(screen.width * scale), height=round(screen.height * scale))
 
 

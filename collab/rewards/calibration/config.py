@@ -129,7 +129,7 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
                 f"none of the {len(tasks)} chosen tasks of {config.environment_name} has a known solution; "
                 "choose with --tasks tag:oracle"
             )
-        splits = await load_splits(config.environment_name, config.environment)
+        splits = await load_splits(config.environment_name, config.environment, suite)
         # Calibrating on held-out tasks would choose the critic by what is measured later.
         config = restrict_run(config.model_copy(update={"tasks": known}), find_split(splits, TRAIN))
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})

@@ -26,7 +26,7 @@ from collab.rewards.calibration.record import (
     CalibrationDir,
     CalibrationRecord,
 )
-from collab.rewards.labelling import Labelling, label
+from collab.rewards.labelling import LabellingProgress, label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import hash_text
 from collab.types import Prompt, Usage
@@ -44,7 +44,7 @@ class CalibrationProgress:
 
     planned: int = 0
     """Judgements in all passes; 0 while the known steps are built."""
-    labelling: Labelling = field(default_factory=Labelling)
+    labelling: LabellingProgress = field(default_factory=LabellingProgress)
     """Counts all passes of this process."""
 
     @property
@@ -197,7 +197,7 @@ async def _ask(
     bench, config = place.bench, place.config
     head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.derive_seed(one.seed))
     with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
-        await label(
+        await label_cases(
             one.cases,
             place.build_critic(one.seed, one.attempt),
             writer,
@@ -220,7 +220,7 @@ def _add_numbers(
     record: CalibrationRecord, known: Sequence[KnownCase], judged: Mapping[str, Sequence[Judgement]], bins: int
 ) -> CalibrationRecord:
     """Add the numbers to a record."""
-    total = Labelling()
+    total = LabellingProgress()
     prompts = hashlib.sha256()
     for judgement in (judgement for found in judged.values() for judgement in found):
         total.count(judgement)

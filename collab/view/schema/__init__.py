@@ -28,7 +28,7 @@ epochs count from 0. Seeds are decimal texts, for they may not fit a double. Num
     GET /?token=…                                     sets the session's cookie and sends on to / (a "#…" is kept)
     GET /static/{file}                                files of static/ as they are; needs no session
 
-`labels` names a labelling; without it the one that was learned from is taken, else the first of `labellings`, and ""
+`labels` names a label set; without it the one that was learned from is taken, else the first of `label_sets`, and ""
 takes none. Episode ids hold slashes
 and anything else: encode them. An answer that is an error is {"error": "one line"} with 400 (does not fit), 401 (no
 session: open the printed address again), 403 (foreign host or origin), 404 (not there), 410 (was there, cannot be read

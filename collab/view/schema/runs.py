@@ -123,7 +123,7 @@ class RunView:
     parts: Sequence[PartRow]
     """Of a training, by epoch, rollout first; empty for a run."""
     versions: Mapping[str, str]
-    labellings: Sequence[str]
+    label_sets: Sequence[str]
     """Of a training: those of its rollouts, each name once."""
     pair_sets: Sequence[str]
     """Of a run; empty for a training."""
@@ -290,7 +290,7 @@ class RunOverview:
 
     run: RunRow
     labels: str | None
-    """The labelling that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
+    """The label set that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
     has it."""
     tasks: Sequence[TaskRateView]
     """Of a training: of its last rollout, …"""

@@ -4,7 +4,7 @@ One step whole: screen, cells, vote, words that were heard, what changed, pairs.
 
 A screen with its elements, an action on it, and what changed from one to the next.
 
-Every labelling of a run on one step, side by side.
+Every label set of a run on one step, side by side.
 """
 
 from __future__ import annotations
@@ -353,8 +353,8 @@ class StepView:
     changes: ScreenChanges | None
     """None where the next screen is not recorded."""
     labels: str | None
-    """Labelling whose scores are shown; None when there is none."""
-    labellings: Sequence[str]
+    """Label set whose scores are shown; None when there is none."""
+    label_sets: Sequence[str]
     critic: str | None
     """Who gave the scores; None where this step was not judged."""
     unjudged: str | None
@@ -376,7 +376,7 @@ class ScoreView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticView:
-    """One labelling on one step."""
+    """One label set on one step."""
 
     labels: str
     critic: str | None
@@ -387,7 +387,7 @@ class CriticView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticsView:
-    """Every labelling of the run on one step, and where they differ."""
+    """Every label set of the run on one step, and where they differ."""
 
     step: int
     critics: Sequence[CriticView]

@@ -42,7 +42,7 @@ export async function findsPage(place) {
   const element = h("div");
   const draw = async () => {
     const [{ view, trail }, found] = await Promise.all([trailTo(id, labels), getFinds(id, kind, labels)]);
-    const choice = labelsChoice(view.labellings, found.labels, (other) => findsPlace(id, kind, other));
+    const choice = labelsChoice(view.label_sets, found.labels, (other) => findsPlace(id, kind, other));
     const parts = () => [
       crumbs(trail),
       h("div", { class: "title-line" }, h("h1", null, name), choice),

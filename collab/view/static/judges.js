@@ -7,7 +7,7 @@ import { scoreTag } from "./matrix.js";
 import { cellKey } from "./proposals.js";
 import { plural, said } from "./words.js";
 
-/** @param {any} step a `StepView` with more than one labelling @param {import("./agents.js").Agent[]} agents */
+/** @param {any} step a `StepView` with more than one label set @param {import("./agents.js").Agent[]} agents */
 export function judgesPanel(step, agents) {
   const body = h("div", { "aria-live": "polite" });
   const opened = async (/** @type {Event} */ event) => {
@@ -21,7 +21,7 @@ export function judgesPanel(step, agents) {
   return h(
     "details",
     { class: "panel", events: { toggle: opened } },
-    h("summary", null, `Compare ${plural(step.labellings.length, "critic")} on this step`),
+    h("summary", null, `Compare ${plural(step.label_sets.length, "critic")} on this step`),
     body,
   );
 }

@@ -6,7 +6,7 @@ import { isolated } from "./words.js";
 
 /**
  * Nothing where there is no choice: a report holds the scores of one critic.
- * @param {string[]} names of the labellings
+ * @param {string[]} names of the label sets
  * @param {string | null} shown
  * @param {(labels: string) => string} place where it leads
  */

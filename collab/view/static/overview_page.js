@@ -91,7 +91,7 @@ function head(id, view, trail, found, labels) {
       { class: "title-line" },
       h("h1", null, said(run.path, 120)),
       statusBadge(run.status),
-      labelsChoice(view.labellings, found.labels, (other) => overviewPlace(id, other)),
+      labelsChoice(view.label_sets, found.labels, (other) => overviewPlace(id, other)),
       link(episodesPlace(id, { labels }), { class: "action" }, "Episodes"),
     ),
     h(

@@ -58,7 +58,7 @@ export function queryText(values) {
 }
 
 /**
- * What goes along from step to step: whose scores are shown, the first labelling's where none is named, and the address
+ * What goes along from step to step: whose scores are shown, the first label set's where none is named, and the address
  * of the list that was followed there.
  * @typedef {{labels?: string | null, from?: string | null}} Along
  */

@@ -233,7 +233,7 @@ function lowerView(step, agents, start, along) {
       h("div", null, votesPanel(step, agents, pick), pairs),
     ),
     talk,
-    step.labellings.length > 1 && judgesPanel(step, agents),
+    step.label_sets.length > 1 && judgesPanel(step, agents),
   );
   draw();
   return { element, pick, now: () => ({ chosen, named, round, absent }), named: () => (named ? chosen : null) };
@@ -264,15 +264,15 @@ function press(element, chosen) {
   for (const cell of element.querySelectorAll("button.cell")) cell.setAttribute("aria-pressed", String(cell.id === id));
 }
 
-/** Whose scores are shown, and the way to another labelling. @param {any} step @param {Along} along */
+/** Whose scores are shown, and the way to another label set. @param {any} step @param {Along} along */
 function critic(step, { from }) {
-  if (!step.labellings.length) return h("span", { class: "muted" }, "no critic has judged this run");
-  if (isReport() || step.labellings.length === 1)
+  if (!step.label_sets.length) return h("span", { class: "muted" }, "no critic has judged this run");
+  if (isReport() || step.label_sets.length === 1)
     return h(
       "span",
       { class: "muted" },
       step.critic ? ["critic ", said(step.critic)] : said(step.unjudged ?? "not judged", 200),
     );
   const place = (/** @type {string} */ labels) => stepPlace(step.run, step.episode, step.step, { labels, from });
-  return labelsChoice(step.labellings, step.labels, place);
+  return labelsChoice(step.label_sets, step.labels, place);
 }

@@ -19,7 +19,7 @@ Score = Callable[[int, dict[str, Any]], float]
 """(place in the list, proposal) → score."""
 
 
-def asked(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def read_proposals(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The proposals that a request asks about; none of a probe."""
     lines = re.findall(r'^\{"agent".*\}$', str(body["messages"][-1]["content"]), re.MULTILINE)
     return [json.loads(line) for line in lines]
@@ -37,7 +37,7 @@ class Voice:
 
     def _scores(self, body: Mapping[str, Any]) -> str:
         return json.dumps(
-            {"scores": [{**one, "score": self.score(place, one)} for place, one in enumerate(asked(body))]}
+            {"scores": [{**one, "score": self.score(place, one)} for place, one in enumerate(read_proposals(body))]}
         )
 
 
@@ -55,7 +55,7 @@ def server(voice: Voice) -> Iterator[FakeServer]:
 @pytest.fixture
 def questions(server: FakeServer) -> Callable[[], int]:
     """How many the server was asked so far, probes left out."""
-    return lambda: sum(bool(asked(body)) for body in server.requests)
+    return lambda: sum(bool(read_proposals(body)) for body in server.requests)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def folder(tmp_path: Path, server: FakeServer) -> Path:
 
 
 @pytest.fixture
-def wanted(folder: Path) -> Callable[..., CalibrationConfig]:
+def build_config(folder: Path) -> Callable[..., CalibrationConfig]:
     """The configuration of a small calibration; anything can be asked for differently."""
 
     def make(**other: Any) -> CalibrationConfig:

@@ -15,16 +15,16 @@ from collab.rewards.calibration.run import start
 Wanted = Callable[..., CalibrationConfig]
 
 
-def test_steps_come_from_the_training_split(wanted: Wanted) -> None:
-    config = wanted(env="androidworld", critic="critic-oracle", cases=1)
+def test_steps_come_from_the_training_split(build_config: Wanted) -> None:
+    config = build_config(env="androidworld", critic="critic-oracle", cases=1)
     assert config.split is not None
     assert config.split.name == "train"
     assert config.environment.part.options["without"] == ["pro expense"]
     assert not [task for task in config.tasks if task.startswith("Expense")]
 
 
-def test_settings_reach_the_critic(wanted: Wanted) -> None:
-    config = wanted(settings=["critic.options.per=round", "critic.options.model.options.model=other", "steps=2"])
+def test_settings_reach_the_critic(build_config: Wanted) -> None:
+    config = build_config(settings=["critic.options.per=round", "critic.options.model.options.model=other", "steps=2"])
     assert (config.critic.options["per"], config.critic.options["model"]["options"]["model"]) == ("round", "other")
     assert config.steps == 2
     assert set(config.texts) == {"system", "step"}
@@ -44,14 +44,14 @@ def test_settings_reach_the_critic(wanted: Wanted) -> None:
         ({"settings": ["critic.modality=both"]}, "modality"),
     ],
 )
-def test_a_mistake_is_one_line(wanted: Wanted, wish: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_one_line(build_config: Wanted, wish: dict[str, Any], message: str) -> None:
     with pytest.raises(CollabError) as refused:
-        wanted(**wish)
+        build_config(**wish)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2
 
 
-def test_a_world_that_breaks_is_a_failure(wanted: Wanted, tmp_path: Any) -> None:
+def test_a_world_that_breaks_is_a_failure(build_config: Wanted, tmp_path: Any) -> None:
     with pytest.raises(EnvironmentFailure, match="broke at step 0"):
-        asyncio.run(start(wanted(env="broken", critic="critic-oracle"), tmp_path / "out"))
+        asyncio.run(start(build_config(env="broken", critic="critic-oracle"), tmp_path / "out"))

@@ -14,7 +14,7 @@ import pytest
 
 from collab.cli.main import main
 from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
-from collab.rewards.labels import list_labellings, read_labels
+from collab.rewards.labels import list_label_sets, read_labels
 from collab.store import log
 from collab.testing.fake_server import FakeServer
 
@@ -45,7 +45,7 @@ def test_a_killed_calibration_goes_on_and_ends_with_the_same_file(
         process.wait()
     assert process.returncode == -signal.SIGKILL
     assert CalibrationDir(out).read_record().numbers is None, "it was to be killed in the middle"
-    there, before = sum(len(read_labels(out, name).judged) for name in list_labellings(out)), questions()
+    there, before = sum(len(read_labels(out, name).judged) for name in list_label_sets(out)), questions()
     assert whole // 3 <= there < whole
 
     assert main(["critic", "calibrate", "--resume", str(out)]) == 0

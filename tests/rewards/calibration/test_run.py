@@ -18,7 +18,7 @@ from collab.rewards.base import ABSENT, OUT_OF_RANGE
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir
 from collab.rewards.calibration.run import CalibrationProgress, estimate, resume, start
-from collab.rewards.labels import list_labellings, read_labels
+from collab.rewards.labels import list_label_sets, read_labels
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
@@ -34,25 +34,25 @@ def content(path: Path) -> dict[str, Any]:
 
 
 def recorded(path: Path) -> int:
-    return sum(len(read_labels(path, name).judged) for name in list_labellings(path))
+    return sum(len(read_labels(path, name).judged) for name in list_label_sets(path))
 
 
-def test_the_oracle_is_found_to_be_right(wanted: Wanted, tmp_path: Path) -> None:
-    result = asyncio.run(start(wanted(critic="critic-oracle"), tmp_path / "out"))
+def test_the_oracle_is_found_to_be_right(build_config: Wanted, tmp_path: Path) -> None:
+    result = asyncio.run(start(build_config(critic="critic-oracle"), tmp_path / "out"))
     assert result.stopped is None
     record = CalibrationDir(tmp_path / "out").read_record()
     assert record == result.record
     assert record.numbers is not None
     assert (record.numbers.cases, record.numbers.accuracy, record.numbers.auc) == (4, 1.0, 1.0)
     assert (record.label, record.asked, record.model, record.prompts) == ("oracle-2", None, {}, {})
-    assert list_labellings(tmp_path / "out") == PASSES
+    assert list_label_sets(tmp_path / "out") == PASSES
     assert (tmp_path / "out" / PICTURE).read_text().startswith("<svg")
 
 
 def test_a_model_is_asked_as_planned_and_its_faults_are_found(
-    wanted: Wanted, tmp_path: Path, questions: Callable[[], int]
+    build_config: Wanted, tmp_path: Path, questions: Callable[[], int]
 ) -> None:
-    config = wanted()
+    config = build_config()
     planned = asyncio.run(estimate(config))
     assert questions() == 0
     record = asyncio.run(start(config, tmp_path / "out")).record
@@ -70,8 +70,8 @@ def test_a_model_is_asked_as_planned_and_its_faults_are_found(
     assert record.model["policy"]["base"] == "fake"
 
 
-def test_scores_in_quotes_or_said_twice_are_the_same_numbers(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
-    config = wanted(cases=2, settings=["permutations=0"])
+def test_scores_in_quotes_or_said_twice_are_the_same_numbers(build_config: Wanted, tmp_path: Path, voice: Any) -> None:
+    config = build_config(cases=2, settings=["permutations=0"])
     whole = asyncio.run(start(config, tmp_path / "whole")).record
     plain, forms = voice.says, itertools.cycle([True, False])
 
@@ -87,20 +87,20 @@ def test_scores_in_quotes_or_said_twice_are_the_same_numbers(wanted: Wanted, tmp
     assert sum(record.numbers.missing.values()) == 0
 
 
-def test_what_does_not_fit_is_told_before_anybody_is_asked(wanted: Wanted) -> None:
-    planned = asyncio.run(estimate(wanted(settings=["critic.context_tokens=2100"])))
+def test_what_does_not_fit_is_told_before_anybody_is_asked(build_config: Wanted) -> None:
+    planned = asyncio.run(estimate(build_config(settings=["critic.context_tokens=2100"])))
     assert (planned.calls, planned.unfit) == (0, 4 * planned.passes)
-    assert asyncio.run(estimate(wanted())).unfit == 0
+    assert asyncio.run(estimate(build_config())).unfit == 0
 
 
 def test_a_reward_model_is_measured_with_its_weights_and_without_words(
-    wanted: Wanted, tmp_path: Path, folder: Path
+    build_config: Wanted, tmp_path: Path, folder: Path
 ) -> None:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
     (folder / "agents" / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    config = wanted(critic="scorer", settings=["permutations=0"], budget=Budget(tokens=1_000_000, usd=1))
+    config = build_config(critic="scorer", settings=["permutations=0"], budget=Budget(tokens=1_000_000, usd=1))
     planned = asyncio.run(estimate(config))
     record = asyncio.run(start(config, tmp_path / "out")).record
     assert record.numbers is not None
@@ -118,23 +118,23 @@ def test_a_reward_model_is_measured_with_its_weights_and_without_words(
     assert record.spent.cost_usd == 0  # what is computed here costs nothing, so that a limit of money can be kept
 
 
-def test_without_other_names_nothing_is_said_of_places(wanted: Wanted, tmp_path: Path) -> None:
-    numbers = asyncio.run(start(wanted(cases=1, settings=["permutations=0"]), tmp_path / "out")).record.numbers
+def test_without_other_names_nothing_is_said_of_places(build_config: Wanted, tmp_path: Path) -> None:
+    numbers = asyncio.run(start(build_config(cases=1, settings=["permutations=0"]), tmp_path / "out")).record.numbers
     assert numbers is not None
     assert (numbers.position_effects, numbers.position_bias) == ({}, None)
-    assert list_labellings(tmp_path / "out") == ["again", "first", "longer"]
+    assert list_label_sets(tmp_path / "out") == ["again", "first", "longer"]
 
 
 @pytest.mark.slow
-def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path: Path, voice: Any) -> None:
+def test_nonsense_is_counted_by_cause_and_never_a_zero(build_config: Wanted, tmp_path: Path, voice: Any) -> None:
     voice.score = lambda place, one: (7.0, 0.5, None, 0.5)[place]
-    numbers = asyncio.run(start(wanted(), tmp_path / "some")).record.numbers
+    numbers = asyncio.run(start(build_config(), tmp_path / "some")).record.numbers
     assert numbers is not None
     assert numbers.missing[OUT_OF_RANGE] == 4
     assert numbers.missing[ABSENT] > 0
     assert sum(column.count for column in numbers.picture) == numbers.cells - sum(numbers.missing.values())
     voice.says = lambda body: "I would rather not say."
-    numbers = asyncio.run(start(wanted(), tmp_path / "none")).record.numbers
+    numbers = asyncio.run(start(build_config(), tmp_path / "none")).record.numbers
     assert numbers is not None
     assert sum(numbers.missing.values()) == numbers.cells
     assert (numbers.accuracy, numbers.auc, numbers.ece, numbers.retest) == (None, None, None, None)
@@ -142,9 +142,9 @@ def test_nonsense_is_counted_by_cause_and_never_a_zero(wanted: Wanted, tmp_path:
 
 @pytest.mark.slow
 def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
-    wanted: Wanted, tmp_path: Path, voice: Any, questions: Callable[[], int]
+    build_config: Wanted, tmp_path: Path, voice: Any, questions: Callable[[], int]
 ) -> None:
-    config = wanted()
+    config = build_config()
     asyncio.run(start(config, tmp_path / "whole"))
     whole = questions()
 
@@ -180,12 +180,12 @@ def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
 
 
 @pytest.mark.slow
-def test_a_question_that_failed_is_asked_again(wanted: Wanted, tmp_path: Path, server: FakeServer) -> None:
+def test_a_question_that_failed_is_asked_again(build_config: Wanted, tmp_path: Path, server: FakeServer) -> None:
     async def gone() -> str | None:
         result = start(wanted_config, tmp_path / "out", watch=lambda progress: server.faults.append(Fault(status=500)))
         return (await result).stopped
 
-    wanted_config = wanted()
+    wanted_config = build_config()
     stopped = asyncio.run(gone())
     assert stopped is not None
     assert stopped.startswith("1 of 16 judgements failed (")
@@ -193,19 +193,19 @@ def test_a_question_that_failed_is_asked_again(wanted: Wanted, tmp_path: Path, s
 
 
 @pytest.mark.slow
-def test_a_budget_counts_all_passes(wanted: Wanted, tmp_path: Path) -> None:
-    whole = asyncio.run(start(wanted(), tmp_path / "whole")).record.spent
+def test_a_budget_counts_all_passes(build_config: Wanted, tmp_path: Path) -> None:
+    whole = asyncio.run(start(build_config(), tmp_path / "whole")).record.spent
     assert whole is not None
     tokens = (whole.prompt_tokens + whole.completion_tokens) // 2  # more than one pass costs
-    result = asyncio.run(start(wanted(budget=Budget(tokens=tokens)), tmp_path / "out"))
+    result = asyncio.run(start(build_config(budget=Budget(tokens=tokens)), tmp_path / "out"))
     assert result.stopped is not None
     assert result.stopped.startswith("budget used up: ")
     assert 4 < result.progress.done < 16
 
 
-def test_what_is_not_as_it_was_is_not_mixed(wanted: Wanted, tmp_path: Path) -> None:
+def test_what_is_not_as_it_was_is_not_mixed(build_config: Wanted, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    asyncio.run(start(wanted(budget=Budget(tokens=1)), out))
+    asyncio.run(start(build_config(budget=Budget(tokens=1)), out))
     text = (out / FILE).read_text()
     (out / FILE).write_text(text.replace('"digest": "', '"digest": "0', 1))
     with pytest.raises(RunFormatError, match="judged otherwise than llm-3 does now"):
@@ -214,6 +214,6 @@ def test_what_is_not_as_it_was_is_not_mixed(wanted: Wanted, tmp_path: Path) -> N
     with pytest.raises(RunFormatError, match="version 0, this is version 1"):
         asyncio.run(resume(out))
     with pytest.raises(UsageError, match="a calibration is there already; give another --out, or resume it: collab"):
-        asyncio.run(start(wanted(), out))
+        asyncio.run(start(build_config(), out))
     with pytest.raises(RunFormatError, match="so it is no calibration"):
         asyncio.run(resume(tmp_path / "library"))

@@ -30,7 +30,7 @@ BAD = ("serious", "critical")
 
 
 @contextmanager
-def served(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
+def serve(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
     """The address of a server that shows these runs, with its token."""
     import uvicorn
 
@@ -68,11 +68,11 @@ def chromium(recorded):
 def serving(tmp_path):
     """Shows a run; gives the address and the inspector behind it."""
     with ExitStack() as stack:
-        yield lambda run: stack.enter_context(served([run], tmp_path / "spares"))
+        yield lambda run: stack.enter_context(serve([run], tmp_path / "spares"))
 
 
 @pytest.fixture
-def opened(chromium, serving):
+def open_page(chromium, serving):
     """Opens an address in a context that ends before its server; whatever the page complains of fails the test."""
     contexts, complaints = [], []
 

@@ -33,9 +33,9 @@ def playing(command, tmp_path) -> Iterator[Path]:
         process.wait(timeout=60)
 
 
-def test_a_growing_run_is_followed(recorded, playing, serving, opened, turn):
+def test_a_growing_run_is_followed(recorded, playing, serving, open_page, turn):
     address, inspector = serving(playing)
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{inspector.runs().runs[0].id}/episodes")
     told = page.get_by_role("status").filter(has_text="episode")
     count = told.inner_text()
@@ -60,11 +60,13 @@ def is_step(event: dict[str, Any], episode: str, step: int) -> bool:
 
 
 @pytest.mark.slow
-def test_the_newest_step_learns_what_came_of_it_and_the_reader_loses_nothing(half, serving, opened, turn, step_place):
+def test_the_newest_step_learns_what_came_of_it_and_the_reader_loses_nothing(
+    half, serving, open_page, turn, step_place
+):
     run, log, later = half
     address, inspector = serving(run)
     id = inspector.runs().runs[0].id
-    page = opened(address)
+    page = open_page(address)
     turn(page, step_place(id, EPISODE, 0))
     assert inspector.step(id, EPISODE, 0).next is None
     page.get_by_text("The next screen is not recorded.").wait_for()
@@ -86,10 +88,10 @@ def test_the_newest_step_learns_what_came_of_it_and_the_reader_loses_nothing(hal
 
 
 @pytest.mark.slow
-def test_an_overview_that_grows_keeps_what_is_open_and_focused(half, serving, opened, turn):
+def test_an_overview_that_grows_keeps_what_is_open_and_focused(half, serving, open_page, turn):
     run, log, later = half
     address, inspector = serving(run)
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{inspector.runs().runs[0].id}")
     page.get_by_text("Configuration", exact=True).click()
     page.get_by_role("link", name="Episodes", exact=True).focus()

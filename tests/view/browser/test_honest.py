@@ -20,12 +20,12 @@ def reheat(run: Path, temperature: float) -> None:
     file.write_text(json.dumps(head))
 
 
-def test_runs_of_different_temperatures_are_told_apart(recorded, serving, opened, turn, tmp_path):
+def test_runs_of_different_temperatures_are_told_apart(recorded, serving, open_page, turn, tmp_path):
     for name, temperature in (("cold", 0.3), ("hot", 1.5)):
         reheat(Path(shutil.copytree(recorded, tmp_path / "runs" / name)), temperature)
     address, inspector = serving(tmp_path / "runs")
     cold, hot = (next(row.id for row in inspector.runs().runs if row.path.endswith(name)) for name in ("cold", "hot"))
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/compare/{cold}/{hot}")
     text = page.inner_text("main")
     assert "sampled differently: temperature 0.3 against temperature 1.5" in text
@@ -37,7 +37,9 @@ def test_runs_of_different_temperatures_are_told_apart(recorded, serving, opened
     assert "sampled at temperature 1.5" in page.inner_text("main")
 
 
-def test_a_stopped_run_has_the_success_that_the_command_line_tells(recorded, serving, opened, turn, tmp_path, capsys):
+def test_a_stopped_run_has_the_success_that_the_command_line_tells(
+    recorded, serving, open_page, turn, tmp_path, capsys
+):
     run = Path(shutil.copytree(recorded, tmp_path / "runs" / "run"))
     (log,) = (run / "events").iterdir()
     lines = log.read_text().splitlines(keepends=True)
@@ -47,7 +49,7 @@ def test_a_stopped_run_has_the_success_that_the_command_line_tells(recorded, ser
     assert main(["runs", "show", str(run), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     address, inspector = serving(run)
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{inspector.runs().runs[0].id}")
     text = page.inner_text("main")
     success, replies = told["success"], told["replies"]

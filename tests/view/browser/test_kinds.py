@@ -15,13 +15,13 @@ pytestmark = pytest.mark.browser
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["script", "markup", "long", "direction", "broken", "template"])
-def test_words_from_outside_stay_words(serving, opened, turn, tmp_path, kind):
+def test_words_from_outside_stay_words(serving, open_page, turn, tmp_path, kind):
     hostile = runpy.run_path(str(Path(__file__).parents[1] / "test_hostile.py"))
     words = hostile["NASTY"][kind]
     path = hostile["hostile_run"](tmp_path / "hostile", words)
     address, inspector = serving(path)
     run = inspector.runs().runs[0].id
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{run}")
     turn(page, f"#/run/{run}/episodes")
     page.locator("main a.run-link").first.click()
@@ -37,19 +37,19 @@ def test_words_from_outside_stay_words(serving, opened, turn, tmp_path, kind):
 
 
 @pytest.mark.slow
-def test_web_pages_are_shown_as_they_were_pictured(serving, opened, turn, command, tmp_path):
+def test_web_pages_are_shown_as_they_were_pictured(serving, open_page, turn, command, tmp_path):
     pytest.importorskip("miniwob")
     run = tmp_path / "web"
     played = ("--env", "miniwob", "--agents", "rehearsal", "--graph", "team", "--tasks", "click-button")
     assert command("rollout", *played, "--episodes", "1", "--out", str(run)).wait() == 0
     address, inspector = serving(run)
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{inspector.runs().runs[0].id}/episode/click-button%2F0/0")
     page.wait_for_function("document.querySelector('.frame img')?.naturalWidth > 0")
     assert page.locator(".overlay .mark.executed").count() == 1
 
 
-def test_a_reply_without_an_action_says_why(serving, opened, turn, aside, step_place, tmp_path):
+def test_a_reply_without_an_action_says_why(serving, open_page, turn, aside, step_place, tmp_path):
     agents = tmp_path / "library" / "agents" / "mute.yaml"
     agents.parent.mkdir(parents=True)
     agents.write_text("kind: scripted\noptions: {replies: ['I would rather not.']}\n")
@@ -60,7 +60,7 @@ def test_a_reply_without_an_action_says_why(serving, opened, turn, aside, step_p
     run, episode = inspector.runs().runs[0].id, "SystemWifiTurnOff/0"
     (cell,) = inspector.step(run, episode, 0).cells
     assert cell.failure is not None
-    page = opened(address)
+    page = open_page(address)
     turn(page, step_place(run, episode, 0))
     (words,) = page.locator("button.cell .words").all_inner_texts()
     assert words == f"no action: {cell.failure.kind.replace('_', ' ')}"
@@ -70,14 +70,14 @@ def test_a_reply_without_an_action_says_why(serving, opened, turn, aside, step_p
 
 
 @pytest.mark.slow
-def test_a_training_is_shown_epoch_by_epoch(serving, opened, turn, command, faults, tmp_path):
+def test_a_training_is_shown_epoch_by_epoch(serving, open_page, turn, command, faults, tmp_path):
     pytest.importorskip("torch")
     verified = command("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings"))
     assert verified.wait() == 0
     address, inspector = serving(tmp_path / "trainings" / "undisturbed")
     run = inspector.runs().runs[0]
     assert run.kind == "training"
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{run.id}")
     epochs = inspector.overview(run.id).epochs
     names = page.locator("#epoch option").all_inner_texts()

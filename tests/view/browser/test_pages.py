@@ -16,9 +16,9 @@ pytestmark = pytest.mark.browser
 EPISODE = "ContactsAddContact/0"
 
 
-def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, opened, step_place):
+def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, open_page, step_place):
     address, inspector, run = team
-    page = opened(address)
+    page = open_page(address)
     page.get_by_role("link", name=re.compile(r"team$")).click()
     page.get_by_role("link", name="Episodes", exact=True).click()
     page.get_by_role("link", name=EPISODE).click()
@@ -51,12 +51,12 @@ def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, opened, step_
 
 
 @pytest.mark.slow
-def test_a_cell_has_an_address_that_shows_its_exact_words(team, opened, turn, step_place):
+def test_a_cell_has_an_address_that_shows_its_exact_words(team, open_page, turn, step_place):
     address, inspector, run = team
     step = inspector.step(run, EPISODE, 1)
     cell = step.cells[-1]
     whole = inspector.cell(run, EPISODE, 1, cell.agent, cell.round)
-    page = opened(address)
+    page = open_page(address)
     turn(page, step_place(run, EPISODE, 1, f"/{cell.agent}/{cell.round + 1}"))
     page.reload()
     page.wait_for_selector("main:not([aria-busy]) h1")
@@ -73,10 +73,10 @@ def test_a_cell_has_an_address_that_shows_its_exact_words(team, opened, turn, st
     page.get_by_text("There is no cell of zoe").wait_for(state="detached")
 
 
-def test_up_and_down_follow_the_list_that_one_came_from(team, opened, turn):
+def test_up_and_down_follow_the_list_that_one_came_from(team, open_page, turn):
     address, inspector, run = team
     listed = inspector.episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{run}/episodes?q=a&offset=500")
     page.get_by_text(f"{len(listed)} episodes, none behind the first 500").wait_for()
     turn(page, f"#/run/{run}/episodes?q=a&sort=task&descending=true")
@@ -98,10 +98,10 @@ def test_up_and_down_follow_the_list_that_one_came_from(team, opened, turn):
 @pytest.mark.parametrize(
     "theme", [None, pytest.param("light", marks=pytest.mark.slow), pytest.param("dark", marks=pytest.mark.slow)]
 )
-def test_every_page_can_be_read_by_all_on_all_windows(team, opened, turn, step_place, faults, theme):
+def test_every_page_can_be_read_by_all_on_all_windows(team, open_page, turn, step_place, faults, theme):
     """Without a theme, axe looks at the two pages that hold the most, and every page fits its window."""
     address, _, run = team
-    page = opened(address, color_scheme=theme or "light")
+    page = open_page(address, color_scheme=theme or "light")
     places = ["#/", "#/nowhere", f"#/run/{run}", f"#/run/{run}/episodes", f"#/run/{run}/finds/overruled"]
     episode = quote(EPISODE, safe="")
     places += [f"#/run/{run}/search?q=contact", f"#/compare/{run}/{run}", f"#/compare/{run}/{run}/{episode}/{episode}"]
@@ -113,8 +113,8 @@ def test_every_page_can_be_read_by_all_on_all_windows(team, opened, turn, step_p
     assert {place: told for place, told in found.items() if told} == {}
 
 
-def test_colours_follow_the_system_until_a_reader_says_otherwise(team, opened):
-    page = opened(team[0], color_scheme="light")
+def test_colours_follow_the_system_until_a_reader_says_otherwise(team, open_page):
+    page = open_page(team[0], color_scheme="light")
     to_light, to_dark = (page.get_by_role("button", name=f"Use {one} colours") for one in ("light", "dark"))
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = page.evaluate(ground)
@@ -130,19 +130,19 @@ def test_colours_follow_the_system_until_a_reader_says_otherwise(team, opened):
     assert page.evaluate(ground) == light
 
 
-def test_the_step_that_is_shown_stands_in_the_visible_part_of_its_rail(team, opened, turn, step_place):
+def test_the_step_that_is_shown_stands_in_the_visible_part_of_its_rail(team, open_page, turn, step_place):
     address, inspector, run = team
     last = inspector.step(run, EPISODE, 0).steps - 1
-    page = opened(address, viewport={"width": 160, "height": 800})
+    page = open_page(address, viewport={"width": 160, "height": 800})
     turn(page, step_place(run, EPISODE, last))
     box = page.locator(".tick[aria-current]").bounding_box()
     assert page.evaluate("document.querySelector('.rail').scrollLeft") > 0
     assert box["x"] + box["width"] <= 160
 
 
-def test_what_was_left_out_of_lists_is_told(team, opened, turn, step_place):
+def test_what_was_left_out_of_lists_is_told(team, open_page, turn, step_place):
     address, _, run = team
-    page = opened(address)
+    page = open_page(address)
 
     def longer(route) -> None:
         answer = route.fetch()
@@ -156,8 +156,8 @@ def test_what_was_left_out_of_lists_is_told(team, opened, turn, step_place):
     page.get_by_text("and 1 more element, left out here").wait_for()
 
 
-def test_a_text_that_was_asked_for_whole_stays_so_when_it_is_drawn_again(team, opened):
-    page = opened(team[0])
+def test_a_text_that_was_asked_for_whole_stays_so_when_it_is_drawn_again(team, open_page):
+    page = open_page(team[0])
     drawn = """async () => {
       const [{ keeping }, { passage }] = await Promise.all([import("/static/keep.js"), import("/static/words.js")]);
       const holder = document.querySelector("main");
@@ -173,8 +173,8 @@ def test_a_text_that_was_asked_for_whole_stays_so_when_it_is_drawn_again(team, o
     assert 0 < cut < 9000
 
 
-def test_numbers_are_rounded_before_they_are_told(team, opened):
-    page = opened(team[0])
+def test_numbers_are_rounded_before_they_are_told(team, open_page):
+    page = open_page(team[0])
     given = {
         "duration": [0.9997, 59.97, 119.6, 3599.7],
         "amount": [9_999, 999_960, 1_234_567],
@@ -200,26 +200,26 @@ def test_numbers_are_rounded_before_they_are_told(team, opened):
 
 
 @pytest.mark.slow
-def test_lines_that_cannot_be_read_are_told_on_the_page(recorded, serving, opened, turn, tmp_path):
+def test_lines_that_cannot_be_read_are_told_on_the_page(recorded, serving, open_page, turn, tmp_path):
     run = tmp_path / "spoilt"
     shutil.copytree(recorded, run)
     spoilt = next((run / "labels").glob("*/events/*.jsonl"))
     spoilt.write_bytes(b"{}\n" + spoilt.read_bytes())
     address, inspector = serving(run)
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{inspector.runs().runs[0].id}")
     page.get_by_role("heading", name="What cannot be read").wait_for()
     assert spoilt.name in page.locator(".problems").inner_text()
 
 
 @pytest.mark.slow
-def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, step_place, aside, tmp_path):
+def test_two_critics_are_compared_and_chosen(recorded, serving, open_page, turn, step_place, aside, tmp_path):
     run = tmp_path / "judged"
     shutil.copytree(recorded, run)
     assert aside("pairs", "rebuild", str(run), "--critic", "outcome", "--name", "second") == 0
     address, inspector = serving(run)
     id = inspector.runs().runs[0].id
-    page = opened(address)
+    page = open_page(address)
     turn(page, step_place(id, EPISODE, 1))
     page.get_by_text("Compare 2 critics on this step", exact=True).click()
     table = page.get_by_role("region", name="Critics side by side")
@@ -229,7 +229,7 @@ def test_two_critics_are_compared_and_chosen(recorded, serving, opened, turn, st
     assert table.locator("tr.disputed").count() == len(found.disputed)
     for place in (f"#/run/{id}", f"#/run/{id}/finds/overruled"):
         turn(page, place)
-        other = inspector.run(id).labellings[1]
+        other = inspector.run(id).label_sets[1]
         page.get_by_label("critic").select_option(other)
         page.wait_for_function("labels => location.hash.endsWith('labels=' + labels)", arg=other)
         page.wait_for_selector("main:not([aria-busy]) h1")
@@ -258,9 +258,9 @@ def two_runs(tmp_path_factory, aside):
     return folder
 
 
-def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs, serving, opened, turn):
+def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs, serving, open_page, turn):
     address, inspector = serving(two_runs)
-    page = opened(address)
+    page = open_page(address)
     a, b = sorted(inspector.runs().runs, key=lambda row: row.path)
     turn(page, f"#/compare/{a.id}/{b.id}")
     found = inspector.compare(a.id, b.id)
@@ -280,9 +280,9 @@ def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs,
 
 
 @pytest.mark.parametrize(("width", "names"), [(390, ["Success"]), (1440, ["Success", "Updated"])])
-def test_the_table_of_runs_shows_what_is_looked_for_first(two_runs, serving, opened, width, names):
+def test_the_table_of_runs_shows_what_is_looked_for_first(two_runs, serving, open_page, width, names):
     address, _ = serving(two_runs)
-    page = opened(address, viewport={"width": width, "height": 800})
+    page = open_page(address, viewport={"width": width, "height": 800})
     heads = page.locator("thead th").all_inner_texts()
     for name in names:
         for cell in page.locator(f"tbody tr > :nth-child({heads.index(name) + 1})").all():
@@ -291,8 +291,8 @@ def test_the_table_of_runs_shows_what_is_looked_for_first(two_runs, serving, ope
             assert box["x"] + box["width"] <= width, name
 
 
-def test_shares_that_are_near_each_other_can_be_told_apart_in_a_heat_map(team, opened):
-    page = opened(team[0])
+def test_shares_that_are_near_each_other_can_be_told_apart_in_a_heat_map(team, open_page):
+    page = open_page(team[0])
     colours = page.evaluate("""async () => {
       const { heatMap } = await import("/static/bars.js");
       const shares = [0.71, 0.94];

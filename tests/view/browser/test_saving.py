@@ -29,9 +29,9 @@ def saved():
     return make
 
 
-def test_a_plot_is_saved_as_it_stands(team, opened, turn, saved):
+def test_a_plot_is_saved_as_it_stands(team, open_page, turn, saved):
     address, inspector, run = team
-    page = opened(address, color_scheme="dark")
+    page = open_page(address, color_scheme="dark")
     turn(page, f"#/run/{run}")
     heat = inspector.overview(run).epochs[0].rewards
     title = f"Rewarded cells, by {heat.critic}"
@@ -48,11 +48,11 @@ def test_a_plot_is_saved_as_it_stands(team, opened, turn, saved):
     assert b"oklab" not in content
 
 
-def test_a_plot_is_saved_in_pixels(team, opened, turn, saved):
+def test_a_plot_is_saved_in_pixels(team, open_page, turn, saved):
     from PIL import Image
 
     address, _, run = team
-    page = opened(address)
+    page = open_page(address)
     turn(page, f"#/run/{run}")
     drawing = ElementTree.fromstring(saved(page, "Graph", "SVG")[1])
     picture = Image.open(io.BytesIO(saved(page, "Graph", "PNG")[1]))
@@ -62,12 +62,12 @@ def test_a_plot_is_saved_in_pixels(team, opened, turn, saved):
 
 
 @pytest.mark.slow
-def test_a_report_opens_from_a_file_without_a_network(recorded, opened, turn, step_place, saved, faults, tmp_path):
+def test_a_report_opens_from_a_file_without_a_network(recorded, open_page, turn, step_place, saved, faults, tmp_path):
     inspector = Inspector([recorded], spares=tmp_path / "spares")
     out = tmp_path / "report.html"
     export(inspector, run := inspector.runs().runs[0].id, out)
     inspector.close()
-    page = opened(out.as_uri(), offline=True)
+    page = open_page(out.as_uri(), offline=True)
     turn(page, f"#/run/{run}")
     assert saved(page, "Graph", "SVG")[1].startswith(b"<svg")
     assert saved(page, "Graph", "PNG")[1].startswith(b"\x89PNG")

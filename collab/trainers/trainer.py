@@ -1,6 +1,6 @@
 """Build the trainer of a run: TRL's, with its weights loaded and configured by a recipe.
 
-Unlike TRL 1.16 it follows a written order, saves complete checkpoints without model cards, and sends no usage data.
+Unlike TRL 1.16 it follows a fixed order, saves complete checkpoints without model cards, and sends no usage data.
 Losses, references, adapters, schedules and several processes are TRL's.
 """
 
@@ -28,13 +28,13 @@ from collab.data.tokenize import (
 from collab.errors import ConfigError
 from collab.models.tokenizer import take_first_line
 from collab.seeds import derive
+from collab.trainers.base_model import load_tokenizer, load_weights, take_up
 from collab.trainers.callbacks import PairMeans, check_weights
-from collab.trainers.checkpoint import load_tokenizer, load_weights, take_up
 from collab.trainers.distributed import bound_caches, check_split, get_autocast, shard_as_said
 from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, unwrap_model
 from collab.trainers.optim import MuonAdamW, check_scales, find_final_gain, keep_direction, set_apart
 from collab.trainers.prefix_sharing import score_labels_only, temper
-from collab.trainers.pretrain import read
+from collab.trainers.pretrain import compute_prompt_loss
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collab.trainers.prepare import Prepared
 
 
-class Written:
+class FixedOrder:
     """The common mixin of our trainers."""
 
     steps: Sequence[Sequence[tuple[int, ...]]] = ()
@@ -75,7 +75,7 @@ class Written:
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:
-        """Return batches in the written order; `Trainer` skips those that a resumed run has done."""
+        """Return batches in the fixed order; `Trainer` skips those that a resumed run has done."""
         batches = [part for parts in self.steps for part in parts]
         return DataLoader(self.train_dataset, batch_sampler=batches, collate_fn=self.data_collator)
 
@@ -96,8 +96,8 @@ class Written:
         """Send nothing."""
 
 
-class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
-    """Next-token loss in a written order."""
+class FixedOrderSFTTrainer(FixedOrder, SFTTrainer):  # type: ignore[misc]
+    """Next-token loss in a fixed order."""
 
     prompt_weight: float = 0.0
 
@@ -106,7 +106,7 @@ class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
         if not self.prompt_weight:
             return super().compute_loss(model, inputs, *rest, **named)
         replies = inputs.pop("replies")
-        found = read(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
+        found = compute_prompt_loss(model(**inputs, use_cache=False, fused_lm_head=True), replies, self.prompt_weight)
         self._total_train_tokens += int(self.accelerator.reduce(inputs["attention_mask"].sum()).item())
         metrics = self._metrics["train"]
         metrics["num_tokens"] = [self._total_train_tokens]
@@ -116,7 +116,7 @@ class WrittenSft(Written, SFTTrainer):  # type: ignore[misc]
         return found.loss / self.current_gradient_accumulation_steps
 
 
-class Tokenised(Written):
+class Tokenised(FixedOrder):
     """A mixin for trainers whose data are token ids."""
 
     def _prepare_dataset(self, dataset: Any, *rest: Any) -> Any:
@@ -131,15 +131,15 @@ class WholeSteps(Tokenised):
     """Builds a batch from a list with one step."""
 
     def get_train_dataloader(self) -> Any:
-        """Return the steps in the written order."""
+        """Return the steps in the fixed order."""
         return DataLoader(list(self.steps), batch_size=1, collate_fn=self.collate)  # type: ignore[arg-type]
 
 
-class WrittenDpo(PairMeans, ByPairs, Tokenised, DPOTrainer):  # type: ignore[misc]
-    """DPO in a written order on our token ids."""
+class FixedOrderDPOTrainer(PairMeans, ByPairs, Tokenised, DPOTrainer):  # type: ignore[misc]
+    """DPO in a fixed order on our token ids."""
 
 
-class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
+class FixedOrderSharedPrefixDPOTrainer(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
     """DPO that computes shared prefixes once; a step has as many passes as its states need."""
 
     def collate(self, found: Sequence[Sequence[tuple[int, ...]]]) -> dict[str, Any]:
@@ -148,13 +148,13 @@ class WrittenSharedDpo(PairMeans, WholeSteps, SharedPrefixDPOTrainer):
         return {PASSES: [self.data_collator(select(part)) for part in parts]}
 
 
-class WrittenTrajectoryDpo(WholeSteps, TrajectoryDPOTrainer):
-    """DPO on whole trajectories in a written order."""
+class FixedOrderTrajectoryDPOTrainer(WholeSteps, TrajectoryDPOTrainer):
+    """DPO on whole trajectories in a fixed order."""
 
 
 def build_trainer(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
-) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
+) -> FixedOrderSFTTrainer | FixedOrderDPOTrainer | FixedOrderSharedPrefixDPOTrainer | FixedOrderTrajectoryDPOTrainer:
     """Build the trainer of a run and load its weights.
 
     Args:
@@ -191,7 +191,7 @@ def build_trainer(
 
 def _create_trainer(
     prepared: Prepared, options: Mapping[str, Any]
-) -> WrittenSft | WrittenDpo | WrittenSharedDpo | WrittenTrajectoryDpo:
+) -> FixedOrderSFTTrainer | FixedOrderDPOTrainer | FixedOrderSharedPrefixDPOTrainer | FixedOrderTrajectoryDPOTrainer:
     recipe, base = prepared.task.recipe, prepared.base
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
     temper(model, recipe.temperature)
@@ -209,12 +209,12 @@ def _create_trainer(
 
 def build_sft_trainer(
     model: Any, tokenizer: Any, examples: Sequence[EncodedExample], recipe: Recipe, options: Mapping[str, Any]
-) -> WrittenSft:
+) -> FixedOrderSFTTrainer:
     """Build a trainer of scored sequences; `options` are fields of TRL's config, see `build_arguments`."""
     weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
     config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
     _as_said(config)
-    trainer = WrittenSft(
+    trainer = FixedOrderSFTTrainer(
         model=model,
         args=config,
         data_collator=collate_examples(examples, _get_padding(tokenizer), prompts=weight > 0),
@@ -237,10 +237,10 @@ def build_dpo_trainer(
     pairs: Sequence[EncodedPair],
     recipe: DpoRecipe,
     options: Mapping[str, Any],
-) -> WrittenDpo | WrittenSharedDpo:
+) -> FixedOrderDPOTrainer | FixedOrderSharedPrefixDPOTrainer:
     """Build a trainer of preferences; a `reference` of None with LoRA is the base without adapter."""
     config = _build_dpo_config(recipe, options)
-    kind = WrittenSharedDpo if recipe.sharing == "prefix" else WrittenDpo
+    kind = FixedOrderSharedPrefixDPOTrainer if recipe.sharing == "prefix" else FixedOrderDPOTrainer
     trainer = kind(
         model=model,
         ref_model=reference,
@@ -262,10 +262,10 @@ def build_dpo_trainer(
 
 def build_trajectory_trainer(
     model: Any, reference: Any, tokenizer: Any, prepared: Prepared, recipe: DpoRecipe, options: Mapping[str, Any]
-) -> WrittenTrajectoryDpo:
+) -> FixedOrderTrajectoryDPOTrainer:
     """Build a trainer of preferences between whole trajectories; arguments as `build_dpo_trainer`."""
     items: Sequence[Any] = prepared.encoded.items
-    trainer = WrittenTrajectoryDpo(
+    trainer = FixedOrderTrajectoryDPOTrainer(
         model=model,
         ref_model=reference,
         args=_build_dpo_config(recipe, options),
