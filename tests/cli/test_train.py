@@ -70,7 +70,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--ablation", "no-rc"), "no-cr"),
         (("--agents", "scholar", "--ablation", "untrained-team"), "collab eval --agents NAME"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
-        (("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr"), "none is played twice"),
+        (
+            ("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr", "--set", "steps=null"),
+            "none is played twice",
+        ),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
