@@ -239,6 +239,13 @@ class AgentDefinition(Keyless):
     """The screen in a prompt: as text, as image or both."""
 
 
+class AgentsFile(AgentDefinition):
+    """Any file of `agents/`, an agent's or a critic's, read to see of which kind it is."""
+
+    flip: float = Field(default=0.0, ge=0, lt=1)
+    """Of a critic alone: see `collab.rewards.registry.CriticDefinition`."""
+
+
 class Cast(Definition):
     """Agents by name, so that `--set agents.*.history=3` means the same with and without a run."""
 

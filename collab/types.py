@@ -588,6 +588,8 @@ class CellReward:
     reason: str = ""
     missing: str | None = None
     """Why there is no score; None when there is one."""
+    original: float | None = None
+    """The critic's own score where it was inverted on purpose (`collab.rewards.flip`); else None."""
 
     @property
     def reward(self) -> int | None:

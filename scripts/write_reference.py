@@ -28,6 +28,7 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from tokenizers import Tokenizer
 
 from collab.config import (
     AgentDefinition,
@@ -41,6 +42,7 @@ from collab.config import (
 )
 from collab.envs.android.device_tasks import DeviceTask
 from collab.envs.android.device_tasks import ScreenSuccess as DeviceSuccess
+from collab.envs.grammar import SPACES
 from collab.envs.simphone.distractions.presets import Distractions
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.web.live_tasks import LiveTask
@@ -48,6 +50,8 @@ from collab.envs.web.live_tasks import PageSuccess as LiveSuccess
 from collab.graphs.edges import SAMPLERS
 from collab.library import parse_yaml
 from collab.loop.interfaces import load_algorithm
+from collab.models.tokenizer import estimate_tokens
+from collab.prompts.render import Templates
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
@@ -61,6 +65,13 @@ _FROM_ELSEWHERE = {"model", "scorer", "texts", "sampling", "seed", "attempt", "c
 
 PROMPTS: Mapping[str, Any] = yaml.safe_load((HOME / "prompts.yaml").read_text(encoding="utf-8"))
 """Folder in prompts/ → what the page says of it."""
+VARIANTS: Mapping[str, tuple[str, str]] = {
+    "guided": ("default", "general guidance for policies"),
+    "critic-guided": ("critic", "general guidance for the critic"),
+    "critic-few-shot": ("critic", "general guidance and three demonstrations of judgements"),
+    "adversary-guided": ("adversary", "the rules that a clumsy agent breaks"),
+}
+"""Folder in prompts/ → the folder whose prompt it replaces, and what it adds."""
 
 
 # ---------------------------------------------------------------------------------------------------- models
@@ -273,6 +284,27 @@ def variables_table(prompt: Mapping[str, Any]) -> str:
     return table(("file", "variable", "what it is"), rows)
 
 
+def variants_table() -> str:
+    """Return a table of prompts with more words than the usual ones, and the tokens of the part that differs."""
+    tokenizer = Tokenizer.from_file(str(ROOT / "agents/pocket/tokenizer.json"))
+    rows = []
+    for folder, (usual, what) in VARIANTS.items():
+        (part,) = (path.stem for path in (ROOT / "prompts" / folder).glob("*.jinja"))
+        before, after = (_render_part(name, part) for name in (usual, folder))
+        counts = [(len(tokenizer.encode(text).ids), estimate_tokens(text)) for text in (before, after)]
+        tokens = [f"{old:,} → {new:,}" for old, new in zip(*counts, strict=True)]
+        rows.append((f"`{folder}`", f"`{usual}`", what, f"`{part}.jinja`", *tokens))
+    heads = ("prompt", "in place of", "what is added", "file", "tokens, pocket", "tokens, estimate")
+    return table(heads, rows)
+
+
+def _render_part(folder: str, part: str) -> str:
+    """Return a template of a folder as it is filled in on a phone."""
+    texts = {part: (ROOT / "prompts" / folder / f"{part}.jinja").read_text(encoding="utf-8")}
+    values = {"system": {"world": "a phone", "actions": SPACES["mobile"].listing()}}
+    return Templates(folder, texts, [part]).render(part, **values.get(part, {"right": "", "actions": ""}))
+
+
 def settings_table(model: type[BaseModel], beside: type[BaseModel] | None = None) -> str:
     """Return a table of what `--set` takes.
 
@@ -293,7 +325,16 @@ MODELS = (
     *(Recipe, SftRecipe, DpoRecipe, CopyRecipe, Architecture),
 )
 """That pages name."""
-TABLES = (keys_table, kinds_of, options_of, samplers_table, definitions_table, variables_table, settings_table)
+TABLES = (
+    keys_table,
+    kinds_of,
+    options_of,
+    samplers_table,
+    definitions_table,
+    variables_table,
+    variants_table,
+    settings_table,
+)
 
 
 def render_pages() -> dict[str, str]:

@@ -35,14 +35,20 @@ TRY = "Answer with the single word: ready"
 @app.command("list")
 def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
     """List all agents."""
-    from collab.config import AgentDefinition
+    from collab.config import AgentsFile
     from collab.rollout.build import is_critic
 
     # Files that cannot be read are listed with their error, and hide no others.
-    found, broken = options.read_definitions(options.open_library(library), "agents", AgentDefinition)
+    found, broken = options.read_definitions(options.open_library(library), "agents", AgentsFile)
     if as_json:
         emit(
-            {name: {**agent.model_dump(mode="json"), "critic": is_critic(agent.kind)} for name, agent in found.items()}
+            {
+                name: {
+                    **agent.model_dump(mode="json", exclude=set() if is_critic(agent.kind) else {"flip"}),
+                    "critic": is_critic(agent.kind),
+                }
+                for name, agent in found.items()
+            }
             | options.build_error_data(broken)
         )
         return

@@ -262,6 +262,8 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     worth = ", ".join(f"{count} {name}" for name, count in found.worth.items())
     judged = f"judged {format_amount(found.passes, 'time')}"
     say(f"{format_amount(found.cases, 'step')} of {config.environment_name} with {worth} actions, {judged}")
+    if config.critic.flip:
+        say(f"flipped {config.critic.flip:.3g} of the rewards are inverted on purpose")
     # What is not known is not shown as 0.
     if found.calls is None or found.prompt_tokens is None:
         say(f"calls  not known: {config.critic_name} does not show its questions")

@@ -142,14 +142,14 @@ def _check_browser() -> Check:
 
 def _check_definitions(definitions: Library) -> Iterator[Check]:
     """Check that every YAML file can be read."""
-    from collab.config import AgentDefinition, EnvironmentDefinition, GraphDefinition
+    from collab.config import AgentsFile, EnvironmentDefinition, GraphDefinition
     from collab.errors import UsageError
     from collab.library import LibraryRoom
 
-    rooms: tuple[tuple[LibraryRoom, type[AgentDefinition | EnvironmentDefinition | GraphDefinition]], ...] = (
+    rooms: tuple[tuple[LibraryRoom, type[AgentsFile | EnvironmentDefinition | GraphDefinition]], ...] = (
         ("envs", EnvironmentDefinition),
         ("graphs", GraphDefinition),
-        ("agents", AgentDefinition),
+        ("agents", AgentsFile),
     )
     for room, model in rooms:
         # Each broken file by itself; a room without one is a single line.

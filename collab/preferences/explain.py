@@ -49,6 +49,8 @@ class PairSide:
     """The critic's score and reason; None and empty when the critic gave none, or was not asked."""
     call: CriticCall | None = None
     """The model call behind it; None where no model was asked."""
+    original: float | None = None
+    """The critic's own score where it was inverted on purpose; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +162,15 @@ def _build_said_side(case: CriticInput, cell: Utterance, judgement: Judgement | 
     if judgement is None:
         return PairSide(text=cell.text, action=words, cell=cell.cell)
     word, call = judgement.of(cell.cell), judgement.call_of(cell.cell)
-    return PairSide(text=cell.text, action=words, cell=cell.cell, score=word.score, because=word.reason, call=call)
+    return PairSide(
+        text=cell.text,
+        action=words,
+        cell=cell.cell,
+        score=word.score,
+        because=word.reason,
+        call=call,
+        original=word.original,
+    )
 
 
 def _build_synthesised_side(case: CriticInput, text: str) -> PairSide:

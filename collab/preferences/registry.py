@@ -44,6 +44,8 @@ class AdversarySpec(PartDefinition):
     """Agents file of the adversary's model; None for kinds that ask none."""
     sampling: SamplingDefinition | None = None
     """Sampling of that model; None for the default of adversaries."""
+    prompt: str = FOLDER
+    """Folder in `prompts/` with the role of that model."""
     parts: tuple[AdversaryTurnSpec, ...] = ()
     """The adversaries of a mixture."""
 
@@ -62,6 +64,8 @@ class AdversarySpec(PartDefinition):
             raise ValueError("kind llm asks a model: name its agents file, e.g. agent: openai")
         if self.kind == SAMPLER and (self.agent is not None or self.sampling is not None):
             raise ValueError("kind sampler asks no model: leave out agent and sampling")
+        if self.prompt != FOLDER and self.agent is None:
+            raise ValueError(f"kind {self.kind} asks no model: leave out prompt")
         if self.sampling is not None and self.agent is None:
             raise ValueError(f"kind {self.kind} has sampling and asks no model: name its agents file, or leave it out")
         return self
@@ -69,8 +73,10 @@ class AdversarySpec(PartDefinition):
     def _check_mixture(self) -> None:
         if not any(one.weight for one in self.parts):
             raise ValueError("kind mixture needs parts, one at least with a weight above 0")
-        if self.options or self.agent is not None or self.sampling is not None:
-            raise ValueError("kind mixture has parts and nothing else; options, agent and sampling stand in each part")
+        if self.options or self.agent is not None or self.sampling is not None or self.prompt != FOLDER:
+            raise ValueError(
+                "kind mixture has parts and nothing else; options, agent, sampling and prompt stand in each part"
+            )
 
 
 class AdversaryTurnSpec(AdversarySpec):
@@ -160,7 +166,8 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
     refuse_critic(agent.kind, f"agents/{asked.agent}")
     usual = SamplingDefinition(temperature=SAMPLING.temperature, max_tokens=SAMPLING.max_tokens)
     sampled = agent.model_copy(update={"sampling": asked.sampling or usual})
-    return AdversaryChoice(part=part, agent=sampled, texts=read_adversary_prompts(library.find_path("prompts", FOLDER)))
+    texts = read_adversary_prompts(library.find_path("prompts", asked.prompt))
+    return AdversaryChoice(part=part, agent=sampled, texts=texts)
 
 
 def choice_from_json(told: Mapping[str, Any]) -> AdversaryChoice:

@@ -10,6 +10,7 @@
     outcome    by how the episode ended                                      collab.rewards.outcome
     llm        by asking a language model (CollabUIAgents, eq. 6)            collab.rewards.llm
     model      by a scoring checkpoint                                       collab.rewards.reward_model
+    any        with a share of its rewards inverted on purpose               collab.rewards.flip
 
 A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words. It earns no reward and is in
 no pair. ⌈score − 0.5⌉ is `CellReward.reward`: 1 iff score > 0.5, so exactly one half earns nothing. A training counts

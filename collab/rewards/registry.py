@@ -38,11 +38,12 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import AgentDefinition, Budget, Keyless, PartDefinition, SamplingDefinition, validate
+from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingDefinition, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
 from collab.rewards.base import Critic, label_of
+from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
@@ -79,6 +80,8 @@ class CriticDefinition(Keyless):
     """Longest prompt plus reply, in tokens; history is left out until a question fits."""
     history: int = Field(default=10, ge=0)
     """Executed actions in a question."""
+    flip: float = Field(default=0.0, ge=0, lt=1)
+    """Share of rewards that are inverted on purpose, to measure what wrong credit costs; see `collab.rewards.flip`."""
 
 
 def load_critic(library: Library, name: str) -> CriticDefinition:
@@ -88,7 +91,7 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
         UnknownName: no agents file has that name, or no critic is of its kind.
         ConfigError: it does not fit, or it is a policy's.
     """
-    kind = library.load("agents", name, AgentDefinition).kind
+    kind = library.load("agents", name, AgentsFile).kind
     if kind in list_kinds("models") and kind not in list_kinds("critics"):
         raise ConfigError(
             f"agents/{name}: kind {kind} speaks and does not judge; make it the option model of a critic of kind llm, "
@@ -214,7 +217,8 @@ class CriticResources:
             given[MODEL] = self.model
             del options[MODEL]
         made: Critic = build("critics", PartDefinition(kind=definition.kind, options=options), where, given)
-        return made
+        share = definition.flip
+        return FlippedCritic(critic=made, share=share, seed=seed, attempt=attempt) if share else made
 
     @property
     def label(self) -> str:
@@ -267,13 +271,12 @@ def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: L
     """
     made = load_class("critics", definition, f"critic {definition.kind}")
     said, version = getattr(made, "name", None), getattr(made, "version", None)
-    critic = f"{said}-{version}" if isinstance(said, str) and isinstance(version, str) else stored.critic
+    known = isinstance(said, str) and isinstance(version, str)
+    critic = f"{said}-{version}{format_suffix(definition.flip)}" if known else stored.critic
     options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
     if WEIGHTS in stored.options:
-        known = (
-            stored.options[WEIGHTS] if _list_places(definition) == _list_places(read_definition("", stored)) else None
-        )
-        found = _hash_weights(definition) or known
+        same = _list_places(definition) == _list_places(read_definition("", stored))
+        found = _hash_weights(definition) or (stored.options[WEIGHTS] if same else None)
         options |= {} if found is None else {WEIGHTS: found}
     return replace(stored, critic=critic, options=options)
 
@@ -438,7 +441,7 @@ def _is_critic(library: Library, name: str, run: Path) -> bool:
     shown.
     """
     try:
-        kind = library.load("agents", name, AgentDefinition).kind
+        kind = library.load("agents", name, AgentsFile).kind
     except UnknownName:
         return False
     except ConfigError:

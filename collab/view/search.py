@@ -279,6 +279,7 @@ def _build_critic(name: str, one: Judged, cells: Sequence[CellRef]) -> CriticVie
                 rewarded=is_rewarded(word.score),
                 because=common.to_text(word.reason),
                 missing=None if word.missing is None else common.shorten(word.missing),
+                original=word.original,
             )
             for word in words
         ],

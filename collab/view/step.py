@@ -333,6 +333,7 @@ def build_cell_view(
         rewarded=is_rewarded(score),
         because=common.to_text("" if word is None else word.reason),
         missing=None if word is None or word.missing is None else common.shorten(word.missing),
+        original=None if word is None else word.original,
         pairs=pairs,
     )
 

@@ -289,7 +289,8 @@ def _build_epoch(
     recorded = _apply_record(epoch, record, folder)
     if labels in (None, LEARNED):
         return recorded
-    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing)  # another critic's, or without a critic
+    # Another critic's labels, or none.
+    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing, flipped=None)
 
 
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
@@ -297,6 +298,7 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
     critic = epoch.rewards.critic if epoch.rewards else None
     found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
+    # The record wins where it has a number: it holds what the training learned from.
     return replace(
         epoch,
         played=build_recorded_rate(record.played),
@@ -304,6 +306,7 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         steps=record.steps or epoch.steps,
         rewards=build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
         missing={shorten(cause): count for cause, count in found.missing.items()},
+        flipped=found.flipped,
         agreement=agreement,
         pairs=count_pairs(found.pairs),
         unpaired=count_unpaired(found.pairs),

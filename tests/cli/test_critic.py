@@ -45,6 +45,25 @@ def test_it_says_how_far_a_critic_can_be_trusted_on_phones(collab):
     assert Path("calibrations/critic-oracle/reliability.svg").exists()
 
 
+def test_a_critic_whose_labels_are_flipped_agrees_as_often_as_it_was_told_to(collab):
+    flipped = (*SMALL[:-2], "--set", "permutations=0", "--set", "critic.flip=0.25")
+    code, out, _ = collab(*flipped, "--cases", "60", "--plan")
+    assert (code, out.splitlines()[1]) == (0, "flipped 0.25 of the rewards are inverted on purpose")
+    found = read(collab(*flipped, "--cases", "60", "--out", "made", "--json"))["calibration"]
+    assert found["label"] == "oracle-2+flip0.25"
+    # Of 4 · 60 actions: 0.75 ± 0.03, and 1 − 2 · 0.25 · 0.75 of them the same when asked again.
+    assert 0.65 < found["numbers"]["accuracy"] < 0.85
+    assert 0.5 < found["numbers"]["retest"]["same"] < 0.75
+
+
+@pytest.mark.parametrize("share", ["1", "-0.1", ".nan", "often"])
+def test_a_share_of_flipped_labels_out_of_range_is_one_line(collab, share: str):
+    code, out, err = collab(*SMALL, "--set", f"critic.flip={share}")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"(loading …\n)?error: --set: critic\.flip: .*\n", err)
+    assert not list(Path().iterdir())
+
+
 def test_json_is_one_document_whose_numbers_are_the_files(collab):
     found = read(collab(*SMALL, "--out", "made", "--json"))
     assert (found["stopped"], found["judgements"]) == (None, {"planned": 24, "done": 24})

@@ -99,11 +99,12 @@ def test_what_was_measured_of_another_critic_says_nothing(configure_toy, tmp_pat
     assert known(configure_toy(), folder) == NEEDS_NONE
 
 
-def test_what_is_said_to_do_next_can_be_done(configure_toy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [(), ("critic_flip=0.25",)])
+def test_what_is_said_to_do_next_can_be_done(configure_toy, tmp_path: Path, settings: tuple[str, ...]) -> None:
     """The critic is another than the one that was measured, and is one of the user's own library."""
     shutil.copytree(str(configure_toy().library), tmp_path / "my library")
     (tmp_path / "my library/agents/judge.yaml").write_text("kind: outcome\noptions: {replay: true}\n")
-    config = asyncio.run(configure_toy_training(Library(own=tmp_path / "my library"), "critic=judge"))
+    config = asyncio.run(configure_toy_training(Library(own=tmp_path / "my library"), "critic=judge", *settings))
     folder = calibrate(tmp_path / "my calibrations", configure_toy("critic=critic-outcome"), 1.0)
     (folder / "2026-01-01").rename(folder / "judge")
     with pytest.raises(ConfigError) as refused:
@@ -199,6 +200,12 @@ def test_tasks_without_a_solution_are_told_and_refused_where_there_are_no_others
     without("PressButton", "TypeWord")
     with pytest.raises(UsageError, match=r"none of the 2 chosen tasks .* has a known solution.*--tasks tag:oracle"):
         doubts(config)
+
+
+def test_labels_that_are_flipped_on_purpose_are_told(configure_toy) -> None:
+    said = "critic critic-oracle: labels flipped on purpose, 0.25 of them; --set critic_flip=0 leaves them"
+    assert doubts(configure_toy("critic_flip=0.25")) == [said]
+    assert doubts(configure_toy("critic_flip=0")) == []
 
 
 def test_an_adversary_that_is_never_asked_is_told(configure_toy, monkeypatch: pytest.MonkeyPatch) -> None:

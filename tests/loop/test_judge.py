@@ -14,14 +14,20 @@ from typing import TypeAlias
 import pytest
 
 from collab.algorithms.collabuiagents.labeller import NAME, judge_rollout, label_rollout, pair_judged, pair_rollout
-from collab.algorithms.collabuiagents.metrics import hash_judgements, sum_judging_usage
+from collab.algorithms.collabuiagents.metrics import (
+    describe,
+    format_lines,
+    hash_judgements,
+    label_metrics,
+    sum_judging_usage,
+)
 from collab.config import Budget, RunConfig, run_config
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.example_store import COUNTS
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import load_trajectories
-from collab.loop.record import EpochDir, TrainingDir, find_training
+from collab.loop.record import EpochDir, EpochRecord, TrainingDir, find_training
 from collab.loop.state import Halted, LoopState
 from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.rebuild import RebuildRequest, parse_sources, rebuild
@@ -94,6 +100,39 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
         )
     spent = sum_judging_usage(read_labels(out, NAME))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
+
+
+def test_an_epoch_counts_labels_that_were_flipped_on_purpose_and_a_resume_flips_the_same(
+    configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: EpochDir, tmp_path: Path
+) -> None:
+    (run, _), out = rehearsed, epoch.rollout
+    played, config = load_trajectories(out), configure_toy("critic_flip=0.6")
+    whole = asyncio.run(judge_rollout(process(config, tmp_path), run, out, played))
+    forget_one(epoch)
+    again = asyncio.run(judge_rollout(process(config, tmp_path), run, out, played))
+    assert told(again) == told(whole)
+    cells = [one for judged in again.judged.values() for one in judged.rewards.rewards]
+    flipped = sum(one.original is not None for one in cells)
+    assert 0 < flipped < len(cells)
+    metrics = label_metrics(again, None, run, 0.5).model_dump(mode="json")
+    record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", metrics=metrics)
+    assert f"labels flipped on purpose: {flipped} of {len(cells)}" in format_lines(record)
+    assert "(0.6 of its labels flipped on purpose)" in describe(config.method, config.critic.flip)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (("critic_flip=1",), "critic_flip: Input should be less than 1"),
+        (("critic_flip=0.1", "pairs.threshold=0.7"), "set pairs.threshold=0.5 or critic_flip=0"),
+        (("critic_flip=0.1", "objective=trajectory-dpo"), "no critic is asked"),
+    ],
+)
+def test_a_share_of_flipped_labels_that_means_nothing_is_refused(
+    configure_toy, settings: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        configure_toy(*settings)
 
 
 def test_only_who_did_all_of_a_part_tells_its_seconds(

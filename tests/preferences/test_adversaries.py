@@ -128,6 +128,9 @@ def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
         ("{kind: somebody, sampling: {temperature: 1}}", "kind somebody has sampling and asks no model"),
         ("{kind: sampler, options: {weights: {undoo: 1}}}", "undo"),
         ("{kind: llm}", "agent: openai"),
+        ("{kind: sampler, prompt: adversary-guided}", "leave out prompt"),
+        ("{kind: llm, agent: clumsy, prompt: adversary-guidde}", "did you mean adversary-guided"),
+        ("{kind: mixture, prompt: adversary-guided, parts: [{kind: sampler}]}", "stand in each part"),
         ("{kind: smapler}", "did you mean sampler"),
     ],
 )

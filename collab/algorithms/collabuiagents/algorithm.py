@@ -49,6 +49,7 @@ from collab.rewards.calibration.record import (
 )
 from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
 from collab.rewards.calibration.run import Asking
+from collab.rewards.flip import THRESHOLD, find_asked
 from collab.rewards.registry import (
     MODEL,
     CriticChoice,
@@ -159,7 +160,7 @@ async def estimate_critic_questions(choice: CriticChoice, name: str, case: Criti
         return NONE_ASKED
     bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
     try:
-        critic, model = bench.build_critic(seed=choice.seed), bench.model
+        critic, model = find_asked(bench.build_critic(seed=choice.seed)), bench.model
         if not isinstance(model, Model):
             return (
                 None if model is None else NONE_ASKED
@@ -332,7 +333,16 @@ async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path
         found = find_last_calibration(calibrations, bench.digest, suite.label) or found
     # The gate comes before the cautions: a critic that may not judge stops the training, whatever else is known.
     if least is not None:
-        admit(found, least, critic=name, kind=kind, folder=calibrations, library=config.library, anyway=anyway)
+        admit(
+            found,
+            least,
+            critic=name,
+            kind=kind,
+            folder=calibrations,
+            library=config.library,
+            anyway=anyway,
+            flip=config.method.critic_flip,
+        )
     if found is not None:
         cautions = _warn_other_environment(found, suite.label) + _warn_other_address(found, config)
         return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
@@ -403,6 +413,7 @@ def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
     return [
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
+        *_tell_flipped(config),
         *(_doubt_oracle(config, suite) if config.method.is_judged else []),
     ]
 
@@ -427,6 +438,14 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
         return []
     name = method.adversary.agent or method.adversary.kind
     return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
+
+
+def _tell_flipped(config: CollabConfig) -> list[str]:
+    """Return a warning if a share of the critic's rewards is inverted on purpose."""
+    method, flip = config.method, config.critic.flip
+    if not flip or not method.is_judged:
+        return []
+    return [f"critic {method.critic}: labels flipped on purpose, {flip:.3g} of them; --set critic_flip=0 leaves them"]
 
 
 def _doubt_oracle(config: CollabConfig, suite: Suite) -> list[str]:
@@ -477,6 +496,15 @@ class CollabUIAgents(Algorithm):
         """Return critic and adversary with the content of their files."""
         method = _narrow_method(method)
         critic = load_critic(library, method.critic)
+        if method.critic_flip is not None:
+            critic = critic.model_copy(update={"flip": method.critic_flip})
+        # With another threshold, an inverted score could earn what the critic's own score earns.
+        if critic.flip and method.is_judged and method.pairs.threshold != THRESHOLD:
+            raise ConfigError(
+                f"critic {method.critic}: {critic.flip:.3g} of its rewards are flipped on purpose, which are scores "
+                f"above {THRESHOLD:g}, but pairs.threshold is {method.pairs.threshold:g}; "
+                f"set pairs.threshold={THRESHOLD:g} or critic_flip=0"
+            )
         return {
             "critic": critic,
             "critic_texts": read_critic_texts(library, critic),
@@ -539,7 +567,8 @@ class CollabUIAgents(Algorithm):
 
     def describe(self, config: TrainingConfig) -> str:
         """Return how policies are trained, in a clause."""
-        return describe(_narrow_config(config).method)
+        mine = _narrow_config(config)
+        return describe(mine.method, mine.critic.flip)
 
     def describe_examples(self, config: TrainingConfig, records: Sequence[EpochRecord], group: str) -> str:
         """Return a description of a policy's examples."""

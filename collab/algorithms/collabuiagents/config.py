@@ -87,6 +87,9 @@ class CollabMethod(Method):
     min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
     """AUC that the critic's latest calibration must reach (`collab critic calibrate`); None lets any critic judge. The
     oracle needs no calibration."""
+    critic_flip: float | None = Field(default=None, ge=0, lt=1)
+    """Share of the critic's rewards that are inverted on purpose, to measure what wrong credit costs; None for `flip`
+    of its agents file."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
     """The adversary that writes rejected replies: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: PairSettings = PairSettings()
@@ -113,6 +116,11 @@ class CollabMethod(Method):
             raise ValueError(
                 "pairs.stop_at_first_error: true, but whole trajectories are compared; "
                 "set pairs.stop_at_first_error=false"
+            )
+        if self.critic_flip:
+            raise ValueError(
+                f"critic_flip: {self.critic_flip:g}, but whole trajectories are compared and no critic is asked; "
+                "set critic_flip=null"
             )
         if self.replay_fraction:
             raise ValueError(

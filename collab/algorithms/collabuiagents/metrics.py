@@ -15,6 +15,7 @@ from collab.preferences.explain import count_lines
 from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
+from collab.rewards.registry import read_definition
 from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
 from collab.types import PreferencePair, Trajectory, Usage
 from collab.utils.text import format_amount, format_causes
@@ -57,6 +58,8 @@ class CollabMetrics(Definition):
     """Share of states in which agents proposed different actions; None without a state."""
     missing: dict[str, int] = Field(default_factory=dict)
     """Cells without a score, by cause."""
+    flipped: tuple[int, int] | None = None
+    """Cells whose reward was inverted on purpose, and cells with a score; None if the critic inverts none."""
     unasked: dict[str, int] = Field(default_factory=dict)
     """Steps for which asking the critic failed, by cause; their cells are in no other count."""
     pairs: PairCounts = PairCounts()
@@ -101,6 +104,7 @@ def label_metrics(
         judged=sum(one.score is not None for judgement in judged for one in judgement.rewards.rewards),
         disagreeing=disagreeing,
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
+        flipped=None if labels is None else count_flipped(labels),
         unasked={} if labels is None else count_unasked(labels.failed.values()),
         pairs=PairCounts() if pairs is None else _build_counts(pairs.head),
     )
@@ -151,6 +155,14 @@ def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | No
     """Return the share of all judged cells with a score above the threshold; None if none was judged."""
     scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
     return sum(score > threshold for score in scores) / len(scores) if scores else None
+
+
+def count_flipped(labels: LabelSet) -> tuple[int, int] | None:
+    """Return the cells whose reward was inverted on purpose and those with a score; None if the critic inverts none."""
+    if not read_definition(labels.name, labels.head).flip:
+        return None
+    scored = [one for judged in labels.judged.values() for one in judged.rewards.rewards if one.score is not None]
+    return sum(one.original is not None for one in scored), len(scored)
 
 
 def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
@@ -233,6 +245,7 @@ def format_lines(record: EpochRecord) -> list[str]:
     # From results to their causes: rewards, training, pairs, then what was left out.
     return [
         *_format_rewards(found),
+        *_format_flipped(found.flipped),
         *(
             []
             if found.disagreeing is None
@@ -250,15 +263,20 @@ def format_lines(record: EpochRecord) -> list[str]:
     ]
 
 
-def describe(method: CollabMethod) -> str:
-    """Return critic, adversary and objective in a clause."""
+def describe(method: CollabMethod, flip: float = 0.0) -> str:
+    """Return critic, adversary and objective in a clause.
+
+    Args:
+        flip: share of the critic's rewards that are inverted on purpose.
+    """
+    critic = f"critic {method.critic}{f' ({flip:.3g} of its labels flipped on purpose)' if flip else ''}"
     compared = f"reference {method.reference}; DPO with β {method.dpo.beta:g}"
     if method.objective == "rft":
-        return f"critic {method.critic}; fine-tuning on rewarded replies"
+        return f"{critic}; fine-tuning on rewarded replies"
     if method.objective == "trajectory-dpo":
         return f"{compared} between whole trajectories by their outcome"
     asked = f", adversary {method.adversary.kind}" if method.asks_an_adversary else ""
-    return f"critic {method.critic}{asked}, {compared}"
+    return f"{critic}{asked}, {compared}"
 
 
 # ------------------------------------------------------------------------------------------------------ inside
@@ -274,6 +292,10 @@ def _format_rewards(found: CollabMetrics) -> list[str]:
     ]
     rounds = max(len(row) for row in found.rewards.values())
     return [f"rewarded {', '.join(rows)}{f' (rounds 1 to {rounds})' if rounds > 1 else ''}"]
+
+
+def _format_flipped(flipped: tuple[int, int] | None) -> list[str]:
+    return [] if flipped is None else [f"labels flipped on purpose: {flipped[0]} of {flipped[1]}"]
 
 
 def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str]:

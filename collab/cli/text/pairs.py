@@ -249,7 +249,8 @@ def _format_judgement(pair: PreferencePair, side: PairSide) -> str:
         return "not judged: it passed the linter"
     if side.score is None:
         return f"the words of {pair.critic} are not stored any more"
-    return f"{pair.critic} gives {side.score:.2f}: {clean_line(side.because) or 'without a word'}"
+    flipped = "" if side.original is None else f", flipped on purpose from {side.original:.2f}"
+    return f"{pair.critic} gives {side.score:.2f}{flipped}: {clean_line(side.because) or 'without a word'}"
 
 
 def _format_context(told: PairExplanation) -> str:

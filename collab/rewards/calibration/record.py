@@ -148,6 +148,7 @@ def admit(
     folder: Path = FOLDER,
     library: str | None = None,
     anyway: bool = False,
+    flip: float | None = None,
 ) -> None:
     """Check that a critic may judge.
 
@@ -159,6 +160,7 @@ def admit(
         folder: the searched folder, for the message.
         library: folder of the user's own definitions, for the message; None when there is none.
         anyway: let it pass in any case.
+        flip: the share of inverted rewards that replaces its agents file's, for the message; None if none does.
 
     Raises:
         ConfigError: it has no calibration; its AUC is unknown or below `min_auc`; more scores are missing than
@@ -175,7 +177,7 @@ def admit(
     if found is None or found.numbers is None:
         raise ConfigError(
             f"critic {critic}: no finished calibration of it, as it is now, in {folder}; make one with: "
-            f"{format_calibrate_command(critic, folder, library)}, {otherwise}"
+            f"{format_calibrate_command(critic, folder, library, flip)}, {otherwise}"
         )
     auc = found.numbers.auc
     # AUC needs both good and other actions with scores.
@@ -198,16 +200,20 @@ def admit(
         )
 
 
-def format_calibrate_command(critic: str, folder: Path = FOLDER, library: str | None = None) -> str:
+def format_calibrate_command(
+    critic: str, folder: Path = FOLDER, library: str | None = None, flip: float | None = None
+) -> str:
     """Format the command that calibrates a critic into a new directory of `folder`.
 
     Args:
         critic: name of its agents file.
         library: folder of the user's own definitions, or None.
+        flip: the share of inverted rewards that replaces its agents file's, or None.
     """
     out = free_directory(folder / Path(critic).stem)
     own = () if library is None else ("--library", library)
-    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, "--out", str(out)])
+    set_ = () if flip is None else ("--set", f"critic.flip={flip:g}")
+    return shlex.join(["collab", "critic", "calibrate", "--critic", critic, *own, *set_, "--out", str(out)])
 
 
 def format_calibration(found: CalibrationRecord) -> str:

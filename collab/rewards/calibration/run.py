@@ -26,6 +26,7 @@ from collab.rewards.calibration.record import (
     CalibrationDir,
     CalibrationRecord,
 )
+from collab.rewards.flip import find_asked
 from collab.rewards.labelling import LabellingProgress, label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import hash_text
@@ -280,7 +281,7 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         model = place.bench.model
         if model is not None:
             # One critic per pass, as each has its own order and seed.
-            critics = [(place.build_critic(one.seed, one.attempt), one.cases) for one in asked]
+            critics = [(find_asked(place.build_critic(one.seed, one.attempt)), one.cases) for one in asked]
             found = [
                 list(one.build_prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases
             ]

@@ -282,6 +282,8 @@ class EpochView:
     """Of a training."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Of a training: its algorithm's single numbers of the epoch, by its own names."""
+    flipped: tuple[int, int] | None = None
+    """Of a training: cells whose reward was inverted on purpose, and cells with a score; None where none was to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

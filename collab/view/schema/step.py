@@ -197,6 +197,8 @@ class CellView:
     """The critic's reason; empty when it gave none."""
     missing: str | None
     """Why there is no score; None when there is one, or no judgement."""
+    original: float | None
+    """The critic's own score where it was inverted on purpose; else None."""
     pairs: Sequence[str]
     """Ids of the pairs of this step that it is a side of."""
 
@@ -372,6 +374,7 @@ class ScoreView:
     rewarded: bool | None
     because: LongTextView
     missing: str | None
+    original: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

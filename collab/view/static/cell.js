@@ -3,7 +3,7 @@
 import { nameplate } from "./agents.js";
 import { fill, h } from "./dom.js";
 import { getCell } from "./data.js";
-import { amount, duration, isKnown, money, precise } from "./figures.js";
+import { amount, decimal, duration, isKnown, money, precise } from "./figures.js";
 import { scoreTag } from "./matrix.js";
 import { cutPassage, passage, plural, said } from "./words.js";
 
@@ -70,6 +70,8 @@ function criticWords(step, cell) {
     { class: "field" },
     h("h3", null, "Critic ", step.critic && h("span", { class: "muted" }, said(step.critic))),
     h("p", null, scoreTag(cell), " ", !isKnown(cell.score) && words && h("span", { class: "muted" }, said(words, 300))),
+    isKnown(cell.original) &&
+      h("p", { class: "muted" }, `flipped on purpose: the critic itself gave ${decimal(cell.original)}`),
     cell.because.text && cutPassage(cell.because, { label: "The critic's reason" }),
     cell.because.cut > 0 && onDemand("All that the critic said", step, cell, (whole) => passage(whole.because)),
   );

@@ -97,6 +97,8 @@ export function scoreTag(cell) {
       decimal(cell.score),
       h("span", { "aria-hidden": "true" }, cell.rewarded ? " ▲" : " ▽"),
       h("span", { class: "unseen" }, cell.rewarded ? ", rewarded" : ", not rewarded"),
+      isKnown(cell.original) && h("span", { "aria-hidden": "true" }, " ⇄"),
+      isKnown(cell.original) && h("span", { class: "unseen" }, ", flipped on purpose"),
     );
   }
   return cell.missing ? h("span", { class: "tag score none", title: cell.missing }, "no score") : null;

@@ -213,6 +213,23 @@ def test_lines_that_cannot_be_read_are_told_on_the_page(recorded, serving, open_
 
 
 @pytest.mark.slow
+def test_a_score_that_was_flipped_on_purpose_is_marked(recorded, serving, open_page, turn, step_place, aside, tmp_path):
+    run, wrong = tmp_path / "judged", tmp_path / "wrong.yaml"
+    shutil.copytree(recorded, run)
+    wrong.write_text("kind: oracle\nflip: 0.9\n")
+    assert aside("pairs", "rebuild", str(run), "--critic", str(wrong)) == 0
+    address, inspector = serving(run)
+    id = inspector.runs().runs[0].id
+    flipped = [cell for cell in inspector.step(id, EPISODE, 1, "wrong").cells if cell.original is not None]
+    page = open_page(address)
+    turn(page, step_place(id, EPISODE, 1, "?labels=wrong"))
+    assert flipped
+    assert page.locator("table.matrix .tag.score", has_text="⇄").count() == len(flipped)
+    page.locator("button.cell", has_text="⇄").first.click()
+    page.get_by_text("flipped on purpose: the critic itself gave").wait_for()
+
+
+@pytest.mark.slow
 def test_two_critics_are_compared_and_chosen(recorded, serving, open_page, turn, step_place, aside, tmp_path):
     run = tmp_path / "judged"
     shutil.copytree(recorded, run)
