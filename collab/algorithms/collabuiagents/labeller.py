@@ -386,10 +386,15 @@ def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetric
     # What there is to learn: pairs, or with `rft` rewarded cells.
     learned = round((known.rewarded or 0) * known.judged) if pairs is None else pairs
     noun = ("rewarded reply", "rewarded replies") if pairs is None else ("pair", "pairs")
-    share = (
-        "no cell has a score" if known.rewarded is None else f"{known.rewarded:.1%} of {known.judged} cells rewarded"
-    )
-    facts = f"{format_amount(learned, *noun)}, {share}, agents disagree in {known.disagreeing or 0:.1%} of states"
+    judged = get_config(state).method.is_judged
+    if not judged:
+        solved = sum(one.success for one in rollout.trajectories)
+        right = f"{solved} of {format_amount(len(rollout.trajectories), 'episode')} solved"
+    elif known.rewarded is None:
+        right = "no cell has a score"
+    else:
+        right = f"{known.rewarded:.1%} of {known.judged} cells rewarded"
+    facts = f"{format_amount(learned, *noun)}, {right}, agents disagree in {known.disagreeing or 0:.1%} of states"
     steps = 2 * (get_config(state).method.steps or sum(len(one.steps) for one in rollout.trajectories))
     advice = (
         "hotter exploration (--set exploration_temperatures=1.5), another base (--agents) or more steps "
@@ -397,7 +402,8 @@ def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetric
     )
     if not learned:
         refuse_barren_rollout(rollout, facts, advice)
-    if learned < _FEW or (known.rewarded is not None and known.rewarded < _RARE):
+    # One pair of whole episodes compares many replies: the numbers below are for pairs of replies.
+    if judged and (learned < _FEW or (known.rewarded or 0) < _RARE):
         state.tell(
             f"the first rollout can teach little: {facts} (little is below {_FEW} or below {_RARE:.0%} rewarded); if "
             f"nothing improves, begin another training with {advice}"
