@@ -84,6 +84,7 @@ def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str
     assert json.loads(collab("runs", "show", "hot", "--json")[1])["sampling"]["ada"] == {
         "temperature": 1.5,
         "top_p": 1.0,
+        "max_tokens": 40,
     }
 
 
