@@ -76,7 +76,7 @@ class ImitationLearner:
         if not solved:
             refuse_barren_rollout(
                 rollout,
-                f"0 of {format_amount(len(rollout.trajectories), 'episode')} were solved",
+                f"0 of {format_amount(len(rollout.trajectories), 'episode')} solved",
                 "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
             )
 
