@@ -62,6 +62,15 @@ Settings = Annotated[
         rich_help_panel=_WHAT,
     ),
 ]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="usd=…,tokens=…,minutes=…",
+        help="Stop cleanly, resumable, when one of these is used up.",
+        rich_help_panel=_HOW,
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -95,7 +104,7 @@ def calibrate(
     out: Out = None,
     resume: Resume = None,
     plan: Plan = False,
-    budget: options.BudgetText = None,
+    budget: BudgetText = None,
     settings: Settings = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,

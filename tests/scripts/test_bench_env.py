@@ -54,12 +54,12 @@ def test_a_part_that_cannot_be_measured_says_why(bench_env, monkeypatch, capsys)
 def test_phones_in_a_crowd_are_really_there(bench_env):
     import asyncio
 
-    from bench_phones import advanced
+    from bench_phones import advance_phone
 
     from collab.envs.simphone.suite import SimPhoneSuite
 
     suite = SimPhoneSuite()
-    one, same, other = advanced(suite, 3, 5), advanced(suite, 3, 5), advanced(suite, 4, 5)
+    one, same, other = advance_phone(suite, 3, 5), advance_phone(suite, 3, 5), advance_phone(suite, 4, 5)
     assert one.phone == same.phone != other.phone
     figures = asyncio.run(bench_env.bench_crowd(quick=True))
     assert figures["phones"] == 200

@@ -71,7 +71,7 @@ def test_it_names_teacher_prompts_seed_versions_split_and_licence(config: SynthC
     assert f"| split | train, SHA-256 `{config.split.hash}` |" in card
     assert "| environment | fake[corridor], version 1 |" in card
     assert "| run seed | 0 |" in card
-    assert "| checked against | new-seeds, unseen-tasks, unseen-app |" in card
+    assert "| checked against | new-seeds, unseen-tasks, unseen-app, hopeless |" in card
     assert f"question `{hash_text(config.prompt['question'])[:12]}`" in card
     assert "## Licence" in card
     if config.teacher is None:

@@ -24,7 +24,7 @@ def test_the_training_split_is_implied_and_the_unseen_app_is_not_installed():
     config = built_in("androidworld")
     assert config.split.name == "train"
     assert config.environment.part.options["without"] == ["pro expense"]
-    assert config.episodes == len(config.tasks) == 72
+    assert config.episodes == len(config.tasks) == 50
     assert not any("Expense" in task for task in config.tasks)
 
 
