@@ -87,7 +87,7 @@ def label_metrics(
     pairs: PairSet | None,
     run: RunConfig,
     threshold: float,
-    disagreeing: float | None,
+    disagreeing: float | None = None,
 ) -> CollabMetrics:
     """Return the metrics of judgements and pairs.
 
@@ -95,7 +95,7 @@ def label_metrics(
         labels: None if no critic was asked.
         pairs: None if nothing was compared, or not yet.
         threshold: a score above it is rewarded.
-        disagreeing: `measure_disagreement` of the rollout.
+        disagreeing: `measure_disagreement` of the rollout; None if it was not measured.
     """
     judged = list_judgements(labels)
     return CollabMetrics(
