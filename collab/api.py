@@ -202,7 +202,7 @@ async def train(
     anyway: bool = False,
     device: str = "auto",
     report_to: Names = (),
-    concurrency: int = 4,
+    concurrency: int | None = None,
     budget: Budget | str | None = None,
     settings: Settings = (),
     library: Path | str | None = None,
@@ -218,6 +218,7 @@ async def train(
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
+        concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
         settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
 
     Raises:

@@ -174,6 +174,11 @@ class GraphDefinition(Definition):
         return self
 
 
+FEW_AT_ONCE = 4
+"""Episodes that are played at once unless something else is known or asked."""
+_MOST_AT_ONCE = 48
+_MAX_BATCH = 64
+"""Default of a local engine (`collab.models.local.LocalModel`)."""
 Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """0 is greedy."""
 
@@ -318,7 +323,7 @@ class RunConfig(Definition):
     """Run seeds that are evaluated together, this one among them; empty for a single run."""
     split: SplitChoice | None = None
     """None if tasks and seed were chosen freely."""
-    concurrency: int = Field(default=4, ge=1)
+    concurrency: int = Field(default=FEW_AT_ONCE, ge=1)
     """Episodes in parallel."""
     budget: Budget = Budget()
     pictures: bool = True
@@ -521,7 +526,7 @@ def run_config(
     tasks: Sequence[str] = (),
     episodes: int | None = None,
     seed: int = 0,
-    concurrency: int = 4,
+    concurrency: int | None = FEW_AT_ONCE,
     budget: Budget | None = None,
     purpose: Literal["rollout", "eval"] = "rollout",
     settings: Sequence[str] = (),
@@ -530,6 +535,7 @@ def run_config(
 
     Args:
         filled: slot → agent, if agents files do not define them; `agents` only names them then.
+        concurrency: None for `choose_concurrency`.
 
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
@@ -556,11 +562,29 @@ def run_config(
         "tasks": list(tasks) or environment.own_tasks,
         "episodes": 1 if episodes is None else episodes,
         "seed": seed,
-        "concurrency": concurrency,
+        "concurrency": FEW_AT_ONCE if concurrency is None else concurrency,
         "budget": budget or Budget(),
     }
     # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.
-    return override(validate(RunConfig, chosen, "what was asked for"), settings)
+    run = override(validate(RunConfig, chosen, "what was asked for"), settings)
+    # Chosen by the agents as they are after the settings; a setting of the number itself stays.
+    if concurrency is None and not any(one.startswith("concurrency=") for one in settings):
+        run = run.model_copy(update={"concurrency": choose_concurrency(run)})
+    return run
+
+
+def choose_concurrency(run: RunConfig) -> int:
+    """Return how many episodes to play at once where the agents' engine decides.
+
+    A checkpoint in this process computes up to `max_batch` cells together: as many episodes fill that as have one cell
+    per slot, from 4 to 48. Other engines, and one that computes cell by cell, get 4.
+    """
+    engines = list(run.agents.values())
+    if any(one.kind != "local" or one.options.get("determinism") == "exact" for one in engines):
+        return FEW_AT_ONCE
+    batches = [one.options.get("max_batch", _MAX_BATCH) for one in engines]
+    batch = min((one for one in batches if isinstance(one, int)), default=_MAX_BATCH)
+    return max(FEW_AT_ONCE, min(_MOST_AT_ONCE, batch // len(engines)))
 
 
 def shorten_name(name: str) -> str:

@@ -13,7 +13,8 @@
         │   └── EnvironmentGone       all environments lost a common part, so no other episode can be played
         ├── ModelFailure          a model call failed after its retries
         ├── TrainingFailure       a training ended early
-        │   └── Diverged              a loss is no longer a number
+        │   ├── Diverged              a loss is no longer a number
+        │   └── NothingToLearn        a first rollout holds no example; to resume would end alike
         └── StoreFailure          a run could not be written (disk full, no permission)
 
 A run that stops early (on request, by its budget, or after ten broken episodes in a row) raises nothing:
@@ -150,6 +151,10 @@ class ModelFailure(RunError):
 
 class TrainingFailure(RunError):
     """A training ended early."""
+
+
+class NothingToLearn(TrainingFailure):
+    """The first rollout of a training gives no example; resuming it would end alike."""
 
 
 class Diverged(TrainingFailure):

@@ -147,6 +147,17 @@ Out = Annotated[
 Concurrency = Annotated[
     int, typer.Option("--concurrency", metavar="K", min=1, help="Episodes at once.", rich_help_panel=LIMITS)
 ]
+EngineConcurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--concurrency",
+        metavar="K",
+        min=1,
+        help="Episodes at once; default: as many as fill a local policy's engine (max_batch of its agents file by the "
+        "number of agents, from 4 to 48), else 4; in a training at most one per 16 steps of an epoch.",
+        rich_help_panel=LIMITS,
+    ),
+]
 BudgetText = Annotated[
     str | None,
     typer.Option(
@@ -309,8 +320,8 @@ Preset = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b) or a YAML file; "
-        "default: the algorithm's own.",
+        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b, sharpen) or a YAML "
+        "file; default: the algorithm's own.",
         rich_help_panel=HOW,
     ),
 ]

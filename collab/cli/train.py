@@ -96,7 +96,7 @@ def train(
     anyway: options.Anyway = False,
     device: options.Device = None,
     report_to: options.ReportTo = None,
-    concurrency: options.Concurrency = 4,
+    concurrency: options.EngineConcurrency = None,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,

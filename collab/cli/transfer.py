@@ -168,7 +168,7 @@ def transfer(
     out: options.TrainingOut = None,
     resume: options.Resume = None,
     plan: OnlyPlan = False,
-    concurrency: options.Concurrency = 4,
+    concurrency: options.EngineConcurrency = None,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
     trust: options.Trust = False,

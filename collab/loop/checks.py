@@ -56,9 +56,16 @@ def _warn_cooler(config: TrainingConfig) -> list[str]:
     measured, played = describe_sampling(config.run.sampling), describe_sampling(config.as_declared.sampling)
     if measured == played:
         return []
+    what = "held-out evaluations are sampled"
+    # Temperatures that are set for the agents do not reach rollouts that have their own.
+    if config.method.exploration_temperatures is None:
+        what, own = f"rollouts and {what}", ""
+    else:
+        explored = describe_sampling(config.as_explored.sampling)
+        own = f" and rollouts at {explored} (to sample these as the agents, too: --set exploration_temperatures=null)"
     return [
-        f"rollouts and held-out evaluations are sampled at {measured}; where the trained team is named (RUN@best), it "
-        f"plays as its agents file says, at {played}"
+        f"{what} at {measured}{own}; where the trained team is named (RUN@best), it plays as its agents file says, at "
+        f"{played}"
     ]
 
 

@@ -16,13 +16,13 @@ In `epoch.json` of every epoch: `steps` (environment steps that were learned fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition
+from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition, Temperature
 from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
 from collab.trainers.distributed import Parallelism, find_obstacle
@@ -76,13 +76,16 @@ class Method(Definition):
     edges: EdgeSampler | None = EdgeSampler(sampler="ordered", p=0.5)
     """How each epoch's graph is drawn; None keeps one in all epochs, the declared edges or one draw of them per run
     seed."""
+    exploration_temperatures: Temperature | list[Temperature] | None = None
+    """Temperatures at which rollouts are sampled: one for all slots, or one per slot in the order of the graph, begun
+    again where there are more slots. None samples as the agents do. Evaluations and the trained team are played as
+    their agents files say."""
     exploration: Exploration = "as_declared"
-    """Temperatures of rollouts: "as_declared", or "match_first_epoch", which raises them as the gain of the last norm
-    grows (see `collab.loop.phases`). Without a learning rate for that norm both are the same. Evaluations are played as
-    declared."""
+    """Temperatures of later rollouts: "as_declared" keeps those of the first; "match_first_epoch" raises them as the
+    gain of the last norm grows (see `collab.loop.phases`). Without a learning rate for that norm both are the same."""
     temperature_scale: float = Field(default=1.0, gt=0)
-    """Factor on the temperatures of all rollouts, on top of `exploration`. Above 1, agents of a team that was trained
-    elsewhere disagree again where the task is new. Evaluations are played as declared."""
+    """Factor on the temperatures of all rollouts. Above 1, agents of a team that was trained elsewhere disagree again
+    where the task is new."""
     retokenised: Literal["keep", "refuse"] = "keep"
     """Whether examples are kept whose sampled reply has unknown tokens; counted either way."""
     learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
@@ -98,6 +101,13 @@ class Method(Definition):
     stay in one. Fewer train where an epoch has fewer examples."""
     parallelism: Parallelism = "ddp"
     """What each of them holds: "ddp" the whole model, "fsdp" a share of it (see `collab.trainers.distributed`)."""
+
+    @field_validator("exploration_temperatures")
+    @classmethod
+    def _hold_one(cls, found: float | list[float] | None) -> float | list[float] | None:
+        if found == []:
+            raise ValueError("no temperature; give a number, one per slot, or null to sample as the agents do")
+        return found
 
     @model_validator(mode="after")
     def _keeps_precision(self) -> Method:
@@ -140,6 +150,25 @@ class Method(Definition):
     def keeps_adapters(self) -> bool:
         """Whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
         return self.recipe.lora is not None and not self.recipe.lora.merge
+
+    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
+        """Return a run sampled as a rollout: at `exploration_temperatures`, times `temperature_scale` and the growth.
+
+        Args:
+            growth: slot → further factor on its temperature; 1 for missing slots.
+        """
+        wanted, growth = self.exploration_temperatures, growth or {}
+        if wanted is None and self.temperature_scale == 1 and not growth:
+            return run
+        listed = wanted if isinstance(wanted, list) else [wanted]
+        agents = dict(run.agents)
+        for position, (slot, sampling) in enumerate(run.sampling.items()):
+            own = listed[position % len(listed)]
+            base = sampling.temperature if own is None else own
+            found = {"temperature": base * self.temperature_scale * growth.get(slot, 1.0)}
+            agent = run.agents[slot]
+            agents[slot] = agent.model_copy(update={"sampling": agent.sampling.model_copy(update=found)})
+        return run.model_copy(update={"agents": agents})
 
     @property
     def grows_hotter(self) -> bool:
@@ -189,6 +218,11 @@ class TrainingConfig(Definition):
         steps = self.method.steps
         number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
         return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+    @property
+    def as_explored(self) -> RunConfig:
+        """`run`, sampled as the first rollout is."""
+        return self.method.explore(self.run)
 
     @property
     def as_declared(self) -> RunConfig:

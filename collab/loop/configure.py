@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.config import RUN, RunConfig, override, run_config, strip_run_prefix
+from collab.config import FEW_AT_ONCE, RUN, RunConfig, override, run_config, strip_run_prefix
 from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
@@ -21,6 +21,8 @@ from collab.rollout.build import resolve_run, with_prompts
 
 UNTRAINED = "untrained-team"
 """Name of the untrained team, which is measured beside ablations but is none: nothing is trained."""
+_STEPS_EACH = 16
+"""Environment steps of an epoch for each episode that is played at once."""
 _ELSEWHERE = {
     "seed": "say it with --seed",
     "split": "say it with --split",
@@ -46,7 +48,7 @@ async def configure(
     tasks: Sequence[str] = (),
     split: str | None = TRAIN,
     seed: int = 0,
-    concurrency: int = 4,
+    concurrency: int | None = None,
     settings: Sequence[str] = (),
 ) -> TrainingConfig:
     """Put a training together.
@@ -58,6 +60,9 @@ async def configure(
         graph: played unless the ablation brings its own.
         agents: as for a run, or a trained team to train further: `RUN@best`, `RUN@epoch3`.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
+        concurrency: episodes at once; None for as many as fill the policies' engine
+            (`collab.config.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with `determinism:
+            exact`.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2". An ablation's own settings are refused.
@@ -89,6 +94,8 @@ async def configure(
         "concurrency": concurrency,
         "settings": own,
     }
+    if concurrency is None:
+        names["concurrency"] = _choose_concurrency(run_config(purpose="rollout", seed=seed, **names), method)
     files = names | {"filled": load_trained_agents(library, agents, graph), "settings": ()}
     declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
@@ -109,6 +116,15 @@ async def configure(
     )
     draw(config, 1)  # a sampler that does not fit is found before anything is played
     return config
+
+
+def _choose_concurrency(run: RunConfig, method: Method) -> int:
+    """Return how many episodes to play at once, given what fills the engine; `configure` has the rule."""
+    if method.determinism == "exact":
+        return FEW_AT_ONCE
+    # An epoch ends with the episode that reaches its steps: what others have begun by then is lost.
+    most = run.concurrency if method.steps is None else method.steps // _STEPS_EACH
+    return min(run.concurrency, max(FEW_AT_ONCE, most))
 
 
 def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: str) -> tuple[Method, str]:

@@ -26,6 +26,7 @@ from collab.config import Budget, RunConfig
 from collab.data.tokenize import EncodedExample, Ids, turn_end
 from collab.envs.base import Bounded, Suite
 from collab.errors import ModelFailure
+from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep, load_algorithm
@@ -123,6 +124,8 @@ class TrainingPlan:
     """Training time if all processes share it evenly."""
     total_s: Range | None
     """The lower end with training shared evenly; None if a part is unknown."""
+    sampled: str
+    """Temperatures of the first epoch's rollout and of held-out evaluations, in words."""
     likely_s: float | None
     """One value of `total_s`: see `_LIKELY`."""
     usd: Range | None
@@ -217,6 +220,8 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
         processes=method.processes,
         shared_s=shared_s,
         total_s=_sum(play_s, *(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high)),
+        sampled=f"rollouts at {describe_sampling(config.run.sampling)}, held-out evaluations at "
+        f"{describe_sampling(config.held_out[0].sampling)}",
         likely_s=_estimate_seconds(config, steps, tried, shared_s),
         usd=_sum(
             None if tried.usd is None else played.times(tried.usd),
@@ -242,6 +247,7 @@ def format_plan(plan: TrainingPlan) -> str:
         [
             f"episodes  {_format_episodes(plan)}",
             f"steps     {_format_range(plan.steps)} to learn from",
+            f"sampled   {plan.sampled}",
             f"calls     {_format_range(plan.calls)} of the policies{_format_asked(plan, 'calls')}",
             f"tokens    {_format_range(plan.tokens)} of the policies{_format_asked(plan, 'tokens')}",
             f"{plan.noun:<10}{_format_range(plan.examples)}, {_format_range(plan.trained)} tokens to train",

@@ -21,9 +21,9 @@ import yaml
 import collab
 from collab.config import AgentDefinition
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.evaluation.metrics import FEW, FEW_TOLD
+from collab.evaluation.metrics import FEW, FEW_TOLD, describe_sampling
 from collab.library import BUILT_IN, LARGEST, Library, load_yaml, resolve_checkpoint
-from collab.loop.config import Method, TrainingConfig
+from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_algorithm, read_training
 from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, find_training_around, read_records
@@ -83,7 +83,7 @@ def describe_training(
         lines={
             "base": _format_base(base, head.get("base", {}).get(slots[0])),
             "method": f"{config.algorithm}, preset {config.called}: {method.policies} policies, "
-            f"{load_algorithm(config.algorithm).describe(config)}, {_format_rates(method)}",
+            f"{load_algorithm(config.algorithm).describe(config)}, {_format_rates(config)}",
             "epochs": f"{number} of {method.epochs} planned",
             "data": _format_data(config, over, group),
             # Only this epoch's own measurement: the next best would be another policy's.
@@ -205,13 +205,12 @@ def _name(path: Path) -> str:
     return path.parent.name or path.name if path.name == "final" else path.name
 
 
-def _format_rates(method: Method) -> str:
-    last = method.recipe.final_norm_learning_rate
+def _format_rates(config: TrainingConfig) -> str:
+    method, last = config.method, config.method.recipe.final_norm_learning_rate
     falling = "" if method.learning_rate_decay == 1 else f", times {method.learning_rate_decay:g} from epoch to epoch"
+    falling += f"; rollouts sampled at {describe_sampling(config.as_explored.sampling)}"
     if method.grows_hotter:
-        falling += "; later rollouts as hot as the first"
-    if method.temperature_scale != 1:
-        falling += f"; temperatures of rollouts times {method.temperature_scale:g}"
+        falling += ", later ones hotter by the growth of the last norm's gain"
     norm = "" if last is None else f", of the last norm {last:g}"
     return f"learning rate {method.recipe.learning_rate:g}{norm}{falling}"
 

@@ -49,8 +49,6 @@ class EpochPlan:
     """Plan of an epoch's rollout."""
 
     run: RunConfig
-    temperature_scale: Mapping[str, float] = field(default_factory=dict)
-    """Slot → factor on its temperature; empty if all sample as declared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from collab.loop.finetuning import clear_checkpoints
 from collab.loop.interfaces import (
     Algorithm,
     Checked,
-    EpochPlan,
     Labels,
     Rollout,
     Update,
@@ -125,7 +124,6 @@ def close_epoch(
     state: LoopState,
     folder: EpochDir,
     policy: Policy,
-    plan: EpochPlan,
     played: Mapping[str, Any],
     rollout: Rollout,
     paid: Usage,
@@ -154,7 +152,6 @@ def close_epoch(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
         **_describe_weights(policy, state.folder.path),
-        temperature_scale=dict(plan.temperature_scale),
         success=Success.of(measured.report),
         **played,
         metrics={**labels.metrics, **update.metrics},
@@ -258,7 +255,8 @@ async def start(
         budget: None for no limit; `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
         report_to: further places for metrics of training, "tensorboard" or "trackio".
-        tell: takes doubts about the configuration, a line each, before anything is begun.
+        tell: takes doubts, a line each: about the configuration before anything is begun, and about what a first
+            rollout can teach.
 
     Raises:
         UsageError: something does not fit or may not be used, a limit is on something uncounted, or `out` already
@@ -277,7 +275,7 @@ async def start(
     for line in checked.notes:
         tell(line)
     folder.begin({**checked.head, "base": base, **build_first_head(config, config.method, limits)})
-    return await _run(config, first, folder, limits, watch, stop)
+    return await _run(config, first, folder, limits, watch, stop, tell)
 
 
 def check_limits(limits: RunLimits, method: Method | None) -> None:
@@ -357,7 +355,7 @@ async def resume(
         device: None for where it was trained before.
         report_to: None for where it reported before.
         tell: takes a line if computing packages have other versions than at the start, and one if a training with
-            `determinism: exact` resumes with another number of threads than torch has here.
+            `determinism: exact` resumes with another number of threads than torch has here; else as of `start`.
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts have changed.
@@ -377,7 +375,7 @@ async def resume(
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)
     with compute_as_begun(folder, tell):
-        return await _run(config, first, folder, limits, watch, stop)
+        return await _run(config, first, folder, limits, watch, stop, tell)
 
 
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
@@ -430,6 +428,7 @@ async def _run(
     limits: RunLimits,
     watch: Watch,
     stop: asyncio.Event | None,
+    tell: Callable[[str], None],
 ) -> TrainingResult:
     # Before the lock: a training whose prompts have changed would continue with another team.
     library = Library.for_recorded_training(config.library)
@@ -444,6 +443,7 @@ async def _run(
         progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
         first=first,
         reports=limits.reports,
+        tell=tell,
     )
     # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.lock_parts():
@@ -507,7 +507,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = collect_play_facts(plan.run, rollout.trajectories, report)
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
-        tell(temperature_scale=dict(plan.temperature_scale), **played)
+        tell(**played)
 
         # Label. Labels lie beside the rollout and are never made twice.
         labels = await algorithm.labeller.label(state, rollout)
@@ -519,7 +519,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
 
         # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
         measured = await measure(state, policy, folder)
-        return close_epoch(state, folder, policy, plan, played, rollout, paid, labels, update, measured)
+        return close_epoch(state, folder, policy, played, rollout, paid, labels, update, measured)
 
 
 def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:

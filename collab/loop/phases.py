@@ -5,20 +5,21 @@ Each phase reads what is complete, resumes what was begun, or makes what is miss
 A training names its own weights relative to itself, so that it can be moved. Its rollouts and evaluations are ordinary
 runs, which name weights by absolute paths; runs begun before a move are updated to the new place.
 
-Exploration keeps the temperature of the first epoch, or raises it as training makes the policy surer:
+A rollout is sampled at the method's exploration temperatures, and an evaluation as the agents file says:
 
-    scales = compute_temperature_scales(method, policy, first)   # {"ada": 1.72, …}; empty: as declared
-    run = scale_temperatures(run, scales)                        # the rollout; evaluations are played as declared
+    growth = compute_growth(method, policy, first)   # {"ada": 1.72, …}; empty: the temperatures stay
+    run = method.explore(run, growth)                # the rollout
 
-A hot policy first learns to be surer: the gain of its last norm grows, and all logits with it. At the same temperature
-its agents then agree in nearly all steps, right or wrong. Where all err alike, no cell is rewarded and nothing is
-corrected, so a second epoch teaches next to nothing (docs/recipe.md has the numbers). If temperatures grow as the gain
-does, agents disagree as before about what they have not learned yet.
+With `exploration: match_first_epoch`, temperatures rise as training makes the policy surer. A hot policy first learns
+to be surer: the gain of its last norm grows, and all logits with it. At the same temperature its agents then agree in
+nearly all steps, right or wrong. Where all err alike, no cell is rewarded and nothing is corrected, so a second epoch
+teaches next to nothing (docs/recipe.md has the numbers). If temperatures grow as the gain does, agents disagree as
+before about what they have not learned yet.
 
-There are two limits. The trained policy samples at the recipe's `temperature`, as evaluations do, so replies of a
-hotter rollout come from a flatter one. And growth is measured from the start of this training, so a team that was
-trained before begins as sure as it is. The method's own `temperature_scale` makes up for it: it multiplies the
-temperatures of all rollouts, also those of the first epoch.
+There are two limits. The trained policy samples at the recipe's `temperature`, so replies of a hotter rollout come from
+a flatter one. And growth is measured from the start of this training, so a team that was trained before begins as sure
+as it is. The method's own `temperature_scale` makes up for it: it multiplies the temperatures of all rollouts, also
+those of the first epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pathlib import Path
 from collab.config import AgentDefinition, GraphDefinition, RunConfig
 from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.envs.base import Suite
-from collab.errors import OverlapError, RunError, RunFormatError
+from collab.errors import NothingToLearn, OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pool
 from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run
@@ -113,25 +114,14 @@ def _is_moved(before: Path, now: Path, training: Path) -> bool:
     return before.parts[-len(within) :] == within
 
 
-def compute_temperature_scales(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """Return slot → factor on the temperatures of its rollout; empty if they stay as declared.
+def compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
+    """Return slot → growth of the last norm's gain since the `first` policy of the training.
 
-    The factor is the method's `temperature_scale`, times the growth of the last norm's gain since the `first` policy of
-    the training if the method explores as hot as at first.
+    It is empty before training, if the method explores as declared, and if the last norm has no rate of its own: then
+    its gain hardly changes.
 
     Raises:
         ConfigError: a checkpoint cannot be read.
-    """
-    grown = _compute_growth(method, policy, first)
-    if method.temperature_scale == 1:
-        return grown
-    return {slot: method.temperature_scale * grown.get(slot, 1.0) for slot in policy.weights}
-
-
-def _compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """Return slot → growth of the last norm's gain; empty before training or if the method explores as declared.
-
-    It is also empty if the last norm has no rate of its own: then its gain hardly changes.
     """
     if not method.grows_hotter or policy.weights == first.weights:
         return {}
@@ -147,18 +137,6 @@ def measure_gain_lengths(policy: Policy) -> dict[str, float]:
     return {slot: found[path] for slot, path in policy.weights.items()}
 
 
-def scale_temperatures(run: RunConfig, scales: Mapping[str, float]) -> RunConfig:
-    """Return the run with the temperatures of these slots multiplied; a greedy agent stays greedy."""
-    agents = {slot: _scale_temperature(agent, scales.get(slot, 1.0)) for slot, agent in run.agents.items()}
-    return run.model_copy(update={"agents": agents})
-
-
-def _scale_temperature(agent: AgentDefinition, factor: float) -> AgentDefinition:
-    declared = agent.sampling.temperature
-    found = [factor * one for one in declared] if isinstance(declared, list) else factor * declared
-    return agent.model_copy(update={"sampling": agent.sampling.model_copy(update={"temperature": found})})
-
-
 class DrawnTasks:
     """The default curriculum: tasks, graph and seed are drawn for each epoch."""
 
@@ -166,13 +144,8 @@ class DrawnTasks:
         """Return the run of an epoch; a graph that was drawn before is read."""
         config = state.config
         dag = draw_graph(config, number, state.folder.get_epoch(number), state.folder.resume)
-        scales, suite = (
-            compute_temperature_scales(config.method, policy, state.first),
-            await state.open_suite(config.run),
-        )
-        return EpochPlan(
-            run=await build_rollout_config(config, number, policy, dag, scales, suite), temperature_scale=scales
-        )
+        growth, suite = compute_growth(config.method, policy, state.first), await state.open_suite(config.run)
+        return EpochPlan(run=await build_rollout_config(config, number, policy, dag, growth, suite))
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:
@@ -204,7 +177,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 
 
 async def build_rollout_config(
-    config: TrainingConfig, number: int, policy: Policy, dag: Dag, scales: Mapping[str, float], suite: Suite
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, growth: Mapping[str, float], suite: Suite
 ) -> RunConfig:
     """Return the run of an epoch: its own seed, its own order of tasks, the epoch's graph and policy.
 
@@ -212,13 +185,13 @@ async def build_rollout_config(
     evaluation (once in some ten thousand epochs).
 
     Args:
-        scales: slot → factor on its temperature; see `compute_temperature_scales`.
+        growth: slot → factor on its temperature; see `compute_growth`.
         suite: of the training's run (`LoopState.open_suite`).
     """
     run = config.run
     tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = scale_temperatures(assign_policy(run, policy, config.method.determinism), scales)
+    team = config.method.explore(assign_policy(run, policy, config.method.determinism), growth)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
@@ -361,6 +334,23 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
     raise _build_unplayed_error(
         state, report, f"{place}: none of {format_amount(len(report.results), 'episode')} could be played"
     )
+
+
+def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str) -> None:
+    """Stop a training whose first rollout gives nothing to learn from; later epochs may have nothing left to learn.
+
+    Args:
+        facts: what the rollout has, in words.
+        advice: what to begin another training with, in words.
+
+    Raises:
+        NothingToLearn: it is the first rollout.
+    """
+    if rollout.number == 1:
+        raise NothingToLearn(
+            f"{rollout.path}: there is nothing to learn from this first rollout: {facts}; begin another training with "
+            f"{advice}"
+        )
 
 
 def require_measured(state: LoopState, report: Report, place: Path) -> Report:

@@ -217,8 +217,8 @@ class EpochRecord(Definition):
     """Slot → LoRA adapter after the epoch; slots without one are missing."""
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
-    temperature_scale: dict[str, float] = Field(default_factory=dict)
-    """Slot → factor on its temperature in the rollout; empty if it sampled as declared."""
+    temperatures: dict[str, float] = Field(default_factory=dict)
+    """Slot → temperature at which the rollout was sampled; empty for epoch 0."""
     played: Success | None = None
     """Of the rollout, broken episodes included, although nothing is learned from those. None for epoch 0."""
     tasks: list[str] = Field(default_factory=list)
@@ -272,6 +272,7 @@ def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Re
         agreed += [step.agreement for step in one.steps if step.agreement is not None]
     return {
         "edges": list(run.graph.edges) if isinstance(run.graph.edges, list) else [],
+        "temperatures": {slot: one.temperature for slot, one in run.sampling.items()},
         "played": Success.of(rollout),
         # In the order of the plan, not in that of the episodes.
         "tasks": [task for task in run.tasks if task in found],

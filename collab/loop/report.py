@@ -19,7 +19,6 @@ def format_epoch(record: EpochRecord) -> list[str]:
     return [
         *([] if record.success is None else [f"held out {_format_success(record.success)}"]),
         *_format_silent(record.success, "held out"),
-        *_format_scale(record),
         *(
             []
             if record.played is None
@@ -46,14 +45,6 @@ def format_epoch(record: EpochRecord) -> list[str]:
 def format_epochs(records: Sequence[EpochRecord]) -> list[str]:
     """Format all lines of all epochs, each with its epoch."""
     return [clean_line(f"epoch {record.epoch} | {line}") for record in records for line in format_epoch(record)]
-
-
-def _format_scale(record: EpochRecord) -> list[str]:
-    """Format the factor on the rollout's temperature; one number if all agents share a policy."""
-    told = {slot: f"{factor:.2f}" for slot, factor in record.temperature_scale.items()}
-    different = set(told.values())
-    values = ", ".join(different if len(different) == 1 else (f"{slot} {factor}" for slot, factor in told.items()))
-    return [f"scale    temperatures of the rollout times {values}"] if told else []
 
 
 def _format_examples(name: str, found: ExampleCounts) -> list[str]:

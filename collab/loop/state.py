@@ -95,6 +95,8 @@ class LoopState:
     """The policy that training starts from."""
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
+    tell: Callable[[str], None] = lambda text: None
+    """Takes a line for the user while the training goes on."""
     spent: Usage = Usage()
     """By this process."""
     started: float = field(default_factory=time.monotonic)

@@ -136,7 +136,7 @@ def load_trained_agents(
 
 
 def note_sampling(agents: str, run: RunConfig) -> str | None:
-    """Say that a trained policy is played at other temperatures than in training; None if it is not.
+    """Say that a trained policy is played at other temperatures than its training measured it; None if it is not.
 
     Args:
         agents: as `--agents` names it.
@@ -146,14 +146,14 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
     if name is None:
         return None
     trained, played = read_training(TrainingDir(name.run))[1].run.sampling, run.sampling
-    # Played as it was trained, or by another team: nothing to say.
+    # Played as it was measured, or by another team: nothing to say.
     if trained == played or trained.keys() != played.keys():
         return None
     heat = ",".join(f"{trained[slot].temperature:g}" for slot in run.graph.slots)
     value = f"[{heat}]" if len(set(heat.split(","))) > 1 else heat.split(",")[0]
     return (
-        f"{name.run} was trained at {describe_sampling(trained)}, and is played at {describe_sampling(played)}; "
-        f"as it was trained: --set 'agents.*.sampling.temperature={value}'"
+        f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
+        f"{describe_sampling(played)}; as it was measured: --set 'agents.*.sampling.temperature={value}'"
     )
 
 

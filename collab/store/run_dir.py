@@ -39,6 +39,7 @@ from collab.config import Budget, Definition, validate
 from collab.errors import (
     EnvironmentFailure,
     ModelFailure,
+    NothingToLearn,
     RunError,
     RunFormatError,
     StoreFailure,
@@ -401,7 +402,7 @@ class RunDir:
             try:
                 yield
             except RunError as error:
-                if self.resume in str(error):
+                if self.resume in str(error) or isinstance(error, NothingToLearn):
                     raise
                 kind = next(one for one in _KINDS if isinstance(error, one))
                 what, alone, _ = str(error).partition(_ALONE)  # of a part, that command would be refused

@@ -37,7 +37,14 @@ _DEFINITIONS = {
         "sampling: {temperature: 0.7, max_tokens: 40}\n"
     ),
 }
-SMALL = ("epochs=2", "episodes=2", "held_out.episodes=2", "determinism=exact")
+SMALL = (
+    "epochs=2",
+    "episodes=2",
+    "steps=null",
+    "held_out.episodes=2",
+    "determinism=exact",
+    "exploration_temperatures=null",
+)
 """Settings of a training that takes seconds …"""
 SMALL_RECIPE = (
     "context=2048",

@@ -62,8 +62,8 @@ class TransferRequest:
     """Run seeds of all evaluations."""
     episodes: int | None = None
     """Per seed and evaluation; None plays every task once."""
-    concurrency: int = 4
-    """Episodes in parallel."""
+    concurrency: int | None = None
+    """Episodes in parallel; None for as many as fill the policies' engine."""
     algorithm: str | None = None
     """Continual: name of the training algorithm; None for the one that trained the team."""
     preset: str | None = None
@@ -255,7 +255,7 @@ async def _configure_first(wish: TransferRequest, source: TransferSource) -> lis
         "agents": load_policy_agents(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
         "episodes": wish.episodes or 1,
-        "concurrency": wish.concurrency,
+        "concurrency": wish.concurrency or measured.concurrency,
     }
     split = None if measured.split is None else measured.split.name
     runs = [

@@ -87,7 +87,7 @@ def test_every_reply_of_solved_episodes_and_no_other_is_imitated(
 
 def test_its_method_learns_demonstrations_alone() -> None:
     method = load_method(BC)
-    assert (method.RECIPE, method.recipe.learning_rate) == ("sft", 2e-5)
+    assert (method.RECIPE, method.recipe.learning_rate) == ("sft", 1e-4)
     with pytest.raises(ConfigError, match=r"sft\.levels: .*basic.* all examples are demonstrations"):
         override(method, ["sft.levels=[basic]"])
     with pytest.raises(UnknownName, match="ablation of filtered-bc"):

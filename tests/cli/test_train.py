@@ -1,6 +1,7 @@
 """`collab train-marl`: what is refused before anything begins, and a training from end to end."""
 
 import json
+import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -69,7 +70,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "scholar", "--ablation", "no-rc"), "no-cr"),
         (("--agents", "scholar", "--ablation", "untrained-team"), "collab eval --agents NAME"),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
-        (("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr"), "none is played twice"),
+        (
+            ("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr", "--set", "steps=null"),
+            "none is played twice",
+        ),
         (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
         (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
@@ -206,12 +210,74 @@ def test_any_resume_goes_on_with_a_training(
         assert told in capsys.readouterr().err
 
 
+def test_a_team_that_is_never_right_is_told_before_anything_is_learned(
+    capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
+) -> None:
+    """It knows nothing: no cell is rewarded, and no further epoch could change that."""
+    out = tmp_path / "run"
+    for command in ([*asked, "--set", "epochs=3", "--set", "held_out.before=false", "--out"], ["runs", "resume"]):
+        assert main([*command, str(out)]) == 1, "also when it is resumed"
+        shown = capsys.readouterr()
+        (line,) = (line for line in shown.err.splitlines() if "nothing to learn" in line)
+        assert line.startswith(f"error: {out}/epochs/1/rollout: there is nothing to learn from this first rollout: ")
+        assert re.search(r"0 pairs, (0\.0% of \d cells rewarded|no cell has a score), agents disagree in 0\.0%", line)
+        assert "--resume" not in line, "that would end alike"
+        for advice in ("--set exploration_temperatures=1.5", "--agents", "--set steps=1600"):
+            assert advice in line
+        assert not list(out.glob("epochs/1/training")), "nothing was trained"
+        assert not list(out.glob("epochs/2")), "and nothing more was played"
+
+
+@pytest.mark.slow
+def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    team = create_toy_team(tmp_path)
+    assert team.own is not None
+    (team.own / "graphs/solo.yaml").write_text("slots: [ada]\nrounds: 1\n")
+    small = ("epochs=1", "episodes=4", "held_out.episodes=1", "held_out.before=false", "determinism=exact")
+    asked = ["--env", "corridor", "--graph", "solo", "--agents", "scholar", "--library", str(team.own)]
+    asked += [*(item for one in small for item in ("--set", one)), "--device", "cpu"]
+    capsys.readouterr()
+    assert main(["train-marl", *asked, "--out", str(tmp_path / "run")]) == 1
+    err = capsys.readouterr().err
+    assert "nothing to learn from this first rollout: 0 pairs, " in err
+    assert "agents disagree in 0.0% of states" in err
+    # With rewarded replies alone there is something to learn, but little: said while it goes on.
+    rft = ["--ablation", "rft", "--set", "dpo.context=2048", "--out", str(tmp_path / "rft")]
+    assert main(["train-marl", *asked, *rft]) == 0
+    shown = capsys.readouterr()
+    assert re.search(
+        r"the first rollout can teach little: \d+ rewarded repl(y|ies), [\d.]+% of \d+ cells rewarded", shown.err
+    )
+    assert "differed in 0% of states" in shown.out
+
+
+@pytest.fixture
+def taught(tmp_path: Path) -> Path:
+    """The library of a team that is often wrong and often right."""
+    library = create_toy_team(tmp_path / "school").own
+    assert library is not None
+    (library / "graphs/others.yaml").write_text(FILES["graphs/others.yaml"])
+    return library
+
+
+def ask_toy(library: Path, *settings: str) -> list[str]:
+    """A training of seconds of that team, with pairs of every source."""
+    small = ["epochs=1", "episodes=6", "held_out.episodes=2", "dpo.context=2048", *settings]
+    small += ["pairs={adversary: 1, contrast: 1, correction: 0.5}"]
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    return ["train-marl", *team, *(word for one in small for word in ("--set", one)), "--device", "cpu"]
+
+
 @pytest.mark.slow
 def test_a_training_that_was_gone_on_with_ends_like_one_that_nobody_stopped(
-    capsys: pytest.CaptureFixture[str], asked: list[str], library: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], taught: Path, tmp_path: Path
 ) -> None:
     """And both know the team that they began with."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole, cut, library = tmp_path / "whole", tmp_path / "cut", taught
+    asked = [*ask_toy(taught, "determinism=exact"), "--json"]
+    capsys.readouterr()
     assert main([*asked, "--out", str(whole)]) == 0
     told = json.loads(capsys.readouterr().out)
     assert main([*asked, "--out", str(cut), "--budget", "minutes=0.000001"]) == 1
@@ -223,17 +289,14 @@ def test_a_training_that_was_gone_on_with_ends_like_one_that_nobody_stopped(
 
 
 @pytest.mark.slow
-def test_a_team_is_planned_trained_and_played(
-    capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
-) -> None:
-    make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1)
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library), "--json"]
-    asked += [item for one in ("epochs=1", "episodes=1", "held_out.episodes=2") for item in ("--set", one)]
-    train, out = ["train-marl", *asked, "--device", "cpu"], str(tmp_path / "run")
+def test_a_team_is_planned_trained_and_played(capsys: pytest.CaptureFixture[str], taught: Path, tmp_path: Path) -> None:
+    train, out, library = [*ask_toy(taught), "--json"], str(tmp_path / "run"), taught
+    capsys.readouterr()
     assert main([*train, "--plan"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["episodes"] == 1 + 2 * 2
-    assert plan["calls"] == {"low": 5 * 2, "high": 5 * 2 * 2}
+    assert plan["episodes"] == 6 + 2 * 2
+    assert plan["calls"] == {"low": 10 * 4, "high": 10 * 4 * 3}
+    assert plan["sampled"] == "rollouts at temperatures 0.3, 0.5, held-out evaluations at temperature 0.7"
     assert not Path(out).exists()
     assert main([*train, "--out", out, "--budget", "usd=1"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -252,16 +315,11 @@ def test_a_team_is_planned_trained_and_played(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_a_training_learned_from_is_listed_exported_and_reported(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    capsys: pytest.CaptureFixture[str], taught: Path, tmp_path: Path
 ) -> None:
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     parquet = pytest.importorskip("pyarrow.parquet")
-    library = create_toy_team(tmp_path / "school").own
-    settings = ["epochs=1", "episodes=6", "held_out.episodes=2", "dpo.context=2048", "dpo.log_every=1"]
-    settings += ["pairs={adversary: 1, contrast: 1, correction: 0.5}"]
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
-    out = str(tmp_path / "run")
-    train = ["train", *asked, *(word for one in settings for word in ("--set", one)), "--device", "cpu"]
+    train, out = ask_toy(taught, "dpo.log_every=1"), str(tmp_path / "run")
     assert main([*train, "--report-to", "tensorboard", "--out", out, "--json"]) == 0
     learned = json.loads(capsys.readouterr().out)["epochs"][1]
     assert learned["examples"]["shared"]["examples"] > 0

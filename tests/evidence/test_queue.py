@@ -56,7 +56,7 @@ def head_of_full() -> str:
     there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
     settings = [word for word in SMALL.phases[TRAIN.phase].options.split() if "=" in word]
     settings += [f"run.{word}" for word in SMALL.play]
-    begun = configure(Library(), algorithm="collabuiagents", settings=settings, **there)
+    begun = configure(Library(), algorithm="collabuiagents", preset="sharpen", settings=settings, **there)
     return json.dumps({"format": 4, "config": asyncio.run(begun).model_dump(mode="json")})
 
 

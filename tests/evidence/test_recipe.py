@@ -118,7 +118,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
         seeds=[0],
     )
     there = {"env": "corridor", "graph": "pair", "agents": "scholar", "split": None, "settings": ["epochs=2"]}
-    began = asyncio.run(configure(library, algorithm="collabuiagents", **there))
+    began = asyncio.run(configure(library, algorithm="collabuiagents", preset="sharpen", **there))
     assert recipe_of_config(began.model_dump(mode="json"), "config") == recipe_of_command(plan, TRAIN)
 
 

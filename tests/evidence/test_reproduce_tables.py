@@ -144,8 +144,10 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     from collab.testing.toy_team import SMALL as SECONDS
     from collab.testing.toy_team import create_toy_team
 
+    # Six episodes and pairs of every source: a first rollout without a pair would end the training.
+    teaching = ("held_out.before=false", "episodes=6", "pairs={adversary: 1, contrast: 1, correction: 0.5}")
     library = create_toy_team(tmp_path / "school")
-    settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SECONDS, "held_out.before=false"))
+    settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SECONDS, *teaching))
     there = f"--env corridor --library {library.own}"
     train = f"{there} --graph pair --split none {settings}"
     plan = Plan(
@@ -170,7 +172,7 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     training, folder = made[TRAIN], TrainingDir(place.folder(TRAIN))
     summary = folder.read()["summary"]
     assert (training.hashes["training"], training.best, len(training.epochs)) == (summary["hash"], summary["best"], 3)
-    assert [len(epoch.rollout) for epoch in training.epochs] == [0, 2, 2]
+    assert [len(epoch.rollout) for epoch in training.epochs] == [0, 6, 6]
     assert training.steps == sum(row[4] for epoch in training.epochs for row in epoch.rollout) > 0
     assert {training.base, training.policy} == {base}
     told = training.seconds

@@ -20,7 +20,7 @@ from collab.testing.corridor import CorridorSuite
 
 COLLAB = load_algorithm("collabuiagents")
 CHANGED = {
-    "no-cr": {"objective", "pairs.anchors", "pairs.stop_at_first_error"},
+    "no-cr": {"objective", "pairs.anchors", "pairs.stop_at_first_error", "replay_fraction"},
     "rft": {"objective", "pairs.anchors"},
     "no-edge-update": {"edges"},
     "single-agent": {"pairs.adversary", "pairs.correction"},

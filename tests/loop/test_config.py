@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
-from collab.library import list_presets
+from collab.library import Library, list_presets
+from collab.loop.configure import configure
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.preferences.adversary import SAMPLING
 
@@ -29,7 +31,7 @@ def test_the_papers_method_is_the_published_one() -> None:
 
 
 def test_every_preset_says_what_it_is_for() -> None:
-    assert set(PRESETS) == {"paper", "collab", "qwen2.5-0.5b"}
+    assert set(PRESETS) == {"paper", "collab", "sharpen", "qwen2.5-0.5b"}
     assert all(load_method(COLLAB, name).description for name in PRESETS)
 
 
@@ -131,3 +133,29 @@ def test_settings_of_the_run_mean_the_same_with_and_without_run_in_front(configu
     written = ("run.graph.rounds=3", "run.agents.*.history=1", "run.concurrency=7", "run.epochs=2", "run.dpo.beta=0.3")
     assert plain == configure_toy(*written)
     assert (plain.run.graph.rounds, plain.run.concurrency, plain.method.epochs) == (3, 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked", "found"),
+    [
+        ((), None, 48),  # 192 sequences by four agents
+        (("run.agents.*.options.max_batch=64",), None, 16),
+        (("run.agents.*.options.max_batch=8",), None, 4),
+        (("run.concurrency=7",), None, 7),
+        (("steps=160",), None, 10),  # what is begun behind the last step is lost
+        (("steps=16",), None, 4),
+        (("steps=16",), 9, 9),
+        ((), 5, 5),
+        (("determinism=exact",), None, 4),
+    ],
+)
+def test_as_many_episodes_as_fill_the_engine_are_played_at_once(
+    settings: tuple[str, ...], asked: int | None, found: int
+) -> None:
+    choices = {"algorithm": "collabuiagents", "env": "androidworld", "graph": "team", "agents": "pocket"}
+    config = asyncio.run(configure(Library(), **choices, settings=settings, concurrency=asked))
+    assert {config.run.concurrency, *(one.concurrency for one in config.held_out)} == {found}
+    assert config.size == f"{config.method.steps} steps"
+    # Rollouts explore; evaluations are played as the agents file says.
+    assert [one.temperature for one in config.as_explored.sampling.values()] == [0.3, 0.5, 0.8, 1.0]
+    assert [one.temperature for one in config.held_out[0].sampling.values()] == [0.1, 0.3, 0.5, 0.8]

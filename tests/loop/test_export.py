@@ -232,12 +232,13 @@ def test_a_card_tells_rates_and_heat(configure_toy: Callable[..., TrainingConfig
         "dpo.learning_rate=0.004",
         "dpo.final_norm_learning_rate=0.1",
         "learning_rate_decay=0.5",
-        "temperature_scale=1.7",
+        "temperature_scale=2",
+        "exploration=match_first_epoch",
     )
     facts = describe_training(TrainingDir(tmp_path), configure_toy(*asked), {}, 0, "shared")
     assert facts.lines["method"].endswith(
-        "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; later rollouts as hot as the first; "
-        "temperatures of rollouts times 1.7"
+        "learning rate 0.004, of the last norm 0.1, times 0.5 from epoch to epoch; rollouts sampled at temperature "
+        "1.4, later ones hotter by the growth of the last norm's gain"
     )
 
 

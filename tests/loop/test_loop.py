@@ -234,8 +234,12 @@ def test_two_checkpoints_are_loaded_at_once(scholar: Path, tiny: Path) -> None:
         assert asyncio.run(probed()) == 2
 
 
-def test_an_epoch_without_a_pair_is_named_and_the_loop_goes_on(configure_taught, tiny: Path, tmp_path: Path) -> None:
+def test_a_later_epoch_without_a_pair_is_named_and_the_loop_goes_on(
+    configure_taught, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A checkpoint that knows nothing proposes nothing that can be judged."""
+    # Otherwise only a first epoch is like that, and ends the training.
+    monkeypatch.setattr("collab.algorithms.collabuiagents.labeller.refuse_barren_rollout", lambda *facts: None)
     result = run(configure_taught(f"run.agents.*.options.path={tiny}"), tmp_path / "run")
     assert [record.untrained for record in result.records] == [{}, {"shared": NO_PAIR}, {"shared": NO_PAIR}]
     assert result.records[2].version == 0

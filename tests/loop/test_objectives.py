@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from collab.algorithms.collabuiagents.labeller import NAME
-from collab.algorithms.collabuiagents.learner import NO_PAIR, NO_REWARD
 from collab.algorithms.collabuiagents.metrics import CollabCounts, read_metrics
+from collab.errors import NothingToLearn
 from collab.loop.config import TrainingConfig
 from collab.loop.example_store import read_counts
 from collab.loop.loop import TrainingResult, resume, start
@@ -118,11 +118,13 @@ def test_epochs_of_so_many_steps_are_equal_however_they_are_played(
     assert sum(row.examples for row in single.examples.values()) <= single.steps
 
 
-@pytest.mark.parametrize(("ablation", "why"), [("no-cr", NO_PAIR), ("rft", NO_REWARD)])
-def test_an_epoch_with_nothing_to_learn_is_named(
+@pytest.mark.parametrize(
+    ("ablation", "why"), [("no-cr", "0 pairs, 0 of 2 episodes solved"), ("rft", "0 rewarded replies")]
+)
+def test_a_first_epoch_with_nothing_to_learn_ends_the_training(
     configure_taught, tiny: Path, tmp_path: Path, ablation: str, why: str
 ) -> None:
     """A checkpoint that knows nothing solves nothing and is rewarded for nothing."""
     asked = (*SETTINGS, f"run.agents.*.options.path={tiny}")
-    record = run(configure_taught(*asked, ablation=ablation), tmp_path / "run").records[1]
-    assert (record.untrained, record.version) == ({"shared": why}, 0)
+    with pytest.raises(NothingToLearn, match=f"nothing to learn from this first rollout: {why}"):
+        run(configure_taught(*asked, ablation=ablation), tmp_path / "run")

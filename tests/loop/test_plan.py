@@ -165,6 +165,7 @@ def test_an_epoch_of_steps_ends_with_them_and_what_was_begun(configure_toy) -> N
     found = made(configure_toy, "episodes=null", "steps=8")
     assert (found.episodes, found.epoch_steps) == (2 * 8 + 3 * 2, 8)
     assert "episodes  at most 22, an epoch plays until it has 8 steps" in format_plan(found)
+    assert "sampled   rollouts at temperature 0.7, held-out evaluations at temperature 0.7" in format_plan(found)
     assert _limit_steps(Range(low=600, high=1800), 8, beyond=12) == Range(low=8, high=20)
     assert _limit_steps(Range(low=2, high=6), 8, beyond=12) == Range(low=2, high=6)
     assert _limit_steps(Range(low=2, high=6), None, beyond=12) == Range(low=2, high=6)

@@ -74,16 +74,17 @@ def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str
     code, out, err = collab("eval", *PLAY, "--agents", trained, "--out", "cold")
     assert (code, temperatures("cold")) == (0, [0.7, 0.7])
     assert "sampled  at temperature 0.7" in out
-    assert "was trained at temperature 1.5, and is played at temperature 0.7" in err
+    assert "measured its team at temperature 1.5, and it is played at temperature 0.7" in err
     assert "--set 'agents.*.sampling.temperature=1.5'" in err
     code, out, err = collab(
         "eval", *PLAY, "--agents", trained, "--set", "agents.*.sampling.temperature=1.5", "--out", "hot"
     )
-    assert (code, temperatures("hot"), "was trained at" in err) == (0, [1.5, 1.5], False)
+    assert (code, temperatures("hot"), "measured its team" in err) == (0, [1.5, 1.5], False)
     assert "sampled  at temperature 1.5" in out
     assert json.loads(collab("runs", "show", "hot", "--json")[1])["sampling"]["ada"] == {
         "temperature": 1.5,
         "top_p": 1.0,
+        "max_tokens": 40,
     }
 
 

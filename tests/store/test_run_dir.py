@@ -21,7 +21,7 @@ from collab.errors import (
 )
 from collab.store.run_dir import RunDir
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.testing.toy_team import write_library
+from collab.testing.toy_team import create_toy_team
 from collab.utils.files import report_write_errors
 
 LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
@@ -194,9 +194,11 @@ def training(folder: Path) -> list[str]:
     """An epoch of a team that knows nothing: it plays, and nothing is learned from it."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    library = write_library(folder / "library", make_tiny_checkpoint(folder / "tiny", hidden=32, context=2048))
-    settings = ("epochs=1", "episodes=1", "held_out.episodes=1", "held_out.before=false", "sft.context=2048")
-    small = [part for one in (*settings, "run.agents.*.sampling.max_tokens=4") for part in ("--set", one)]
+    library = create_toy_team(folder)
+    # Easy enough to be solved at times: a first rollout without a solved episode would end the training.
+    easy = ("episodes=12", "exploration_temperatures=null", "run.environment.backends.fake.options.declared=false")
+    settings = ("epochs=1", "held_out.episodes=1", "held_out.before=false", "sft.context=2048", *easy)
+    small = [part for one in settings for part in ("--set", one)]
     team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library.own)]
     return ["train", "--algo", "filtered-bc", *team, "--device", "cpu", *small]
 

@@ -91,7 +91,8 @@ def test_continual_trains_from_the_team_and_measures_at_home(library: Library, w
 def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(
     library: Library, wish: TransferRequest
 ) -> None:
-    whole, changed = put(library, wish), put(library, wish, ablation="rft")
+    alone = {"settings": (*wish.settings, "replay_fraction=0")}  # pairs cannot be rehearsed as single replies
+    whole, changed = put(library, wish, **alone), put(library, wish, ablation="rft", **alone)
     assert whole.training is not None
     assert changed.training is not None
     assert (whole.training.called, changed.training.called) == ("collab", "collab, ablation rft")

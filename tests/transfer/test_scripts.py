@@ -15,7 +15,8 @@ from collab.testing import toy_team
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CORRIDOR = "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: STEPS}}\n"
-OPTIONS = ["--graph", "pair", *(word for one in (*toy_team.SMALL, "epochs=1") for word in ("--set", one))]
+TEACHING = ("epochs=1", "episodes=8", "pairs={adversary: 1, contrast: 1, correction: 0.5}", "dpo.context=2048")
+OPTIONS = ["--graph", "pair", *(word for one in (*toy_team.SMALL, *TEACHING) for word in ("--set", one))]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, Col
 from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge_rollout, pair_judged
 from collab.algorithms.collabuiagents.learner import CreditLearner, build_sft_recipe
 from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
-from collab.config import AgentDefinition, Budget, PartDefinition
+from collab.config import Budget, PartDefinition
 from collab.data.tokenize import EncodedPair
 from collab.envs.base import Suite
 from collab.errors import ConfigError, RunError, RunFormatError, UsageError
@@ -422,7 +422,7 @@ def _doubt_temperatures(config: CollabConfig) -> list[str]:
     """Return a warning if replies are sampled hotter than they are learned from."""
     # DPO's log π is at the learning temperature; replies sampled hotter look less likely than they were drawn.
     learned = config.method.dpo.temperature
-    hottest = max(max(_list_temperatures(agent)) for agent in config.run.agents.values())
+    hottest = max(one.temperature for one in config.as_explored.sampling.values())
     if config.method.objective != "dpo" or hottest <= learned:
         return []
     return [
@@ -446,12 +446,6 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
     if not flip or not method.is_judged:
         return []
     return [f"critic {method.critic}: labels flipped on purpose, {flip:.3g} of them; --set critic_flip=0 leaves them"]
-
-
-def _list_temperatures(agent: AgentDefinition) -> list[float]:
-    """Return all temperatures that the slots of an agents file may sample at."""
-    declared = agent.sampling.temperature
-    return declared if isinstance(declared, list) else [declared]
 
 
 def _doubt_oracle(config: CollabConfig, suite: Suite) -> list[str]:
@@ -494,7 +488,7 @@ class CollabUIAgents(Algorithm):
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
-        "dpo.final_norm_learning_rate=null",  # adapters can be tried in place of all weights
+        "replay_fraction=0",
     )
     curriculum, labeller, learner = DrawnTasks(), CreditLabeller(), CreditLearner()
 

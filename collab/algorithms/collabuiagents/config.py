@@ -170,7 +170,12 @@ class CollabConfig(TrainingConfig):
 ABLATIONS: dict[str, Ablation] = {
     "no-cr": Ablation(
         description="no credit re-assignment: DPO between whole trajectories, solved against unsolved",
-        settings=("objective=trajectory-dpo", "pairs.anchors=0", "pairs.stop_at_first_error=false"),
+        settings=(
+            "objective=trajectory-dpo",
+            "pairs.anchors=0",
+            "pairs.stop_at_first_error=false",
+            "replay_fraction=0",
+        ),
     ),
     "rft": Ablation(
         description="rejective fine-tuning in place of preferences: learn the rewarded replies alone",

@@ -27,10 +27,12 @@ from pathlib import Path
 from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.metrics import (
     CollabCounts,
+    CollabMetrics,
     hash_judgements,
     hash_pairs,
     label_metrics,
     list_judgements,
+    measure_disagreement,
     sum_judging_usage,
 )
 from collab.config import Budget, PartDefinition, RunConfig
@@ -39,6 +41,7 @@ from collab.errors import CollabError, RunFormatError
 from collab.loop.example_store import read_counts
 from collab.loop.interfaces import Labels as Labels
 from collab.loop.interfaces import Rollout
+from collab.loop.phases import refuse_barren_rollout
 from collab.loop.record import LABELS as NAME
 from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import plan_order, select_certain
@@ -66,6 +69,8 @@ from collab.utils.text import format_amount
 
 _SERVED = frozenset({"openai"})
 """Engines that compute elsewhere."""
+_FEW, _RARE = 100, 0.2
+"""Pairs, or rewarded replies, and share of rewarded cells below which a first rollout is said to teach little."""
 _LOOK_S = 0.2
 """Seconds between two looks for finished episodes."""
 
@@ -342,8 +347,11 @@ class CreditLabeller:
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
         labels = await label_rollout(state, rollout)
         # Shown before pairing, which may take as long again.
-        state.progress.tell(metrics=label_metrics(labels, None, run, threshold).model_dump(mode="json"))
+        disagreeing = measure_disagreement(rollout.trajectories)
+        known = label_metrics(labels, None, run, threshold, disagreeing)
+        state.progress.tell(metrics=known.model_dump(mode="json"))
         pairs = await pair_rollout(state, rollout, labels)
+        _check_first_rollout(state, rollout, known, None if pairs is None else len(pairs.pairs))
         hashes, spent = {}, {}
         # Only what the objective uses has a hash and a price.
         if labels is not None:
@@ -354,7 +362,7 @@ class CreditLabeller:
             spent["adversary"] = pairs.head.spent
         return Labels(
             value=JudgedRollout(labels=labels, pairs=pairs),
-            metrics=label_metrics(labels, pairs, run, threshold).model_dump(mode="json"),
+            metrics=label_metrics(labels, pairs, run, threshold, disagreeing).model_dump(mode="json"),
             spent=spent,
             hashes=hashes,
         )
@@ -362,6 +370,44 @@ class CreditLabeller:
     def read_spent(self, rollout: Path) -> Usage:
         """Return the usage of a rollout's judgements; the adversary's is counted with its pairs."""
         return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_label_sets(rollout) else Usage()
+
+
+def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetrics, pairs: int | None) -> None:
+    """Warn if a training's first rollout can teach little; stop the training if it can teach nothing.
+
+    Args:
+        pairs: number of pairs; None if rewarded replies are learned instead.
+
+    Raises:
+        NothingToLearn: there is no pair, or no rewarded reply.
+    """
+    if rollout.number > 1:
+        return
+    # What there is to learn: pairs, or with `rft` rewarded cells.
+    learned = round((known.rewarded or 0) * known.judged) if pairs is None else pairs
+    noun = ("rewarded reply", "rewarded replies") if pairs is None else ("pair", "pairs")
+    judged = get_config(state).method.is_judged
+    if not judged:
+        solved = sum(one.success for one in rollout.trajectories)
+        right = f"{solved} of {format_amount(len(rollout.trajectories), 'episode')} solved"
+    elif known.rewarded is None:
+        right = "no cell has a score"
+    else:
+        right = f"{known.rewarded:.1%} of {known.judged} cells rewarded"
+    facts = f"{format_amount(learned, *noun)}, {right}, agents disagree in {known.disagreeing or 0:.1%} of states"
+    steps = 2 * (get_config(state).method.steps or sum(len(one.steps) for one in rollout.trajectories))
+    advice = (
+        "hotter exploration (--set exploration_temperatures=1.5), another base (--agents) or more steps "
+        f"(--set steps={steps})"
+    )
+    if not learned:
+        refuse_barren_rollout(rollout, facts, advice)
+    # One pair of whole episodes compares many replies: the numbers below are for pairs of replies.
+    if judged and (learned < _FEW or (known.rewarded or 0) < _RARE):
+        state.tell(
+            f"the first rollout can teach little: {facts} (little is below {_FEW} or below {_RARE:.0%} rewarded); if "
+            f"nothing improves, begin another training with {advice}"
+        )
 
 
 async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:

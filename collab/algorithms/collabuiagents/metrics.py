@@ -17,7 +17,7 @@ from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.rewards.registry import read_definition
 from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
-from collab.types import PreferencePair, Usage
+from collab.types import PreferencePair, Trajectory, Usage
 from collab.utils.text import format_amount, format_causes
 
 
@@ -52,6 +52,10 @@ class CollabMetrics(Definition):
     """Share of judged cells that were rewarded; None if none was judged."""
     rewards: dict[str, list[float | None]] = Field(default_factory=dict)
     """Agent → per round, the share of judged cells that were rewarded; None if none was judged."""
+    judged: int = 0
+    """Judged cells: those with a score."""
+    disagreeing: float | None = None
+    """Share of states in which agents proposed different actions; None without a state."""
     missing: dict[str, int] = Field(default_factory=dict)
     """Cells without a score, by cause."""
     flipped: tuple[int, int] | None = None
@@ -78,18 +82,27 @@ def read_metrics(record: EpochRecord) -> CollabMetrics:
         raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
-def label_metrics(labels: LabelSet | None, pairs: PairSet | None, run: RunConfig, threshold: float) -> CollabMetrics:
+def label_metrics(
+    labels: LabelSet | None,
+    pairs: PairSet | None,
+    run: RunConfig,
+    threshold: float,
+    disagreeing: float | None = None,
+) -> CollabMetrics:
     """Return the metrics of judgements and pairs.
 
     Args:
         labels: None if no critic was asked.
         pairs: None if nothing was compared, or not yet.
         threshold: a score above it is rewarded.
+        disagreeing: `measure_disagreement` of the rollout; None if it was not measured.
     """
     judged = list_judgements(labels)
     return CollabMetrics(
         rewarded=reward_rate(judged, threshold),
         rewards=reward_rates(judged, run.graph.slots, run.graph.rounds, threshold) if judged else {},
+        judged=sum(one.score is not None for judgement in judged for one in judgement.rewards.rewards),
+        disagreeing=disagreeing,
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
         flipped=None if labels is None else count_flipped(labels),
         unasked={} if labels is None else count_unasked(labels.failed.values()),
@@ -112,6 +125,12 @@ def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float)
         "logp_chosen_first": average_over_pairs(lines, "logp_chosen", first=True),
         "chosen_gain": compute_chosen_gain(lines, beta),
     }
+
+
+def measure_disagreement(played: Iterable[Trajectory]) -> float | None:
+    """Return the share of states in which agents proposed different actions; None without a state."""
+    differs = [len(step.vote.ballots) > 1 for one in played for step in one.steps]
+    return sum(differs) / len(differs) if differs else None
 
 
 def list_judgements(labels: LabelSet | None) -> list[Judgement]:
@@ -227,6 +246,11 @@ def format_lines(record: EpochRecord) -> list[str]:
     return [
         *_format_rewards(found),
         *_format_flipped(found.flipped),
+        *(
+            []
+            if found.disagreeing is None
+            else [f"differed in {found.disagreeing:.0%} of states agents proposed different actions"]
+        ),
         *(line for name, one in record.trained.items() for line in _format_training(name, one.metrics)),
         *count_lines(found.pairs),
         *(_format_anchors(name, count) for name, count in found.anchors.items()),

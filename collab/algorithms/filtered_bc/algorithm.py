@@ -3,7 +3,7 @@
     collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc
 
 The simplest way to learn from own episodes, and a baseline: no labels, no comparison, only next tokens of replies that
-the environment's outcome let through. A team that never solves a task learns nothing.
+the environment's outcome let through. A team that solves nothing in its first rollout is not trained.
 
 Source: "Filtered BC" in DigiRL (Bai et al. 2024), there with single agents. Here every agent that spoke in a solved
 episode is imitated, in every round, also if the vote went against it.
@@ -25,7 +25,7 @@ from collab.loop.example_store import Examples, get_examples_file, read_counts, 
 from collab.loop.examples import Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
-from collab.loop.phases import DrawnTasks
+from collab.loop.phases import DrawnTasks, refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import ExampleCounts
@@ -33,6 +33,7 @@ from collab.loop.state import LoopState
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import Recipe, SftRecipe
 from collab.types import ReplyRef, Trajectory
+from collab.utils.text import format_amount
 
 FILE = "demonstration.parquet"
 """File of a policy's examples, as `collab.data.tokenize` reads it."""
@@ -72,6 +73,12 @@ class ImitationLearner:
             counts = store(self._build_examples(state.config, rollout, policy, imitated), folder, number, file=FILE)
         metrics = {"solved": solved, "imitated": len(imitated)}
         state.progress.tell(examples=counts, metrics=metrics)
+        if not solved:
+            refuse_barren_rollout(
+                rollout,
+                f"0 of {format_amount(len(rollout.trajectories), 'episode')} solved",
+                "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
+            )
 
         # Called only for a group that is still to be trained; a finished checkpoint is not prepared again.
         def prepare_group(group: str) -> Prepared:
