@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from collab.errors import ConfigError
-from collab.trainers.optim import MuonAdamW
+from collab.trainers.optim import MuonAdamW, orthogonalize
 
 SETTINGS: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.95)}
 
@@ -54,7 +54,11 @@ def same(left: nn.Module, right: nn.Module) -> bool:
     return all(torch.equal(one, other) for one, other in zip(left.parameters(), right.parameters(), strict=True))
 
 
-def test_matrices_inside_go_to_muon_and_all_else_to_adamw() -> None:
+def test_matrices_inside_go_to_muon_and_all_else_to_adamw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equal to torch's two optimizers, but for the precision of the orthogonal matrix."""
+    monkeypatch.setattr(
+        "torch.optim._muon._zeropower_via_newtonschulz", lambda grad, abc, steps, _: orthogonalize(grad, abc, steps)
+    )
     ours, theirs = small(), small()
     muon = torch.optim.Muon(
         [theirs.inner.weight, theirs.back.weight],
@@ -74,6 +78,18 @@ def test_matrices_inside_go_to_muon_and_all_else_to_adamw() -> None:
     for _ in zip(walk(ours, [MuonAdamW(ours, **SETTINGS)], 5), walk(theirs, [muon, adamw], 5), strict=True):
         assert same(ours, theirs)
     assert not same(ours, small())
+
+
+def test_matrices_are_made_orthogonal_in_float32() -> None:
+    """All singular values near 1 and the same singular vectors, whichever side is longer."""
+    matrix = torch.randn(24, 9, generator=torch.Generator().manual_seed(0))
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    for given, ways in ((matrix, (left, right)), (matrix.T, (right.T, left.T))):
+        near = orthogonalize(given, (3.4445, -4.7750, 2.0315), 5)
+        values = ways[0].T @ near @ ways[1].T
+        assert near.dtype == torch.float32
+        assert ((0.5 < values.diagonal()) & (values.diagonal() < 1.5)).all()
+        assert (values - values.diagonal().diag()).abs().max() < 1e-4
 
 
 def test_a_step_of_a_matrix_has_the_size_of_adamws() -> None:
