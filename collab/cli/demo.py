@@ -1,4 +1,4 @@
-"""`collab demo`: one agent, a team and the trained team on a phone, then web pages, in a few minutes."""
+"""`collab demo`: one agent, a team and a trained team on a phone, then web pages, in a few minutes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from collab.utils.text import clean_line, format_amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
-    from collab.library import Library
     from collab.loop.record import EpochRecord
     from collab.rollout.run import RunResult
     from collab.types import Step, Trajectory
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 SEED = 30
 CONCURRENCY = 16
 """Episodes at once: a local model answers many prompts in about the time of one."""
-AGENTS, TRAINED = "early", "early-trained"
-"""The base that comes with Collab, and what a training made of it."""
-RECORDS = "training"
-"""Folder beside a shipped checkpoint with the records of the training that made it."""
 TASKS, TASKS_QUICK = 36, 9
 """Phone tasks, drawn from the short ones whose instances are kept for evaluation."""
 SHORT = 20
@@ -47,7 +42,7 @@ GOAL = 200
 """Characters shown of its goal."""
 
 WHY = f"""
-All played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
+They played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
 than {SHORT} steps are left out. The team is four agents that talk for three rounds and vote over all twelve proposals.
 """.strip()
 
@@ -74,13 +69,13 @@ def demo(
     *,
     agents: Annotated[
         str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
-    ] = AGENTS,
+    ] = "pocket",
     trained: Annotated[
         str | None,
         typer.Option(
             "--trained",
-            metavar="NAME|DIR@best",
-            help=f"The team after a training. Default: {TRAINED} for --agents {AGENTS}, else none.",
+            metavar="DIR@best",
+            help="An epoch of a training of --agents: it plays beside the untrained team, with the training's course.",
         ),
     ] = None,
     out: Annotated[
@@ -92,14 +87,15 @@ def demo(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Watch one agent, a team of four and the trained team on a phone, then the team on real web pages."""
+    """Watch one agent and a team of four on a phone, then the team on real web pages."""
     from collab.errors import UsageError
+    from collab.loop.trained import parse_policy
 
     # One name for all slots: with several the comparison would be of models and not of teams.
     if "=" in agents:
         raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
-    if trained is None and agents == AGENTS:
-        trained = TRAINED
+    if trained is not None and parse_policy(trained) is None:
+        raise UsageError(f"--trained {trained!r}: name an epoch of a training, e.g. runs/marl@best")
     home = _free(out or Path("runs/demo"))
     # Same tasks, seeds and temperatures: the number of agents differs, and then what they have learned.
     arms = {"single": ("single", agents), "team": ("team", agents)}
@@ -125,7 +121,7 @@ def demo(
     # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
     for result in phone.values():
         end_unplayed(result.report, resume_command(result.path))
-    records = [] if trained is None else _read_training(options.open_library(library), trained)
+    records = [] if trained is None else _read_training(trained)
     # The pages come last and may fail: without a browser the first part still stands.
     web, problem = _play_pages(home, trained or agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
@@ -158,23 +154,16 @@ def _play_pages(
     return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
-def _read_training(library: Library, agents: str) -> list[EpochRecord]:
-    """Return the records of the training that a team comes from; empty if none are beside its checkpoint."""
-    from collab.config import AgentDefinition
-    from collab.library import resolve_checkpoint
+def _read_training(trained: str) -> list[EpochRecord]:
+    """Return the records of all epochs of the training that an epoch belongs to."""
     from collab.loop.record import TrainingDir, read_records
     from collab.loop.trained import parse_policy
 
-    policy = parse_policy(agents)
-    if policy is not None:
-        folder = TrainingDir(policy.run)
-    else:
-        path = library.load("agents", agents, AgentDefinition).options.get("path")
-        if path is None:
-            return []
-        folder = TrainingDir(Path(resolve_checkpoint(str(path))) / RECORDS)
-    epochs = [int(one.name) for one in (folder.path / "epochs").glob("*")]
-    return read_records(folder, max(epochs)) if epochs else []
+    policy = parse_policy(trained)
+    if policy is None:
+        return []
+    folder = TrainingDir(policy.run)
+    return read_records(folder, max(int(one.name) for one in (folder.path / "epochs").iterdir()))
 
 
 def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
@@ -183,24 +172,30 @@ def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
     Raises:
         typer.Exit: it was interrupted.
     """
-    from collab.config import run_config
-    from collab.rollout.build import resolve_run
+    from collab.api import configure_run
     from collab.rollout.run import start
 
     # Through the same functions as `collab eval`, so that the demo's numbers are ordinary ones.
     definitions = options.open_library(library)
-    asked = run_config(
-        library=definitions,
+    configured = configure_run(
+        definitions,
+        "eval",
         env=part.env,
         graph=part.graph,
         agents=part.agents,
         tasks=part.tasks,
+        split=part.split,
+        episodes=None,
         seed=SEED,
         concurrency=CONCURRENCY,
-        purpose="eval",
+        budget=None,
+        settings=(),
+        serial=None,
+        allow_apps=(),
+        allow_effects=False,
     )
     # Tasks are narrowed after resolving: only the suite knows how long their solutions are.
-    config = asyncio.run(resolve_run(asked, once_per_task=True, split=part.split))
+    config = asyncio.run(configured)
     among = ""
     if part.most_steps is not None:
         config = config.model_copy(update={"tasks": asyncio.run(_select_short_tasks(config, part.most_steps))})
@@ -249,7 +244,7 @@ def _tell(
     # A rehearsal is marked everywhere: its rates are no result of a language model.
     single, last = phone["single"], phone.get("trained", phone["team"])
     mark = f" ({REHEARSAL})" if last.privileged else ""
-    after = ", and the same team after training" if "trained" in phone else ""
+    after = ", and the team after training" if "trained" in phone else ""
     say(f"1. A phone: {single.label}, one agent against a team of four{after}{mark}\n")
     # All arms side by side first: this is what the demo is for.
     names = {"single": "one agent", "team": "team of four, three rounds", "trained": "the team after training"}
@@ -307,7 +302,7 @@ def _tell_training(records: list[EpochRecord], home: Path, number: int) -> None:
 
     success = [(one.epoch, one.success.value) for one in records if one.success is not None]
     rewarded = [(one.epoch, share) for one in records if (share := one.metrics.get("rewarded")) is not None]
-    say(f"\n{number}. How it was trained: tasks solved after each epoch, and rewarded proposals of its rollout\n")
+    say(f"\n{number}. How it was trained: tasks solved after each epoch, and rewarded proposals\n")
     shares = [dict(success), dict(rewarded)]
     rows = [
         (one.epoch, *(f"{found[one.epoch]:.1%}" if one.epoch in found else "-" for found in shares)) for one in records

@@ -45,3 +45,33 @@ def test_slots_cannot_be_filled_one_by_one(capsys, somewhere):
     assert main(["demo", "--agents", "ada=pocket,ben=rehearsal"]) == 2
     assert "give one name" in capsys.readouterr().err
     assert not (somewhere / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_trained_team_stands_beside_the_untrained_one(capsys, monkeypatch, somewhere):
+    pytest.importorskip("torch")
+    monkeypatch.setenv("COLLAB_BROWSER", "/nowhere/chromium")
+    monkeypatch.setattr("collab.cli.demo.TASKS_QUICK", 2)
+    small = ["epochs=1", "steps=12", "held_out.episodes=2", "exploration_temperatures=1.5", "dpo.temperature=1.5"]
+    settings = [word for setting in small for word in ("--set", setting)]
+    tasks = "SystemWifiTurnOn,SystemBluetoothTurnOn,ContactsAddContact"
+    assert main(["train-marl", "--agents", "pocket", "--tasks", tasks, "--out", "marl", *settings]) == 0
+    capsys.readouterr()
+    assert main(["demo", "--quick", "--trained", "marl@last", "--out", "seen"]) == 1
+    shown = capsys.readouterr().out
+    assert "one agent against a team of four, and the team after training" in shown
+    lines = shown.splitlines()
+    assert sum(line.startswith(("one agent", "team of four", "the team after training")) for line in lines) == 3
+    assert any(line.startswith("Training: ") and line.endswith(("]", "not separable")) for line in lines)
+    course = lines[lines.index("2. How it was trained: tasks solved after each epoch, and rewarded proposals") + 3 :]
+    assert [line.split()[0] for line in course[:2]] == ["0", "1"]
+    assert course[0].split()[2] == "-", "nothing was played before the first epoch"
+    picture = (somewhere / "seen" / "training.svg").read_text()
+    assert "solved" in picture
+    assert "rewarded" in picture
+
+
+def test_what_is_no_training_is_refused(capsys, somewhere):
+    assert main(["demo", "--trained", "pocket"]) == 2
+    assert "--trained 'pocket': name an epoch of a training, e.g. runs/marl@best" in capsys.readouterr().err
+    assert not (somewhere / "runs").exists()
