@@ -85,12 +85,12 @@ def check_agents(
     as_json: options.Json = False,
 ) -> None:
     """Check a definition, what its model supports, and that it answers one tiny prompt."""
-    from collab.config import AgentDefinition, Cast, override
+    from collab.config import AgentDefinition, Cast, load_agent, override
     from collab.rollout.build import refuse_critic
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
+    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names})
     for name, agent in cast.agents.items():
         # A critic has an agents file, too, and would otherwise be asked to speak.
         refuse_critic(agent.kind, f"agents/{name}")
@@ -129,10 +129,10 @@ async def _check(
 ) -> dict[str, Any]:
     from collab.models.base import AskedAlike
     from collab.models.probe import HasPrefixCache
-    from collab.prompts.render import Template, read_templates
-    from collab.rollout.build import build, check_sees
+    from collab.prompts.render import read_templates
+    from collab.rollout.build import build, build_template, check_sees
 
-    Template(definition.prompt, read_templates(definitions.find_path("prompts", definition.prompt)))
+    build_template(definition, read_templates(definitions.find_path("prompts", definition.prompt)), f"agents/{name}")
     model: Model = build("models", definition, f"agents/{name}")
     capabilities = reply = cache = None
     try:

@@ -148,9 +148,7 @@ class Templates:
     def _format_missing(self, name: str, what: str, told: Iterable[str]) -> str:
         """Format a message about a name that a template does not get."""
         where = f"prompts/{self._folder}/{name}{SUFFIX}"
-        return (
-            f"{where}: {what}; it may ask for {', '.join(sorted(told))}; correct it and try: collab agents check NAME"
-        )
+        return f"{where}: {what}; it may ask for {', '.join(sorted(told))}"
 
 
 LAYOUT = "1"

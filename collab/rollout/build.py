@@ -48,7 +48,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
 from collab.library import Library, explain, resolve_checkpoint
-from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
+from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
 from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
@@ -159,7 +159,7 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     except CollabError as error:
         # Our own errors get the definition's place, once.
         if type(error) is ConfigError and not str(error).startswith(where):
-            raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
+            raise ConfigError(f"{where}: {error}{_try_again(where, part, str(error))}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
@@ -172,13 +172,39 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
+    if isinstance(made, NamesItsCheck):
+        made.check_command = _build_check_command(where, part)
     return made
 
 
-def _try_again(where: str, said: str) -> str:
+def build_template(definition: AgentDefinition, texts: Mapping[str, str], where: str) -> Template:
+    """Build the prompt of an agents file; ConfigError if it is no template, naming the command that checks the file.
+
+    Args:
+        texts: of the prompt, by template name.
+        where: "agents/NAME".
+    """
+    try:
+        return Template(definition.prompt, texts)
+    except ConfigError as error:
+        raise ConfigError(f"{error}; correct it{_try_again(where, definition, str(error))}") from None
+
+
+def _try_again(where: str, part: PartDefinition, said: str) -> str:
     """Return the command that checks a corrected agents file; empty for other definitions, or if `said` names it."""
-    name = where.removeprefix("agents/")
-    return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
+    command = _build_check_command(where, part)
+    return "" if not command or "collab " in said else f"; then try: {command}"
+
+
+def _build_check_command(where: str, part: PartDefinition) -> str:
+    """Return the command that checks an agents file, "agents/NAME"; empty for other definitions."""
+    name, _, place = where.removeprefix("agents/").partition(": ")
+    if not where.startswith("agents/") and part.file is None:
+        return ""
+    name = name if part.file is None else str(part.file)
+    # The engine of a critic has no file of its own, and a critic cannot be asked to speak.
+    is_judge = bool(place) or is_critic(part.kind)
+    return f"collab {'critic calibrate --critic' if is_judge else 'agents check'} {shlex.quote(name)}"
 
 
 def load_class(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
@@ -400,7 +426,7 @@ def build_team(config: RunConfig) -> Team:
             slot=slot,
             definition=_group(definition, name),
             model=model,
-            template=Template(definition.prompt, config.prompts[definition.prompt]),
+            template=build_template(definition, config.prompts[definition.prompt], f"agents/{name}"),
             # By position, so that a list of temperatures in one agents file spreads over the slots.
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,

@@ -97,7 +97,7 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
         "environment_name": _shorten(wish.env),
         "environment": environment,
         "critic_name": _shorten(wish.critic),
-        "critic": critic.model_dump(mode="json"),
+        "critic": critic,
         "tasks": list(wish.tasks) or environment.own_tasks,
         "cases": wish.cases,
         "seed": wish.seed,
