@@ -20,6 +20,7 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     field_serializer,
+    field_validator,
     model_validator,
 )
 
@@ -114,6 +115,13 @@ class EnvironmentDefinition(Definition):
     """Apps and words that are never trained on."""
     lasting: bool = False
     """Whether actions have lasting effects (a real phone): such an environment is checked only if it is named."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _check_tasks(cls, tasks: Any) -> Any:
+        if isinstance(tasks, str) and tasks != "all":
+            raise ValueError(f"write all, or a list of names and tags: tasks: [{tasks}]")
+        return tasks
 
     @property
     def own_tasks(self) -> list[str]:

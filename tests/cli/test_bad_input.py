@@ -429,3 +429,20 @@ def test_a_dead_server_of_a_critic_names_the_command_that_asks_a_critic(somewher
     assert main(["critic", "calibrate", "--critic", str(judge), "--env", "corridor", "--cases", "4"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
     assert f"then try: collab critic calibrate --critic '{judge}'; vLLM's own" in line
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ("search", "tasks: write all, or a list of names and tags: tasks: [search], got 'search'"),
+        ("tag:easy", "tasks: write all, or a list of names and tags: tasks: [tag:easy], got 'tag:easy'"),
+        ("5", "tasks: Input should be 'all' or a valid list, got 5"),
+        ("[TypeWord, 5]", "tasks.1: Input should be a valid string, got 5"),
+    ],
+)
+def test_tasks_of_an_environment_that_are_no_list_say_how_they_are_written(somewhere, capsys, tasks, said):
+    file = Path(LIBRARY, "envs/corridor.yaml")
+    Path("mine.yaml").write_text(f"{file.read_text()}tasks: {tasks}\n")
+    line = len(file.read_text().splitlines()) + 1
+    for command in (("env", "tasks", "mine.yaml"), ("rollout", "--env", "mine.yaml", "--agents", "rehearsal")):
+        assert complaint(capsys, *command) == f"error: mine.yaml:{line}: {said}"
