@@ -4,6 +4,7 @@ import asyncio
 import http.server
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -798,6 +799,7 @@ def test_what_lies_under_something_else_is_not_reached_in_a_frame(play: Play, se
         "<script src=/stuck.js defer></script><p>Here</p>",
         "<script src=/stuck.js async></script><p>Here</p>",
         "<link rel=stylesheet href=/stuck.css media=print><p>Here</p>",
+        "<head><link rel=stylesheet href=/stuck.css></head><p>Here</p>",
         "<p>Here</p><iframe src=/stuck.html></iframe>",
         "<style>@font-face { font-family: F; src: url(/stuck.woff) }</style><p>Here</p><p style='font-family:F'>F</p>",
         "<p>Here</p><script>fetch('/stuck.json'); new EventSource('/stuck.txt')</script>",
@@ -812,9 +814,43 @@ def test_a_start_page_is_played_though_a_part_of_it_never_comes(play: Play, serv
         assert "Here" in player.labels
         assert seen.notice is None
         assert (await player.environment.screenshot()).startswith(b"\x89PNG")
+        await player.environment.step(None)  # tells what the picture did not wait for
         assert asyncio.get_running_loop().time() - began < 25, "the time that a navigation has is not waited for"
 
     play(part, script)
+
+
+def test_a_page_whose_first_script_never_comes_has_a_blank_picture(play: Play, server: Server) -> None:
+    server.stuck.add("/stuck.js")
+
+    async def script(player: Player) -> None:
+        await player.start()
+        assert (await player.environment.screenshot()).startswith(b"\x89PNG")
+        await player.environment.step(None)  # tells what the picture did not wait for
+        assert "Here" not in player.labels
+
+    play("<head><script src=/stuck.js></script></head><p>Here</p>", script)
+
+
+@pytest.mark.parametrize("way", ["location = '/stuck.html'", "document.forms[0].submit()"])
+def test_a_page_is_played_on_where_the_next_one_never_comes(play: Play, server: Server, way: str) -> None:
+    server.stuck.add("/stuck.html")
+
+    async def script(player: Player) -> None:
+        environment = player.environment
+        whole, environment._options = environment._options, replace(environment._options, nav_timeout_s=1.0)
+        try:
+            await player.start()
+            await player.do("click", "Go")
+            assert player.effect == "the next page did not come within 1 s and is waited for no longer"
+            await player.run("setTimeout(() => location = '/stuck.html', 1)")  # while the team talks
+            await player.do("click", "Stay")
+            assert await player.heard() == "1"
+        finally:
+            environment._options = whole
+
+    form = "<form action=/stuck.html></form>"
+    play(f"{form}<button onclick=\"{way}\">Go</button><button onclick='heard = 1'>Stay</button>", script)
 
 
 # ------------------------------------------------------------------------------------- bounded texts, line breaks
