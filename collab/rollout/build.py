@@ -666,7 +666,7 @@ async def resolve_run(
             update={"tasks": resolve_task_names(suite, wanted, config.environment_name, config.environment)}
         )
         if split is not None:
-            config = restrict_run(config, find_split(splits, split))
+            config = restrict_run(config, find_split(splits, split, config.environment.file or config.environment_name))
         config = config.model_copy(
             update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
         )
