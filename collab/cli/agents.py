@@ -127,12 +127,14 @@ def check_agents(
 async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
+    from collab.config import build_check_command
     from collab.models.base import AskedAlike
     from collab.models.probe import HasPrefixCache
-    from collab.prompts.render import read_templates
-    from collab.rollout.build import build, build_template, check_sees
+    from collab.prompts.render import Template, read_templates
+    from collab.rollout.build import build, check_sees
 
-    build_template(definition, read_templates(definitions.find_path("prompts", definition.prompt)), f"agents/{name}")
+    texts = read_templates(definitions.find_path("prompts", definition.prompt))
+    Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
     model: Model = build("models", definition, f"agents/{name}")
     capabilities = reply = cache = None
     try:

@@ -29,6 +29,7 @@ from collab.config import (
     GraphDefinition,
     PartDefinition,
     RunConfig,
+    build_check_command,
     shorten_name,
     strip_run_prefix,
 )
@@ -173,38 +174,14 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
     if isinstance(made, NamesItsCheck):
-        made.check_command = _build_check_command(where, part)
+        made.check_command = build_check_command(where, part, is_judge=is_critic(part.kind))
     return made
-
-
-def build_template(definition: AgentDefinition, texts: Mapping[str, str], where: str) -> Template:
-    """Build the prompt of an agents file; ConfigError if it is no template, naming the command that checks the file.
-
-    Args:
-        texts: of the prompt, by template name.
-        where: "agents/NAME".
-    """
-    try:
-        return Template(definition.prompt, texts)
-    except ConfigError as error:
-        raise ConfigError(f"{error}; correct it{_try_again(where, definition, str(error))}") from None
 
 
 def _try_again(where: str, part: PartDefinition, said: str) -> str:
     """Return the command that checks a corrected agents file; empty for other definitions, or if `said` names it."""
-    command = _build_check_command(where, part)
+    command = build_check_command(where, part, is_judge=is_critic(part.kind))
     return "" if not command or "collab " in said else f"; then try: {command}"
-
-
-def _build_check_command(where: str, part: PartDefinition) -> str:
-    """Return the command that checks an agents file, "agents/NAME"; empty for other definitions."""
-    name, _, place = where.removeprefix("agents/").partition(": ")
-    if not where.startswith("agents/") and part.file is None:
-        return ""
-    name = name if part.file is None else str(part.file)
-    # The engine of a critic has no file of its own, and a critic cannot be asked to speak.
-    is_judge = bool(place) or is_critic(part.kind)
-    return f"collab {'critic calibrate --critic' if is_judge else 'agents check'} {shlex.quote(name)}"
 
 
 def load_class(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
@@ -422,11 +399,12 @@ def build_team(config: RunConfig) -> Team:
         # A rehearsal answers from the solution and cannot summarise; found here, not in the middle of an episode.
         if definition.summary and model.privileged:
             raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
+        check_command = build_check_command(f"agents/{name}", definition)
         agents[slot] = Agent(
             slot=slot,
             definition=_group(definition, name),
             model=model,
-            template=build_template(definition, config.prompts[definition.prompt], f"agents/{name}"),
+            template=Template(definition.prompt, config.prompts[definition.prompt], check_command),
             # By position, so that a list of temperatures in one agents file spreads over the slots.
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,
