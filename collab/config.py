@@ -74,7 +74,7 @@ class PartDefinition(Definition):
 
 
 class Limits(Definition):
-    """Seconds after which things count as failed."""
+    """When a call, a step or an episode is over. Times are in seconds."""
 
     call_s: float = Field(default=120.0, gt=0)
     """One model call, its retries included."""
@@ -84,6 +84,9 @@ class Limits(Definition):
     """One episode, from reset to outcome."""
     max_steps: int | None = Field(default=None, ge=1)
     """Step budget for all tasks; None uses each task's own."""
+    stop_at_first_error: bool = False
+    """End an episode, unsolved, with the first step that the environment's own solution does not reward. Steps without
+    a known way are none. Needs an environment that can be forked and knows solutions."""
 
 
 class Unseen(Definition):

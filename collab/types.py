@@ -437,7 +437,7 @@ class StepResult:
     terminated: bool = False
     """The task is over: done, failed or given up."""
     truncated: bool = False
-    """The step budget ended the episode."""
+    """The step budget ended the episode, or its first error where episodes stop there."""
     outcome: Outcome | None = None
     """Set exactly when terminated or truncated."""
     info: Mapping[str, Any] = field(default_factory=dict)

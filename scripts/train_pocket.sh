@@ -12,39 +12,8 @@ set -euo pipefail
 
 out=${1:-runs/pocket}
 seed=${SEED:-0}
-collab=${COLLAB:-collab}
-
-# stage FOLDER WHAT MANIFEST RESULT ARGUMENTS…: `collab WHAT`, not at all when RESULT is there, from where it stopped when
-# MANIFEST is there, else from the start.
-stage() {
-  local folder=$out/$1 what=$2 manifest=$3 result=$4
-  shift 4
-  if [[ -e $folder/$result ]]; then
-    echo "$folder: done"
-  elif [[ -e $folder/$manifest ]]; then
-    "$collab" "$what" --resume "$folder"
-  else
-    rm -rf -- "$folder"
-    "$collab" "$what" --out "$folder" --seed "$seed" "$@"
-  fi
-}
-rows() { stage "$1" synth synth.json card.md --env androidworld --teacher oracle --prompt pocket --set history=4 \
-  --set context_tokens=2048 --set max_tokens=128 --set mistakes=0.1 --set talk=0.15 "${@:2}"; }
-train() { stage "$1" finetune finetune.json final "${@:2}"; }
-
 home=$(dirname -- "${BASH_SOURCE[0]}")/..
-recipe="seed $seed, recipe $(cat -- "${BASH_SOURCE[0]}" "$home/collab/trainers/presets/pocket.yaml" \
-  "$home"/prompts/pocket/*.jinja | sha256sum | cut -c1-12)"
-if [[ -e $out && ! -e $out/recipe && -n $(ls -A -- "$out") ]]; then
-  echo "error: $out is there already and holds something else; name another folder" >&2
-  exit 2
-fi
-if [[ -e $out/recipe && $(< "$out/recipe") != "$recipe" ]]; then
-  echo "error: $out holds what another seed or recipe made ($(< "$out/recipe"); now $recipe); name another folder" >&2
-  exit 2
-fi
-mkdir -p "$out"
-echo "$recipe" > "$out/recipe"
+source "$home/scripts/stages.sh"
 
 # Sets of their own: what is asked about a screen costs more time than its step, and the steps of many instances teach
 # more than all that can be asked about few. Preferences are the last touch, so few will do.
@@ -54,8 +23,7 @@ rows rows --levels basic,instruction --episodes 1800 --screens 600 --set at_most
 rows preferences --levels preference --episodes 720 --screens 0
 rows demonstrations --levels demonstration --episodes 18000 --screens 0 --set at_most=5000 --set renamed=0.12 \
   --set talk=0.25
-[[ -e $out/blank ]] ||
-  "$collab" checkpoint new --data "$out/rows,$out/demonstrations" --preset pocket --seed "$seed" --out "$out/blank"
+blank
 train copy --stage copy --base "$out/blank"
 train basic --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
   --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.15}'

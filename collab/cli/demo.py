@@ -1,4 +1,4 @@
-"""`collab demo`: one agent against a team on a phone, then the team on web pages, in a few minutes."""
+"""`collab demo`: one agent, a team and the trained team on a phone, then web pages, in a few minutes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ from collab.utils.text import clean_line, format_amount
 
 if TYPE_CHECKING:
     from collab.config import RunConfig
+    from collab.library import Library
+    from collab.loop.record import EpochRecord
     from collab.rollout.run import RunResult
     from collab.types import Step, Trajectory
 
 SEED = 30
 CONCURRENCY = 16
 """Episodes at once: a local model answers many prompts in about the time of one."""
+AGENTS, TRAINED = "early", "early-trained"
+"""The base that comes with Collab, and what a training made of it."""
+RECORDS = "training"
+"""Folder beside a shipped checkpoint with the records of the training that made it."""
 TASKS, TASKS_QUICK = 36, 9
 """Phone tasks, drawn from the short ones whose instances are kept for evaluation."""
 SHORT = 20
@@ -41,7 +47,7 @@ GOAL = 200
 """Characters shown of its goal."""
 
 WHY = f"""
-Both played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
+All played the same tasks with the same seeds, on instances that are kept for evaluation; tasks with a budget of more
 than {SHORT} steps are left out. The team is four agents that talk for three rounds and vote over all twelve proposals.
 """.strip()
 
@@ -54,6 +60,7 @@ class DemoPart:
     """Folder of the run."""
     env: str
     graph: str
+    agents: str
     tasks: tuple[str, ...] = ()
     """Empty for all of `split`."""
     split: str | None = None
@@ -67,7 +74,15 @@ def demo(
     *,
     agents: Annotated[
         str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
-    ] = "pocket",
+    ] = AGENTS,
+    trained: Annotated[
+        str | None,
+        typer.Option(
+            "--trained",
+            metavar="NAME|DIR@best",
+            help=f"The team after a training. Default: {TRAINED} for --agents {AGENTS}, else none.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the runs; default: runs/demo, numbered when taken."),
@@ -77,38 +92,44 @@ def demo(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Watch one agent and a team of four on a phone, then the team on real web pages."""
+    """Watch one agent, a team of four and the trained team on a phone, then the team on real web pages."""
     from collab.errors import UsageError
 
     # One name for all slots: with several the comparison would be of models and not of teams.
     if "=" in agents:
         raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
+    if trained is None and agents == AGENTS:
+        trained = TRAINED
     home = _free(out or Path("runs/demo"))
-    # Same tasks, seeds and model: only the number of agents differs.
+    # Same tasks, seeds and temperatures: the number of agents differs, and then what they have learned.
+    arms = {"single": ("single", agents), "team": ("team", agents)}
+    if trained is not None:
+        arms["trained"] = ("team", trained)
     tasks = TASKS_QUICK if quick else TASKS
-    single, team = (
-        _play(
+    phone = {
+        name: _play(
             DemoPart(
-                name=graph,
+                name=name,
                 env="androidworld",
                 graph=graph,
+                agents=who,
                 split="new-seeds",
                 most_tasks=tasks,
                 most_steps=SHORT,
             ),
-            agents,
             home,
             library,
         )
-        for graph in ("single", "team")
-    )
+        for name, (graph, who) in arms.items()
+    }
     # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
-    for result in (single, team):
+    for result in phone.values():
         end_unplayed(result.report, resume_command(result.path))
+    records = [] if trained is None else _read_training(options.open_library(library), trained)
     # The pages come last and may fail: without a browser the first part still stands.
-    web, problem = _play_pages(home, agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
+    web, problem = _play_pages(home, trained or agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
-        parts = {"single": single, "team": team, "web": web}
+        parts = {"single": None, "team": None, "trained": None, **phone, "web": web}
         emit(
             {
                 "runs": str(home),
@@ -117,7 +138,7 @@ def demo(
             }
         )
     else:
-        _tell(home, agents, single, team, web)
+        _tell(home, trained or agents, phone, records, web)
     if problem is not None:
         fail(f"the web pages were not played: {problem}")
         raise typer.Exit(1)
@@ -130,14 +151,34 @@ def _play_pages(
     from collab.errors import RunError, UsageError
 
     try:
-        result = _play(DemoPart(name="web", env="mobile-miniwob", graph="team", tasks=pages), agents, home, library)
+        part = DemoPart(name="web", env="mobile-miniwob", graph="team", agents=agents, tasks=pages)
+        result = _play(part, home, library)
     except (UsageError, RunError) as error:
         return None, str(error)
     return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
-def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunResult:
-    """Evaluate the agents on the tasks of a part.
+def _read_training(library: Library, agents: str) -> list[EpochRecord]:
+    """Return the records of the training that a team comes from; empty if none are beside its checkpoint."""
+    from collab.config import AgentDefinition
+    from collab.library import resolve_checkpoint
+    from collab.loop.record import TrainingDir, read_records
+    from collab.loop.trained import parse_policy
+
+    policy = parse_policy(agents)
+    if policy is not None:
+        folder = TrainingDir(policy.run)
+    else:
+        path = library.load("agents", agents, AgentDefinition).options.get("path")
+        if path is None:
+            return []
+        folder = TrainingDir(Path(resolve_checkpoint(str(path))) / RECORDS)
+    epochs = [int(one.name) for one in (folder.path / "epochs").glob("*")]
+    return read_records(folder, max(epochs)) if epochs else []
+
+
+def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
+    """Evaluate the agents of a part on its tasks.
 
     Raises:
         typer.Exit: it was interrupted.
@@ -152,7 +193,7 @@ def _play(part: DemoPart, agents: str, home: Path, library: Path | None) -> RunR
         library=definitions,
         env=part.env,
         graph=part.graph,
-        agents=agents,
+        agents=part.agents,
         tasks=part.tasks,
         seed=SEED,
         concurrency=CONCURRENCY,
@@ -202,20 +243,31 @@ def _free(folder: Path) -> Path:
 # -------------------------------------------------------------------------------------------------------- telling
 
 
-def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunResult | None) -> None:
+def _tell(
+    home: Path, agents: str, phone: dict[str, RunResult], records: list[EpochRecord], web: RunResult | None
+) -> None:
     # A rehearsal is marked everywhere: its rates are no result of a language model.
-    mark = f" ({REHEARSAL})" if team.privileged else ""
-    say(f"1. A phone: {single.label}, one agent against a team of four{mark}\n")
-    # The two teams side by side first: this is what the demo is for.
+    single, last = phone["single"], phone.get("trained", phone["team"])
+    mark = f" ({REHEARSAL})" if last.privileged else ""
+    after = ", and the same team after training" if "trained" in phone else ""
+    say(f"1. A phone: {single.label}, one agent against a team of four{after}{mark}\n")
+    # All arms side by side first: this is what the demo is for.
+    names = {"single": "one agent", "team": "team of four, three rounds", "trained": "the team after training"}
     print_table(
         ["", "success", "95 % interval", "episodes", "steps per episode", "model calls"],
-        [_build_row("one agent", single), _build_row("team of four, three rounds", team)],
+        [_build_row(names[arm], result) for arm, result in phone.items()],
     )
+    if "trained" in phone:
+        _tell_gain(phone["team"], phone["trained"])
     say(f"\n{WHY}")
-    _tell_how([single, team])
-    _tell_vote(team)
+    _tell_how(list(phone.values()))
+    _tell_vote(last)
+    number = 2
+    if records:
+        _tell_training(records, home, number)
+        number += 1
     if web is not None:
-        say(f"\n2. Web pages in a real browser: {web.label}, the team of four{mark}\n")
+        say(f"\n{number}. Web pages in a real browser: {web.label}, the team of four{mark}\n")
         print_table(
             ["page", "goal", "solved", "steps"],
             [
@@ -225,16 +277,50 @@ def _tell(home: Path, agents: str, single: RunResult, team: RunResult, web: RunR
         )
         say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
-    say(f"\n3. Everything that was seen, said, voted and done is recorded in {home}\n")
+        number += 1
+    say(f"\n{number}. Everything that was seen, said, voted and done is recorded in {home}\n")
     # A solved episode where there is one: the commands below should show something that works.
-    example = next((one for one in team.trajectories if one.success), team.trajectories[0]).id
+    example = next((one for one in last.trajectories if one.success), last.trajectories[0]).id
     say("Try next:")
-    say(f"  collab runs show {team.path}")
-    say(f"  collab runs show {team.path} --episode {example} --step 0")
-    say(f"  collab runs show {team.path} --cost")
+    say(f"  collab runs show {last.path}")
+    say(f"  collab runs show {last.path} --episode {example} --step 0")
+    say(f"  collab runs show {last.path} --cost")
     say("  collab graph show team")
     say(f"  collab rollout --env androidworld --graph layered4 --agents {agents} --episodes 20")
     say("  collab doctor")
+
+
+def _tell_gain(team: RunResult, trained: RunResult) -> None:
+    """Print the paired difference that training made."""
+    from collab.evaluation.comparison import compare
+
+    found = compare(team.report, trained.report, force=True)
+    low, high = found.interval
+    told = "; not separable" if low <= 0 <= high else ""
+    say(f"\nTraining: {100 * found.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]{told}")
+
+
+def _tell_training(records: list[EpochRecord], home: Path, number: int) -> None:
+    """Print and draw success and reward rate over the epochs of the training."""
+    from collab.evidence.page import Curve, draw_curves
+    from collab.utils.plotting import to_svg
+
+    success = [(one.epoch, one.success.value) for one in records if one.success is not None]
+    rewarded = [(one.epoch, share) for one in records if (share := one.metrics.get("rewarded")) is not None]
+    say(f"\n{number}. How it was trained: tasks solved after each epoch, and rewarded proposals of its rollout\n")
+    shares = [dict(success), dict(rewarded)]
+    rows = [
+        (one.epoch, *(f"{found[one.epoch]:.1%}" if one.epoch in found else "-" for found in shares)) for one in records
+    ]
+    print_table(["epoch", "solved", "rewarded"], rows)
+    curves = [
+        Curve(name=name, dots=tuple((epoch, 100 * value) for epoch, value in dots), look=look)
+        for look, (name, dots) in enumerate((("solved", success), ("rewarded", rewarded)))
+        if dots
+    ]
+    picture = home / "training.svg"
+    picture.write_text(to_svg(draw_curves("What the shipped training taught", "percent", curves)), encoding="utf-8")
+    say(f"\npicture  {picture}")
 
 
 def _build_row(name: str, result: RunResult) -> tuple[object, ...]:

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from collab.envs.solution import FIRST_ERROR
 from collab.errors import UsageError
 from collab.store.reader import EpisodeSummary
-from collab.types import EpisodeError, PlannedTask, Sampling, Step, Trajectory
+from collab.types import EpisodeError, Outcome, PlannedTask, Sampling, Step, Trajectory
 from collab.utils.text import format_amount
 
 Z95 = 1.959963984540054
@@ -143,6 +144,8 @@ class EpisodeResult:
     error: str | None
     """None unless the episode broke."""
     replies: Replies = Replies()
+    cut_short: bool = False
+    """Whether the run ended it with its first error, which counts as not solved."""
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> EpisodeResult:
@@ -157,6 +160,7 @@ class EpisodeResult:
             max_steps=trajectory.task.max_steps,
             error=_explain_end(trajectory.error),
             replies=Replies.of(trajectory.steps),
+            cut_short=_is_cut_short(trajectory.outcome),
         )
 
     @classmethod
@@ -172,7 +176,12 @@ class EpisodeResult:
             max_steps=summary.max_steps,
             error=_explain_end(summary.error),
             replies=replies,
+            cut_short=_is_cut_short(summary.outcome),
         )
+
+
+def _is_cut_short(outcome: Outcome | None) -> bool:
+    return outcome is not None and outcome.reason.startswith(FIRST_ERROR)
 
 
 def _explain_end(error: EpisodeError | None) -> str | None:

@@ -219,10 +219,14 @@ class TrainingConfig(Definition):
         number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
         return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
+    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
+        """Return a run played as a rollout; an algorithm may change more than `Method.explore` does."""
+        return self.method.explore(run, growth)
+
     @property
     def as_explored(self) -> RunConfig:
-        """`run`, sampled as the first rollout is."""
-        return self.method.explore(self.run)
+        """`run`, played as the first rollout is."""
+        return self.explore(self.run)
 
     @property
     def as_declared(self) -> RunConfig:

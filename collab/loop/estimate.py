@@ -190,6 +190,9 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
     # Every example is read once per pass of the recipe.
     seen = found.replies.times(method.recipe.epochs)
+    if (most := method.recipe.max_steps) is not None:
+        rows = float(most * method.recipe.batch_rows * method.epochs)
+        seen = Range(low=min(seen.low, rows), high=min(seen.high, rows))
     play_s, train_s = played.times(tried.seconds), seen.times(found.training.seconds_per_item * found.slower)
     # Processes share the work at best evenly; the upper bound stays that of one process.
     shared_s = train_s.times(1 / method.processes)

@@ -8,7 +8,7 @@ runs, which name weights by absolute paths; runs begun before a move are updated
 A rollout is sampled at the method's exploration temperatures, and an evaluation as the agents file says:
 
     growth = compute_growth(method, policy, first)   # {"ada": 1.72, …}; empty: the temperatures stay
-    run = method.explore(run, growth)                # the rollout
+    run = config.explore(run, growth)                # the rollout
 
 With `exploration: match_first_epoch`, temperatures rise as training makes the policy surer. A hot policy first learns
 to be surer: the gain of its last norm grows, and all logits with it. At the same temperature its agents then agree in
@@ -191,7 +191,7 @@ async def build_rollout_config(
     run = config.run
     tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = config.method.explore(assign_policy(run, policy, config.method.determinism), growth)
+    team = config.explore(assign_policy(run, policy, config.method.determinism), growth)
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)

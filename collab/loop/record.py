@@ -121,6 +121,8 @@ class Success(Definition):
     """Replies of the episodes that are over."""
     without_action: dict[str, int] = Field(default_factory=dict)
     """Those among them that gave no action, by cause (`ParseFailure.kind`)."""
+    cut_short: int = 0
+    """Episodes that ended, unsolved, with their first error because the method asks for it."""
     sampled: str = ""
     """Temperatures of the agents in words, e.g. "temperature 1.5"; empty where they are not known."""
 
@@ -147,6 +149,7 @@ class Success(Definition):
             broken=report.broken,
             replies=report.replies.total,
             without_action=dict(report.replies.causes),
+            cut_short=sum(one.cut_short for one in report.results),
             sampled=describe_sampling(report.sampling) if report.sampling else "",
         )
 

@@ -90,10 +90,11 @@ def _format_spending(one: Spending) -> str:
 
 def _format_success(rate: Success) -> str:
     broken = f", {rate.broken} broken" if rate.broken else ""
+    cut = f", {rate.cut_short} ended with the first error" if rate.cut_short else ""
     few = f" ({FEW_TOLD})" if rate.episodes < FEW else ""
     sampled = f", at {rate.sampled}" if rate.sampled else ""
     solved = f"{rate.successes} of {format_amount(rate.episodes, 'episode')}"
-    return f"{rate}, {solved}{few}{broken}{sampled}"
+    return f"{rate}, {solved}{few}{broken}{cut}{sampled}"
 
 
 def _format_silent(rate: Success | None, of: str) -> list[str]:

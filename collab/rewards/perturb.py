@@ -19,7 +19,8 @@ from typing import Literal, TypeAlias
 from collab.envs.base import Environment, Forkable
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS, WORDS, draw_action
-from collab.rewards.oracle import GOOD, OracleCritic, reach
+from collab.envs.solution import GOOD, OracleCritic
+from collab.rewards.oracle import reach
 from collab.types import Action, ElementTarget, Observation, ParseFailure
 
 MistakeKind: TypeAlias = Literal[

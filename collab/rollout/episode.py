@@ -22,6 +22,7 @@ from collab.agents.agent import StepContext
 from collab.config import Limits
 from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
 from collab.envs.grammar import ActionSpace
+from collab.envs.solution import FIRST_ERROR, look_ahead, score_step
 from collab.envs.text import cut_middle
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.deliberation import Network, vote
@@ -30,6 +31,7 @@ from collab.prompts.render import PromptContext, SharedPrompt, build_prefix
 from collab.seeds import Seeds
 from collab.store.run import Recorder
 from collab.types import (
+    REWARDED_ABOVE,
     Action,
     EpisodeError,
     HistoryEntry,
@@ -201,6 +203,8 @@ class _Player:
         self.observation: Observation
         self.result: StepResult | None = None
         """Of the last executed step; None before the first."""
+        self.left: int | None = None
+        """Actions left of the environment's solution; None where unknown, or not asked for."""
 
     async def reset(self, task: Task) -> Task:
         """Make the initial state; return the task with the environment's goal."""
@@ -208,6 +212,8 @@ class _Player:
             # Tasks may state their goal only once they are set up, e.g. with drawn names in it.
             async with asyncio.timeout(self.stage.limits.step_s):
                 self.observation = await self.environment.reset(task)
+                if self.stage.limits.stop_at_first_error:
+                    self.left = await look_ahead(self.environment)
         if isinstance(self.environment, HasGoal):
             task = replace(task, goal=self.environment.goal())
         self.goal = task.goal
@@ -223,7 +229,7 @@ class _Player:
                     "the environment has changed since the episode began"
                 )
             with boundary(EnvironmentFailure, f"replay of step {step.index}"):
-                self.result = await self.environment.step(step.executed)
+                self.result = await self._execute(step.executed)
             # From the record: a summary asked for anew could differ, and so would all later prompts.
             self.history.append(step.history)
             self.summary = step.summary
@@ -274,7 +280,7 @@ class _Player:
         decided = time.perf_counter()
         with boundary(EnvironmentFailure, f"action {_describe_action(self.stage.suite.space, executed)}"):
             # Cut here, because effects go into every later prompt and into the record.
-            result = _cut_words(await self.environment.step(executed))
+            result = _cut_words(await self._execute(executed))
         acted = time.perf_counter()
         # The history keeps the reason of the cell that represents the vote, not of every voter.
         reason = matrix[decision.representative].reason if decision.representative else ""
@@ -298,6 +304,19 @@ class _Player:
             ),
             result,
         )
+
+    async def _execute(self, action: Action | None) -> StepResult:
+        """Execute an action; where episodes stop at their first error, such a step ends the episode unsolved."""
+        result = await self.environment.step(action)
+        if not self.stage.limits.stop_at_first_error:
+            return result
+        before, self.left = self.left, None if result.done else await look_ahead(self.environment)
+        verdict = score_step(before, result, self.left)
+        if result.done or not verdict.known or verdict.score > REWARDED_ABOVE:
+            return result
+        # Truncated, not terminated: the task could have gone on.
+        outcome = Outcome(success=False, score=0.0, reason=f"{FIRST_ERROR}: {verdict.reason}")
+        return replace(result, truncated=True, outcome=outcome)
 
     def _build_seeds(self, step: int) -> Callable[[str, int], int]:
         """Return a function from (slot, round) to the seed of that call."""

@@ -312,7 +312,12 @@ async def _fit_run(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConf
 
 
 def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
-    """Refuse a rehearsal on tasks without a known solution before anything is started."""
+    """Refuse what needs solutions where none is known: a rehearsal, and an end with the first error."""
+    if config.environment.limits.stop_at_first_error and "oracle" not in suite.capabilities:
+        raise UsageError(
+            f"environment.limits.stop_at_first_error: true, but {suite.label} knows no solutions that tell errors; "
+            "set it to false"
+        )
     if not team.network.privileged:
         return
     solved = {info.name for info in suite.tasks() if info.oracle}

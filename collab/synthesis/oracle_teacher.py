@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 
 from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
+from collab.envs.solution import OracleCritic
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
-from collab.rewards.oracle import OracleCritic
 from collab.rewards.perturb import draw_worse
 from collab.rewards.query import format_reason, format_reply
 from collab.seeds import derive, generator

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
-from collab.rewards.oracle import OracleCritic
+from collab.envs.solution import OracleCritic
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.query import format_reply, format_said_reason
 from collab.rollout.episode import build_history_entry

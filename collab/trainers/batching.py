@@ -524,11 +524,15 @@ RecipeT = TypeVar("RecipeT", bound=Recipe)
 
 
 def build_steps(recipe: Recipe, encoded: Encoded[Any], *, seed: int, processes: int) -> list[BatchStep]:
-    """Return the order of a training.
+    """Return the order of a training, with `max_steps` of its steps at most.
 
     Raises:
         ConfigError: a level has too few rows for all processes.
     """
+    return _order(recipe, encoded, seed, processes)[: recipe.max_steps]
+
+
+def _order(recipe: Recipe, encoded: Encoded[Any], seed: int, processes: int) -> list[BatchStep]:
     # With sharing, order by states; without, by lengths.
     if is_prefix_shared(recipe):
         return _order_by_state(recipe, encoded, seed, processes)

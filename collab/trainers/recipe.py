@@ -98,6 +98,9 @@ class Recipe(Definition):
     """Longest row in tokens, reply and turn end included; longer rows are dropped and counted."""
     epochs: int = Field(default=3, ge=1)
     """How often every row is seen."""
+    max_steps: int | None = Field(default=None, ge=1)
+    """Optimizer steps at most: a training stops early with them, on the first rows of its order. None takes all. The
+    schedule ends with the last step that is taken."""
     learning_rate: float = Field(gt=0)
     """Of the optimizer, after the warm-up."""
     final_norm_learning_rate: float | None = Field(default=None, gt=0)

@@ -307,7 +307,7 @@ def build_trajectory_steps(pairs: Sequence[TrajectoryRows], recipe: Recipe, seed
         # The rest is a smaller step: dropping it would leave the same pairs out of every pass.
         if taken:
             steps.append(_step(pairs, places, taken, most))
-    return steps
+    return steps[: recipe.max_steps]
 
 
 def hash_trajectory_pairs(pairs: Sequence[TrajectoryRows]) -> str:

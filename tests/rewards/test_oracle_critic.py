@@ -9,7 +9,7 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.rewards.oracle import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, score_step
+from collab.envs.solution import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, score_step
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, Observation, Outcome, StepResult
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from collab.envs.grammar import MOBILE, WEB, ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
+from collab.envs.solution import GOOD, OracleCritic
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
-from collab.rewards.oracle import GOOD, OracleCritic
 from collab.rewards.perturb import WEIGHTS, DecisionPoint, draw_mistake, draw_mistakes, draw_worse
 from collab.seeds import generator
 from collab.types import Box, Element, Observation

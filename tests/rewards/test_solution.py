@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from collab.envs.solution import BAD, BUDGET, GOOD, NEUTRAL
 from collab.errors import EnvironmentFailure
 from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
-from collab.rewards.oracle import BAD, BUDGET, GOOD, NEUTRAL, NO_SOLUTION, NO_STATE, SolutionCritic
+from collab.rewards.oracle import NO_SOLUTION, NO_STATE, SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.types import ParseFailure
 

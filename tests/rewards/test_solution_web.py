@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from collab.envs.base import HasOracle
+from collab.envs.solution import BAD, GOOD, NO_WAY, OracleCritic
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
-from collab.rewards.oracle import BAD, GOOD, NO_WAY, OracleCritic, SolutionCritic
+from collab.rewards.oracle import SolutionCritic
 from collab.rewards.outcome import NO_END, OutcomeCritic
 from collab.rewards.restore import StateRebuilder
 from collab.types import Trajectory

@@ -29,6 +29,10 @@ DEFINITIONS = {
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
     "envs/slow.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.03}}\n",
     "envs/shaky.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {fail_at: 1, troubled: [TypeWord]}}\n",
+    "envs/stopping.yaml": (
+        "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.03}}\nlimits: {stop_at_first_error: true}\n"
+    ),
+    "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
     "agents/actor.yaml": "kind: rehearsal\nsampling: {temperature: [0.1, 0.3, 0.5, 0.8]}\n",
     "agents/sure.yaml": "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\n",
 }
@@ -107,7 +111,7 @@ def test_evaluation_draws_one_graph_per_task_whatever_the_team(library: Path, tm
 
 PLAY = """
 import asyncio, sys, collab
-asyncio.run(collab.collect(env="slow", agents="actor", graph="team", episodes=12, concurrency=3,
+asyncio.run(collab.collect(env=sys.argv[3], agents=sys.argv[4], graph="team", episodes=12, concurrency=3,
                            library=sys.argv[1], out=sys.argv[2]))
 """
 RESUME = """
@@ -126,9 +130,9 @@ def recorded_steps(run: Path) -> int:
         return sum(one.steps for one in reader.list_episodes())
 
 
-def kill_when(run: Path, library: Path, moment: int, script: str) -> None:
+def kill_when(run: Path, library: Path, moment: int, script: str, env: str = "slow", agents: str = "actor") -> None:
     """Start a process and kill it once the run holds `moment` steps."""
-    process = subprocess.Popen([sys.executable, "-c", script, str(library), str(run)])
+    process = subprocess.Popen([sys.executable, "-c", script, str(library), str(run), env, agents])
     deadline = time.monotonic() + 100
     while recorded_steps(run) < moment and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -157,6 +161,14 @@ def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: 
     play(library, whole, env="slow", episodes=12, concurrency=3)
     for number, moment in enumerate(moments):
         kill_when(killed, library, moment, PLAY if number == 0 else RESUME)
+    check_resumed(killed, whole, library)
+
+
+def test_a_killed_run_whose_episodes_end_with_their_first_error_goes_on(library: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    result = play(library, whole, env="stopping", agents="erring", episodes=12, concurrency=3)
+    assert 0 < result.report.planned.successes < 12
+    kill_when(killed, library, 6, PLAY, "stopping", "erring")
     check_resumed(killed, whole, library)
 
 

@@ -16,11 +16,11 @@ from collab.agents.agent import StepContext as Deliberation
 from collab.data.example import Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.solution import GOOD, OracleCritic
 from collab.envs.text import flatten, format_element
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
 from collab.prompts.render import PromptContext, PromptMessage, build_prefix, rebuild
-from collab.rewards.oracle import GOOD, OracleCritic
 from collab.seeds import generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Reader, Seat, Talk

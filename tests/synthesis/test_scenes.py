@@ -8,8 +8,8 @@ import itertools
 import pytest
 
 from collab.envs.simphone.suite import SimPhoneSuite
+from collab.envs.solution import GOOD
 from collab.prompts.parse import read_reply
-from collab.rewards.oracle import GOOD
 from collab.rewards.query import format_reply
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import Met, Scene

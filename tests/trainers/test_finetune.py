@@ -163,6 +163,17 @@ def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> Non
     assert [line["group"] for line in FinetuneDir(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
 
 
+def test_a_training_that_stops_early_is_the_beginning_of_a_whole_one(samples, base: Path, tmp_path: Path) -> None:
+    def train(name: str, *settings: str) -> list[float]:
+        task = samples.task(base, "sft", "epochs=2", "schedule=constant", "warmup=0", *settings)
+        trained(prepare(task, samples.rows(8)), tmp_path / name)
+        return [line["loss"] for line in FinetuneDir(tmp_path / name).read_metrics()]
+
+    whole, short = train("whole"), train("short", "max_steps=3")
+    assert len(whole) > 3
+    assert short == whole[:3]
+
+
 @pytest.mark.slow
 def test_the_copy_stage_needs_no_rows(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepare(samples.task(base, "copy", "steps=6", "simple=0.5"), [])

@@ -414,6 +414,7 @@ def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
         *_tell_flipped(config),
+        *_tell_whole(config),
         *(_doubt_oracle(config, suite) if config.method.is_judged else []),
     ]
 
@@ -446,6 +447,19 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
     if not flip or not method.is_judged:
         return []
     return [f"critic {method.critic}: labels flipped on purpose, {flip:.3g} of them; --set critic_flip=0 leaves them"]
+
+
+def _tell_whole(config: CollabConfig) -> list[str]:
+    """Say that episodes go on behind their first error, although the method would end them there."""
+    method = config.method
+    asked = method.is_judged and method.end_at_first_error and method.pairs.stop_at_first_error
+    if not asked or config.ends_at_first_error:
+        return []
+    why = "its rewards are flipped" if config.critic.kind == ORACLE else "it is not the oracle"
+    return [
+        f"rollouts play whole episodes, although they teach up to the first error alone: critic {method.critic} cannot "
+        f"tell it while they are played ({why})"
+    ]
 
 
 def _doubt_oracle(config: CollabConfig, suite: Suite) -> list[str]:

@@ -11,13 +11,15 @@ trained: `collab eval` plays it, and epoch 0 of every training measures it on th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, model_validator
 
-from collab.config import Definition
+from collab.config import Definition, RunConfig
 from collab.loop.config import Ablation, Method, TrainingConfig
 from collab.preferences.pairs import PairRecipe, Sources
+from collab.preferences.rebuild import ORACLE
 from collab.preferences.registry import AdversaryChoice, AdversarySpec, choice_from_json
 from collab.rewards.registry import CriticChoice, CriticDefinition
 from collab.trainers.recipe import DpoRecipe
@@ -93,6 +95,9 @@ class CollabMethod(Method):
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
     """The adversary that writes rejected replies: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: PairSettings = PairSettings()
+    end_at_first_error: bool = False
+    """Whether a rollout's episode ends with its first error if `pairs.stop_at_first_error` lets it teach no further. It
+    needs an exact critic: with any but the oracle, or with flipped rewards, episodes are played whole."""
     replay_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of pairs of older epochs among those that are trained, as far as there are enough. If the team comes from
     another training (`--agents RUN@last`), its epochs count as older ones."""
@@ -154,6 +159,21 @@ class CollabConfig(TrainingConfig):
     """Template → text of its questions; empty if it asks nothing."""
     adversary: dict[str, Any]
     """The adversary, with the content of its files: `AdversaryChoice.as_json`."""
+
+    @property
+    def ends_at_first_error(self) -> bool:
+        """Whether rollouts end their episodes with the first error."""
+        # What judges must be what ends: the episode's end would tell the team more than an inexact critic knows.
+        method, is_exact = self.method, self.critic.kind == ORACLE and not self.critic.flip
+        return is_exact and method.is_judged and method.end_at_first_error and method.pairs.stop_at_first_error
+
+    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
+        """Return a run played as a rollout, which may end its episodes with their first error."""
+        team = super().explore(run, growth)
+        if not self.ends_at_first_error:
+            return team
+        limits = team.environment.limits.model_copy(update={"stop_at_first_error": True})
+        return team.model_copy(update={"environment": team.environment.model_copy(update={"limits": limits})})
 
     def build_critic_choice(self, labels: str, seed: int) -> CriticChoice:
         """Return the critic, for labels of that name and a run of that seed."""

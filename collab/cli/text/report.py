@@ -173,6 +173,8 @@ def print_headline(label: str, report: Report, *, privileged: bool) -> None:
         parts.append(f"{report.broken} broken: {next(filter(None, (one.error for one in report.results)))}")
     if parts:
         say(f"         {'; '.join(parts)}")
+    if cut := sum(one.cut_short for one in report.results):
+        say(f"         {cut} of {format_amount(over, 'episode')} ended with the first error, as asked for, unsolved")
     say(f"replies without an action: {report.replies}")
     if report.sampling:
         say(f"sampled  at {describe_sampling(report.sampling)}")

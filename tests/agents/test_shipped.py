@@ -1,4 +1,4 @@
-"""The policy that comes with Collab: small, with the weights that it names, and able to speak."""
+"""The policies that come with Collab: small, with the weights that they name, and able to speak."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ from collab.rollout.build import build
 from collab.synthesis.conversation import Reader
 from collab.types import Sampling
 
-POCKET = find_builtin_root() / "agents" / "pocket"
+AGENTS = find_builtin_root() / "agents"
+SHIPPED = pytest.mark.parametrize("name", ["pocket", "early"])
 
 
-def test_it_is_small_and_its_weights_are_those_it_names() -> None:
-    assert sum(file.stat().st_size for file in POCKET.iterdir()) <= 16 * 2**20
-    named = json.loads((POCKET / "collab.json").read_text())["weights"]
-    there = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in POCKET.glob("*.safetensors")}
+@SHIPPED
+def test_it_is_small_and_its_weights_are_those_it_names(name: str) -> None:
+    folder = AGENTS / name
+    assert sum(file.stat().st_size for file in folder.iterdir()) <= 8 * 2**20
+    named = json.loads((folder / "collab.json").read_text())["weights"]
+    there = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.glob("*.safetensors")}
     assert named == there
     assert there
 
 
-def test_it_says_what_to_do_on_a_phone() -> None:
+@SHIPPED
+def test_it_says_what_to_do_on_a_phone(name: str) -> None:
     """As it is shipped: its own prompt, context and length of a reply; greedy, so that it says the same every time."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    definition = Library().load("agents", "pocket", AgentDefinition)
+    definition = Library().load("agents", name, AgentDefinition)
 
     async def ask() -> ParsedReply:
         phones = SimPhoneSuite()
@@ -47,7 +51,7 @@ def test_it_says_what_to_do_on_a_phone() -> None:
         context = PromptContext(goal=task.goal, space=phones.space, observation=screen)
         prompt = reader.build_decision(context, reader.seat_alone(), {})
         sampling = Sampling(temperature=0.0, max_tokens=definition.sampling.max_tokens)
-        model: Model = build("models", definition, "agents/pocket")
+        model: Model = build("models", definition, f"agents/{name}")
         try:
             reply = await model.generate(Request(prompt=prompt, sampling=sampling, seed=0))
         finally:

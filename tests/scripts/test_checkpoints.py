@@ -1,4 +1,4 @@
-"""The pocket's scripts: what they ask of `collab` (a recorder here), and that they go on where they stopped."""
+"""Scripts of shipped checkpoints: what they ask of `collab` (a recorder here), and how they go on when stopped."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ if [[ $what != checkpoint ]]; then
 fi
 """
 STAGES = "rows preferences demonstrations blank copy basic instruction demonstration dpo".split()
+EARLY = "rows demonstrations blank copy mixed final".split()
+SCRIPTED = pytest.mark.parametrize(
+    ("name", "stages"), [("train_pocket.sh", STAGES), ("train_early.sh", EARLY)], ids=["pocket", "early"]
+)
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -70,14 +74,18 @@ def option(call: list[str], name: str) -> str | None:
     return call[call.index(name) + 1] if name in call else None
 
 
-def test_every_stage_begins_from_the_one_before_with_the_same_seed(script: Script, tmp_path: Path) -> None:
-    assert script("train_pocket.sh", SEED="7").returncode == 0
+@SCRIPTED
+def test_every_stage_begins_from_the_one_before_with_the_same_seed(
+    script: Script, tmp_path: Path, name: str, stages: list[str]
+) -> None:
+    assert script(name, SEED="7").returncode == 0
     made = calls(tmp_path)
-    assert [Path(option(call, "--out") or "").name for call in made] == STAGES
+    assert [Path(option(call, "--out") or "").name for call in made] == stages
     assert {option(call, "--seed") for call in made} == {"7"}
-    before = ["blank", *(f"{stage}/final" for stage in STAGES[4:-1])]
-    assert [option(call, "--base") for call in made[4:]] == [f"out here/{stage}" for stage in before]
-    assert script("train_pocket.sh", SEED="7").returncode == 0
+    trained = stages.index("copy")
+    before = ["blank", *(f"{stage}/final" for stage in stages[trained:-1])]
+    assert [option(call, "--base") for call in made[trained:]] == [f"out here/{stage}" for stage in before]
+    assert script(name, SEED="7").returncode == 0
     assert calls(tmp_path) == []
 
 
@@ -125,8 +133,8 @@ def test_another_seed_in_the_same_folder_is_refused(script: Script, tmp_path: Pa
 @pytest.mark.parametrize("changed", ["collab/trainers/presets/pocket.yaml", "prompts/pocket/shared.jinja"])
 def test_other_settings_in_the_same_folder_are_refused(script: Script, tmp_path: Path, changed: str) -> None:
     checkout = tmp_path / "checkout"
-    for part in ("scripts/train_pocket.sh", "collab/trainers/presets/pocket.yaml"):
-        (checkout / part).parent.mkdir(parents=True)
+    for part in ("scripts/train_pocket.sh", "scripts/stages.sh", "collab/trainers/presets/pocket.yaml"):
+        (checkout / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(find_builtin_root() / part, checkout / part)
     shutil.copytree(find_builtin_root() / "prompts" / "pocket", checkout / "prompts" / "pocket")
     assert script("train_pocket.sh", checkout / "scripts").returncode == 0
@@ -138,9 +146,10 @@ def test_other_settings_in_the_same_folder_are_refused(script: Script, tmp_path:
     assert "out here holds what another seed or recipe made" in done.stderr
 
 
-def test_every_level_that_is_made_is_trained_on(script: Script, tmp_path: Path) -> None:
+@SCRIPTED
+def test_every_level_that_is_made_is_trained_on(script: Script, tmp_path: Path, name: str, stages: list[str]) -> None:
     """A set of rows is asked for the levels that the stages take from it."""
-    script("train_pocket.sh")
+    assert script(name).returncode == 0
     made: dict[str, set[str]] = {}
     taken: dict[str, set[str]] = {}
     for call in calls(tmp_path):
@@ -154,8 +163,9 @@ def test_every_level_that_is_made_is_trained_on(script: Script, tmp_path: Path) 
     assert made == {folder: made[folder] & taken[folder] for folder in made}
 
 
-def test_settings_are_ones_that_collab_knows(script: Script, tmp_path: Path) -> None:
-    script("train_pocket.sh")
+@SCRIPTED
+def test_settings_are_ones_that_collab_knows(script: Script, tmp_path: Path, name: str, stages: list[str]) -> None:
+    assert script(name).returncode == 0
     for call in calls(tmp_path):
         settings = [call[place + 1] for place, word in enumerate(call) if word == "--set"]
         if call[0] == "synth":
