@@ -172,12 +172,22 @@ def _prepare_balancing(model: Any) -> None:
         config.router_aux_loss_coef = 0.0
 
 
+def check_backbone(model: Any, named: str) -> None:
+    """Check that a model's layers can be computed without its output layer, as its training does; else ConfigError."""
+    if model.base_model is model:
+        raise ConfigError(
+            f"{named}: models of type {model.config.model_type} cannot be trained here: {type(model).__name__} has no "
+            "part that is computed without its output layer"
+        )
+
+
 def _check_forward(model: Any, named: str) -> None:
     """Check that the forward pass works and that no token sees later ones; else ConfigError."""
     import torch
 
     from collab.models.checkpoint import get_tolerance
 
+    check_backbone(model, named)
     ids = torch.arange(24)[None] * (len(model.get_input_embeddings().weight) - 1) // 23  # the first token to the last
     refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
     try:

@@ -13,6 +13,7 @@ from transformers import (
     AutoTokenizer,
     Gemma2Config,
     GPTJConfig,
+    Llama4TextConfig,
     MambaConfig,
     PreTrainedConfig,
     Qwen2Config,
@@ -105,6 +106,17 @@ def test_what_a_family_cannot_do_is_found_before_anybody_plays(
     check(override(configure_toy(*plain), [path]))
     with pytest.raises(ConfigError, match=said):
         check(override(configure_toy(*plain, *settings), [path]))
+
+
+def test_a_family_without_a_part_of_its_layers_alone_is_found_before_anybody_plays(
+    configure_toy, tiny: Path, tmp_path: Path
+) -> None:
+    config = Llama4TextConfig(
+        **SMALL, intermediate_size_mlp=96, num_key_value_heads=2, head_dim=16, num_local_experts=2
+    )
+    path = write_model(config, tiny, tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"llama4_text cannot be trained here: .* without its output layer"):
+        check(override(configure_toy(), [path]))
 
 
 def test_experts_that_cannot_be_counted_are_found_before_anybody_plays(
