@@ -41,6 +41,11 @@ _HOMES = {
 __all__ = ["CollabError", "Library", "RunResult", "collect", "evaluate", "open_run", "train"]
 
 
+def __dir__() -> list[str]:
+    """List the public names, for completion in notebooks."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Import a public name on first use."""
     if name not in _HOMES:

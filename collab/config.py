@@ -6,6 +6,7 @@ run needs and nothing else, so a run directory can be resumed from its own manif
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic import (
     PrivateAttr,
     ValidationError,
     field_serializer,
+    field_validator,
     model_validator,
 )
 
@@ -38,10 +40,25 @@ KEEP_CREDENTIALS = "keep credentials"
 """Key of the serialization context that keeps credentials, for data that is read back and never written."""
 
 
+@dataclass(frozen=True, slots=True)
+class DefinitionOrigin:
+    """Source of a definition, for messages; it does not count in comparisons."""
+
+    file: Path | None = field(default=None, compare=False)
+    """None for built-in definitions, and those of a recorded run."""
+
+
 class Definition(BaseModel):
     """Strict base of all definitions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    _origin: DefinitionOrigin = PrivateAttr(default_factory=DefinitionOrigin)
+
+    @property
+    def file(self) -> Path | None:
+        """The user's file that it was read from, of agents only one given by its path; None for all others."""
+        return self._origin.file
 
 
 DefinitionT = TypeVar("DefinitionT", bound=Definition)
@@ -85,14 +102,6 @@ class Unseen(Definition):
     """Tasks that a policy of the shipped size does not solve even when a solver taught it them: measured apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class DefinitionOrigin:
-    """Source of a definition, for messages; it does not count in comparisons."""
-
-    file: Path | None = field(default=None, compare=False)
-    """None for built-in definitions, and those of a recorded run."""
-
-
 class EnvironmentDefinition(Definition):
     """`envs/*.yaml`: an environment."""
 
@@ -110,12 +119,13 @@ class EnvironmentDefinition(Definition):
     """Apps and words that are never trained on."""
     lasting: bool = False
     """Whether actions have lasting effects (a real phone): such an environment is checked only if it is named."""
-    _origin: DefinitionOrigin = PrivateAttr(default_factory=DefinitionOrigin)
 
-    @property
-    def file(self) -> Path | None:
-        """The user's file that it was read from; None for built-in definitions, and those of a recorded run."""
-        return self._origin.file
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _check_tasks(cls, tasks: Any) -> Any:
+        if isinstance(tasks, str) and tasks != "all":
+            raise ValueError(f"write all, or a list of names and tags: tasks: [{tasks}]")
+        return tasks
 
     @property
     def own_tasks(self) -> list[str]:
@@ -431,13 +441,15 @@ def override(config: DefinitionT, settings: Sequence[str]) -> DefinitionT:
 
 
 def _keep_origin(made: BaseModel, before: BaseModel) -> None:
-    """Copy the source file of every environment in a definition."""
-    if isinstance(made, EnvironmentDefinition) and isinstance(before, EnvironmentDefinition):
+    """Copy the source file of every part of a definition."""
+    if isinstance(made, Definition) and isinstance(before, Definition):
         made._origin = before._origin
     for name in type(made).model_fields:
         inside, was = getattr(made, name), getattr(before, name)
-        if isinstance(inside, Definition) and isinstance(was, Definition):
-            _keep_origin(inside, was)
+        parts = [(each, was.get(key)) for key, each in inside.items()] if isinstance(inside, dict) else [(inside, was)]
+        for part, old in parts:
+            if isinstance(part, Definition) and isinstance(old, Definition):
+                _keep_origin(part, old)
 
 
 def _format_setting(setting: str) -> str:
@@ -488,6 +500,28 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
     if key not in data:
         raise UnknownName.of("setting", key, data, f"in --set {_format_setting(setting)!r}")
     _assign(data[key], path[1:], value, setting)
+
+
+def load_agent(library: Library, name: str, model: type[DefinitionT]) -> DefinitionT:
+    """Read an agents file, of a speaker or a critic; a path is kept for messages. See `Library.load` for the errors."""
+    definition = library.load("agents", name, model)
+    if shorten_name(name) != name:
+        definition._origin = DefinitionOrigin(Path(name))
+    return definition
+
+
+def build_check_command(where: str, part: PartDefinition, *, is_judge: bool = False) -> str:
+    """Return the command that checks an agents file, "agents/NAME"; empty for other definitions.
+
+    Args:
+        where: a further place in the file follows a colon: the engine of a critic, which has no file of its own.
+        is_judge: a critic, which cannot be asked to speak.
+    """
+    if part.file is None and not where.startswith("agents/"):
+        return ""
+    name, _, place = where.removeprefix("agents/").partition(": ")
+    name = shlex.quote(name if part.file is None else str(part.file))
+    return f"collab critic calibrate --critic {name}" if is_judge or place else f"collab agents check {name}"
 
 
 def load_environment(library: Library, name: str) -> EnvironmentDefinition:
@@ -552,7 +586,7 @@ def run_config(
     graph_definition = library.load("graphs", graph, GraphDefinition)
     names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
     if filled is None:
-        filled = {slot: library.load("agents", name, AgentDefinition) for slot, name in names.items()}
+        filled = {slot: load_agent(library, name, AgentDefinition) for slot, name in names.items()}
     # `*_name` fields are for people; the definitions themselves go into the run, so that files may change later.
     chosen = {
         "purpose": purpose,

@@ -204,7 +204,8 @@ def outside_place(error: BaseException) -> str | None:
         return f"{error.filename}:{error.lineno}"
     frames = list(traceback.walk_tb(error.__traceback__))
     if not any(_is_named(frame) for frame, _ in frames):
-        return None
+        # Python replaces some errors by others on their way (a StopIteration in a coroutine).
+        return None if error.__cause__ is None else outside_place(error.__cause__)
     own = [one for one in frames if _is_named(one[0]) or not _is_installed(one[0].f_code.co_filename)]
     return f"{own[-1][0].f_code.co_filename}:{own[-1][1]}"
 
@@ -234,12 +235,16 @@ def boundary(error: type[RunError], what: str) -> Iterator[None]:
     """Convert any error from the block to `error`, once; a typed error passes unchanged.
 
     `TimeoutError` becomes "{what} timed out", with its own words behind it. Cancellation and keyboard interrupts are no
-    errors and pass.
+    errors and pass. So does an exit, unless a foreign part asks for it.
     """
     try:
         yield
     except CollabError:
         raise
+    except SystemExit as cause:
+        if outside_place(cause) is None:
+            raise
+        raise error(f"{what}: {describe_error(cause)}") from cause
     except TimeoutError as cause:
         raise error(f"{what} timed out{f'; before that: {cause}' if str(cause) else ''}") from cause
     except Exception as cause:

@@ -434,7 +434,10 @@ def _explain(error: ValidationError, source: str, document: Document | None, mod
     line = document.line(path) if document is not None else None
     where = f"{source}:{line}" if line is not None else source
     name = ".".join(str(part) for part in path)
-    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    # What each branch of a union would take is one problem; what lies deeper in another branch is no other one.
+    places = [_place(model, one["loc"])[0] for one in errors]
+    others = len({place for place in places if place[: len(path)] != path and path[: len(place)] != place})
+    more = f" (and {others} more)" if others else ""
     if worst["type"] in _UNKNOWN_KEY:
         hint = UnknownName.of("key", str(path[-1]), known).args[0] if known else f"unknown key {path[-1]!r}"
         return f"{where}: {name}: {hint}{more}"
@@ -443,7 +446,17 @@ def _explain(error: ValidationError, source: str, document: Document | None, mod
         got = "" if isinstance(given, Mapping) else f", got {given!r:.80}"  # of many fields the text tells the bad one
         return f"{where}: {f'{name}: ' if name else ''}{said}{got}{more}"
     got = "" if worst["type"] in ("missing", "missing_argument") else f", got {worst['input']!r:.80}"
-    return f"{where}: {name or 'file'}: {worst['msg']}{got}{more}"
+    # Of a section, a file can only hold what becomes an instance.
+    said = dict.fromkeys(
+        _INSTANCE.sub("", one["msg"]) for one, place in zip(errors, places, strict=True) if place == path
+    )
+    whole = " or ".join([next(iter(said)), *(other.removeprefix(_SHOULD) for other in [*said][1:])])
+    return f"{where}: {name or 'file'}: {whole}{got}{more}"
+
+
+_INSTANCE = re.compile(r" or (an )?instance of \w+$")
+_SHOULD = "Input should be "
+"""Begins the messages of pydantic."""
 
 
 def _choose_error(errors: Sequence[ErrorDetails], model: type[BaseModel] | None) -> ErrorDetails:

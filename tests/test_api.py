@@ -225,3 +225,7 @@ def test_every_function_takes_what_its_command_takes() -> None:
         options = {option.name for option in command.commands[name].params} - {"as_json", "help", "threads"}  # type: ignore[attr-defined]
         missing[name] = options - set(inspect.signature(function).parameters)
     assert missing == {"rollout": set(), "eval": {"comparing", "force"}, "train": {"resume", "plan"}}
+
+
+def test_public_names_are_listed_for_completion() -> None:
+    assert set(collab.__all__) <= set(dir(collab))

@@ -122,7 +122,15 @@ def test_a_task_that_fails_before_it_begins(place: Place, change: str, code: int
 
 
 @pytest.mark.parametrize("what", ["prepare", *(pytest.param(one, marks=pytest.mark.slow) for one in ("score", "plan"))])
-@pytest.mark.parametrize(("how", "said"), [("broken", "KeyError: 'nothing'"), ("lambda *_: 'yes'", "must return ")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("broken", "KeyError: 'nothing'"),
+        ("lambda *_: 'yes'", "must return "),
+        ("lambda *_: exit('enough')", "SystemExit: enough"),
+        ("lambda *_: next(iter(()))", "StopIteration"),
+    ],
+)
 def test_a_task_that_fails_while_it_is_played(place: Place, what: str, how: str, said: str) -> None:
     path = place.write("chores_late", CHORES.replace("CHANGE", f"{what}={how}"))
     place.define("simphone", apps=["chores_late"])

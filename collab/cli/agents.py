@@ -85,12 +85,12 @@ def check_agents(
     as_json: options.Json = False,
 ) -> None:
     """Check a definition, what its model supports, and that it answers one tiny prompt."""
-    from collab.config import AgentDefinition, Cast, override
+    from collab.config import AgentDefinition, Cast, load_agent, override
     from collab.rollout.build import refuse_critic
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    cast = Cast(agents={name: definitions.load("agents", name, AgentDefinition) for name in names})
+    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names})
     for name, agent in cast.agents.items():
         # A critic has an agents file, too, and would otherwise be asked to speak.
         refuse_critic(agent.kind, f"agents/{name}")
@@ -127,12 +127,14 @@ def check_agents(
 async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
+    from collab.config import build_check_command
     from collab.models.base import AskedAlike
     from collab.models.probe import HasPrefixCache
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
 
-    Template(definition.prompt, read_templates(definitions.find_path("prompts", definition.prompt)))
+    texts = read_templates(definitions.find_path("prompts", definition.prompt))
+    Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
     model: Model = build("models", definition, f"agents/{name}")
     capabilities = reply = cache = None
     try:

@@ -83,7 +83,7 @@ def list_tasks(
         asyncio.run(suite.close())
     # A split narrows what was chosen; it never adds tasks.
     if split is not None:
-        own = find_split(_load_splits(definitions, name, backend), split).tasks
+        own = find_split(_load_splits(definitions, name, backend), split, name).tasks
         infos = [info for info in infos if info.name in own]
     if as_json:
         emit({"environment": suite.label, "version": suite.version, "tasks": to_data(infos)})

@@ -45,6 +45,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -179,11 +180,15 @@ def read_splits(
     }
 
 
-def find_split(splits: Mapping[str, Split], name: str) -> Split:
-    """Return a split by name; UnknownName if there is none, or the environment has no such tasks."""
+def find_split(splits: Mapping[str, Split], name: str, env: str | Path) -> Split:
+    """Return a split by name; UnknownName if there is none, or the environment has no such tasks.
+
+    Args:
+        env: the environment's name or file, for the message.
+    """
     split = splits.get(name)
     if split is None:
-        raise UnknownName.of("split", name, splits, "see them with: collab env splits NAME")
+        raise UnknownName.of("split", name, splits, f"see them with: collab env splits {shlex.quote(str(env))}")
     if not split.tasks:
         filled = ", ".join(other.name for other in splits.values() if other.tasks)
         raise UnknownName(f"{split.environment} has no task in split {name}; splits with tasks: {filled}")
@@ -387,12 +392,12 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
             f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
             f"try --seed {example}"
         )
-    own = set(split.tasks)
+    own, env = set(split.tasks), config.environment.file or config.environment_name
     tasks = [task for task in config.tasks if task in own]
     if not tasks:
         raise UsageError(
             f"none of the {len(config.tasks)} chosen tasks is in split {split.name} of {split.environment}; "
-            f"see them with: collab env tasks {config.environment_name} --split {split.name}"
+            f"see them with: collab env tasks {shlex.quote(str(env))} --split {split.name}"
         )
     # Unseen parts are taken out of the environment, too, or training would meet them by chance.
     environment = _remove_unseen(config.environment) if split.trains else config.environment

@@ -45,6 +45,11 @@ def encode(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
+def encode_blank(width: int, height: int) -> bytes:
+    """Return a white picture of this size."""
+    return encode(Image.new("RGB", (width, height), "white"))
+
+
 def draw_marks(image: Image.Image, observation: Observation) -> None:
     """Draw on an RGB image in place."""
     scale = image.width / observation.width, image.height / observation.height

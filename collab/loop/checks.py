@@ -17,7 +17,7 @@ from collab.loop.policy import Policy, assign_policy, get_template
 from collab.models.tokenizer import take_first_line
 from collab.models.weights import read_config
 from collab.rollout.run import check
-from collab.trainers.base_model import Adapter, check_base, check_modules, open_adapter
+from collab.trainers.base_model import Adapter, check_backbone, check_base, check_modules, open_adapter
 from collab.trainers.batching import is_prefix_shared
 from collab.trainers.estimate import doubt_precision
 from collab.trainers.recipe import Recipe
@@ -96,6 +96,7 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
         from collab.trainers.trainer import build_adapter_config
 
     model = _build_empty(base)
+    check_backbone(model, base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:
         raise ConfigError(
             f"{base}: {type(model).__name__} cannot be checkpointed; set {method.RECIPE}.checkpointing=false"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,8 @@ def _check_slots_have_files(agents: str) -> None:
     for item in agents.split(","):
         name = item.partition("=")[2].strip()
         if "@" in name and not _is_file(name):
+            epoch = shlex.quote(name)
             raise UsageError(
-                f"--agents {item.strip()!r}: an epoch of a training fills all slots (--agents RUN@best), one slot is "
-                "filled by an agents file: collab export RUN@best --out DIR writes those of an epoch"
+                f"--agents {item.strip()!r}: an epoch of a training fills all slots (--agents {epoch}), one slot is "
+                f"filled by an agents file: collab export {epoch} --out DIR writes those of an epoch"
             )

@@ -25,6 +25,8 @@ LARGEST = 2**24
 LARGEST_ERROR = 2**16
 """Bytes of an error's body; the rest is not read."""
 _REDIRECTS = 5
+_BOUNDED = {"", "identity", "gzip", "x-gzip", "deflate"}
+"""Codings of a body that unfold at most a thousandfold."""
 _CODING = (b"content-encoding", b"content-length", b"transfer-encoding")
 """Headers that are true of the bytes on the wire only."""
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -35,6 +37,8 @@ _READ_OF_A_PAGE = 8192
 """Characters of an error page that are searched for words."""
 _WORDS = ("message", "detail", "error_description", "error", "errors", "msg", "reason", "title")
 """Fields in which servers describe an error, most informative first."""
+_MOST_DIGITS = 400
+"""Digits of a number that are read; Python reads no more than 4300, and fails beyond."""
 _DEEPEST = 4
 """Levels of a body that are searched for words."""
 
@@ -71,6 +75,7 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request and read its answer; raises TooLong and what httpx2 raises."""
         options |= {"stream": True, "follow_redirects": False}
+        request.headers["Accept-Encoding"] = "gzip, deflate"  # whatever else is installed, see `_BOUNDED`
         # Redirects are followed only with the same method: a POST that turns into a GET would lose its body.
         for followed in range(_REDIRECTS + 1):
             response = await super().send(request, **options)
@@ -91,6 +96,10 @@ class BoundedClient(openai.DefaultAsyncHttpxClient):
 
 async def _read_bounded(response: httpx2.Response) -> bytes:
     """Read a body, decompressed; an error's body only up to `LARGEST_ERROR` bytes."""
+    codings = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",")]
+    # Others, or one within another, unfold a single piece into more than fits into memory.
+    if not _BOUNDED.issuperset(codings) or len([one for one in codings if one not in ("", "identity")]) > 1:
+        raise TooLong(f"it is compressed as {', '.join(codings)[:80]}; read are gzip and deflate, once")
     content = bytearray()
     async for piece in response.aiter_bytes():
         content += piece
@@ -185,7 +194,7 @@ def replace_halves(text: str) -> str:
 def _parse(response: httpx2.Response) -> Any:
     try:
         text = response.content.decode("utf-8-sig")
-        document = json.loads(text)
+        document = json.loads(text, parse_int=_read_integer)
         # Halves of a character may come as two escapes, which JSON joins only in pairs.
         return _join_halves(document) if _HALF.search(text) else document
     except UnicodeDecodeError:
@@ -197,6 +206,11 @@ def _parse(response: httpx2.Response) -> Any:
             raise Broken(f"a page, not JSON; it says: {words[:200]}") from None
         beginning = " ".join(text[:80].split())
         raise Broken(f"no JSON; it begins with {beginning!r}") from None
+
+
+def _read_integer(digits: str) -> int | float:
+    """Return a whole number; infinity for one of more digits than any that means something."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
 
 
 def _join_halves(value: Any) -> Any:

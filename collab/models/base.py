@@ -215,6 +215,13 @@ class AskedAlike(Protocol):
     sampling: Sampling
 
 
+@runtime_checkable
+class NamesItsCheck(Protocol):
+    """A model whose errors name the command that checks its agents file."""
+
+    check_command: str
+
+
 logger = logging.getLogger(__name__)
 
 

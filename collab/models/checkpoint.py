@@ -113,14 +113,24 @@ class Adapters:
         """Merge this adapter into the model's weights and return the model; do not use this object afterwards.
 
         Raises:
-            ConfigError: a merged weight is NaN or infinite.
+            ConfigError: it cannot be merged, a merged weight is NaN or infinite, or the result computes something else.
         """
         self.use(name)
-        if not self._peft.peft_config[_make_module_name(name)].ensure_weight_tying:
+        named = f"{name}: cannot be added to {self._path}"
+        try:
+            before = _compute_sample(self._model)
             _untie(self._model, _make_module_name(name))
-        with readable(f"{self._path} with adapter {name}"):
             model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_make_module_name(name)])
+        except Exception as error:  # each kind of adapter has its own reasons
+            raise ConfigError(f"{named}: {take_first_line(error)}; play it over its base instead") from error
         vars(model).pop("peft_config", None)  # or transformers would save an adapter
+        after = _compute_sample(model)
+        if before is not None and after is not None:
+            apart = float((after - before).abs().max())
+            if not apart <= _MERGED:
+                raise ConfigError(
+                    f"{named}: log-probabilities would differ by {apart:.2g}; play it over its base instead"
+                )
         return model
 
     def _snapshot(self, path: str) -> dict[Any, Tensor]:
@@ -151,10 +161,19 @@ class Adapters:
                 raise ConfigError(f"{path}: an adapter of kind {kind}; only LoRA adapters can be used")
             if getattr(config, "alora_invocation_tokens", None):  # which begins in the middle of a prompt
                 raise ConfigError(f"{path}: an activated LoRA (alora_invocation_tokens), which cannot be used here")
-            if self._peft is None:
-                self._peft = PeftModel.from_pretrained(self._model, path, adapter_name=_make_module_name(name))
-            else:
-                self._peft.load_adapter(path, adapter_name=_make_module_name(name))
+            if getattr(
+                config, "layer_replication", None
+            ):  # it would repeat layers of the base, for every policy over it
+                raise ConfigError(
+                    f"{path}: it repeats layers of its base (layer_replication), which cannot be used here"
+                )
+            # Some kinds take a random decomposition of the base apart (pissa_niter_4): always the same one here.
+            with torch.random.fork_rng(devices=[self._model.device] if self._model.device.type == "cuda" else []):
+                torch.manual_seed(0)
+                if self._peft is None:
+                    self._peft = PeftModel.from_pretrained(self._model, path, adapter_name=_make_module_name(name))
+                else:
+                    self._peft.load_adapter(path, adapter_name=_make_module_name(name))
         self._model.eval()
 
     def _take_out(self, name: str) -> None:
@@ -192,17 +211,44 @@ def _changes_base_weights(path: str) -> bool:
         return getattr(PeftConfig.from_pretrained(path), "init_lora_weights", True) not in PLAIN
 
 
+_MERGED = 0.01
+"""Largest difference of log-probabilities, in float32, between an adapter over its base and its merged weights."""
+
+
+@torch.inference_mode()
+def _compute_sample(model: Any) -> Tensor | None:
+    """Return log-probabilities of a few tokens, (24, vocabulary); None for a model with vision."""
+    if model.config.model_type in FAMILIES:
+        return None
+    ids = torch.arange(24, device=model.device)[None] * (model.config.get_text_config().vocab_size - 1) // 23
+    logits: Tensor = model(input_ids=ids, use_cache=False).logits[0].float()
+    return logits.log_softmax(-1)
+
+
 def _untie(model: Any, module: str) -> None:
-    """Untie output layer and embeddings if an adapter changes only one of them."""
-    embeddings, head = model.get_input_embeddings(), model.get_output_embeddings()
-    if head is None or embeddings.weight is not head.weight:
+    """Untie output layer and embeddings if an adapter changes either, but not if it replaces both by one weight."""
+    parts = [model.get_input_embeddings(), model.get_output_embeddings()]
+    if any(part is None for part in parts):
         return
-    changed = [module in dict(part.named_modules()) or _has_weights_in(part, module) for part in (embeddings, head)]
-    if any(changed):
-        own = getattr(head, "base_layer", getattr(head, "original_module", head))
-        own.weight = torch.nn.Parameter(own.weight.detach().clone(), requires_grad=False)
+    inner = [_find_innermost(part) for part in parts]
+    if inner[0].weight is not inner[1].weight:
+        return
+    replaced = [getattr(part, "modules_to_save", {}) for part in parts]
+    if all(module in one for one in replaced) and replaced[0][module].weight is replaced[1][module].weight:
+        return
+    if any(module in dict(part.named_modules()) or _has_weights_in(part, module) for part in parts):
+        inner[1].weight = torch.nn.Parameter(inner[1].weight.detach().clone(), requires_grad=False)
         for config in {id(one): one for one in (model.config, model.config.get_text_config())}.values():
             config.tie_word_embeddings = False
+
+
+def _find_innermost(part: Any) -> Any:
+    """Return the layer of the base within what PEFT puts around it."""
+    for name in ("token_adapter", "base_layer", "original_module"):
+        within = getattr(part, name, None)
+        if within is not None:
+            return _find_innermost(within)
+    return part
 
 
 def _has_weights_in(part: Any, module: str) -> bool:

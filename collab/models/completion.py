@@ -360,7 +360,7 @@ def _read_finish(choice: Choice) -> tuple[str, str]:
     message, why = choice.message, str(choice.finish_reason or "stop").lower()
     # Filtered first: the text of a filtered answer may be a part of it.
     if any(word in why for word in _FILTERED):
-        return "content_filter", why
+        return "content_filter", _quote(why)
     cut = "length" if why in _CUT else "stop"
     # A text counts, whatever finish reason the server gives.
     if (message.content or "").strip():

@@ -257,6 +257,8 @@ class Transport:
     ) -> None:
         self.who = f"{model} at {redact(url, key)}"
         """Model and server, for messages."""
+        self.check_command = ""
+        """Checks the agents file that it comes from; empty if that is unknown."""
         self._url = url
         self._key = key
         self._line = _AttemptLine(window=CallWindow.fresh(concurrency))
@@ -448,8 +450,9 @@ class Transport:
             return TryAgain(f"{self.who} sent a broken answer: not what its Content-Encoding says", unknown_cost=True)
         # Never connected: nothing was sent, so nothing can have been paid.
         if isinstance(cause, httpx2.ConnectError | httpx2.UnsupportedProtocol | httpx2.ProxyError):
-            next_move = "start the server or correct base_url, then try: collab agents check NAME"
-            return TryAgain(f"{self.who} cannot be reached: {words}; {next_move}; vLLM's own: collab serve")
+            check = f", then try: {self.check_command}" if self.check_command else ""
+            next_move = f"start the server or correct base_url{check}; vLLM's own: collab serve"
+            return TryAgain(f"{self.who} cannot be reached: {words}; {next_move}")
         return TryAgain(f"{self.who} broke off: {words}; see what the server says", unknown_cost=True)
 
     def _translate_status(

@@ -154,6 +154,15 @@ class OpenAIModel:
         self._max_context = max_context
         self._extra = dict(extra or {})
 
+    @property
+    def check_command(self) -> str:
+        """The command that checks its agents file, for messages; empty if that is unknown."""
+        return self._transport.check_command
+
+    @check_command.setter
+    def check_command(self, command: str) -> None:
+        self._transport.check_command = command
+
     # ------------------------------------------------------------------------------------------------- the seam
 
     async def generate(self, request: Request) -> Reply:

@@ -26,11 +26,11 @@ from collab.agents.agent import compute_prefix_limit
 from collab.config import Budget
 from collab.errors import ConfigError, RunError, UnknownName
 from collab.models.base import Model, count_lost_calls
-from collab.prompts.parse import read_reply, write_reply
+from collab.prompts.parse import read_reply, strip_thoughts, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import CriticInput
 from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, draw_mistakes, list_task_words
-from collab.rewards.query import ask, format_reason, strip_thoughts
+from collab.rewards.query import ask, format_reason
 from collab.rollout.collector import UsageMeter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
@@ -391,7 +391,7 @@ class LanguageAdversary:
             raise CannotPropose(TOO_LONG)
         who, seed = "the adversary", occasion.seed
         reply = await ask(self._model, prompt, sampling, seed=seed, call_s=self._call_s, who=who)
-        text = strip_thoughts(reply.text).strip()
+        text = strip_thoughts(reply.text)
         parsed = read_reply(text, occasion.case.space, occasion.case.observation)
         if parsed.action is not None:
             text = write_reply(parsed.reason, parsed.action, occasion.case.space)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import Field, model_validator
 
-from collab.config import AgentDefinition, Budget, PartDefinition, SamplingDefinition, validate
+from collab.config import AgentDefinition, Budget, PartDefinition, SamplingDefinition, load_agent, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
 from collab.models.base import Model, check_counted, tell_lost
@@ -160,7 +160,7 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
         build("adversaries", part, f"adversary {part.kind}")  # finds bad options before a model is asked
         return AdversaryChoice(part=part)
     try:
-        agent = library.load("agents", asked.agent, AgentDefinition)
+        agent = load_agent(library, asked.agent, AgentDefinition)
     except UnknownName:
         raise UnknownName.of("adversary", asked.agent, {*_build_silent(), *library.list_names("agents")}) from None
     refuse_critic(agent.kind, f"agents/{asked.agent}")

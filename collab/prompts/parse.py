@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collab.envs.grammar import SPACES, ActionSpace
@@ -27,11 +27,16 @@ _THOUGHT_ENDS = {
     "<reasoning>": "</reasoning>",
     "<reason>": "</reason>",
     "<seed:think>": "</seed:think>",
-    "[think]": "[/THINK]",
+    "[think]": "[/think]",
     "<|channel|>analysis": "<|channel|>final",
 }
-"""Tag that opens a thought within a reply → tag that closes it."""
-_THOUGHT = re.compile(rf"\s*+({'|'.join(map(re.escape, _THOUGHT_ENDS))})", re.IGNORECASE)
+"""Tag that opens a thought within a reply → tag that closes it; in any case of letters."""
+_TAG = re.compile(
+    rf"^[ \t]*+(?:(?:reason|thought)[ \t*]*+:[ \t*]*+)?(?P<opening>{'|'.join(map(re.escape, _THOUGHT_ENDS))})"
+    rf"|{'|'.join(map(re.escape, _THOUGHT_ENDS.values()))}",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Opens a thought at the start of a line or reason, as elsewhere it may be typed or quoted; closes one anywhere."""
 _WITHHELD: dict[str, tuple[Cause, str]] = {
     "reasoning": ("reasoning", "the reply is all reasoning, and no text follows it"),
     "refusal": ("refusal", "the model refused"),
@@ -62,6 +67,8 @@ def read_reply(
 ) -> ParsedReply:
     """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action.
 
+    What stands in a thought (`<think>`) was only considered, and is never the reply's action.
+
     Args:
         finish: end of the reply as the model reports it (`Reply.finish`); gives the cause if there is no action.
         aside: `Reply.aside`.
@@ -79,12 +86,11 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
     if withheld is not None:
         return withheld
     cut = finish == "length"
-    thought = _THOUGHT.match(text)
     # Thoughts may hold calls that were only considered, so they explain a reply without an action.
-    if thought is not None and failure.kind in ("empty", "no_action", "malformed"):
-        behind = text.rpartition(_THOUGHT_ENDS[thought[1].lower()])
-        if not behind[1] or not behind[2].strip():
-            where = f"{thought[1]} is never closed" if not behind[1] else "nothing follows the thought"
+    if failure.kind in ("empty", "no_action", "malformed"):
+        said, never_closed = _blank_thoughts(text[:_LONGEST], space)
+        if never_closed is not None or (text.strip() and not said.strip()):
+            where = "nothing follows the thought" if never_closed is None else f"{never_closed} is never closed"
             ended = ", and max_tokens cut it" if cut else ""
             return ParseFailure(kind="reasoning", detail=f"the reply is all reasoning: {where}{ended}")
     if cut and failure.kind in ("empty", "no_action", "malformed"):
@@ -101,14 +107,55 @@ def read_withheld(finish: str, aside: str) -> ParseFailure | None:
     return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])
 
 
+def strip_thoughts(text: str) -> str:
+    """Return a reply with its thoughts (`<think>`) blanked out and no space around it; empty if they never end."""
+    return _blank_thoughts(text, None)[0].strip()
+
+
+def _blank_thoughts(text: str, space: ActionSpace | None) -> tuple[str, str | None]:
+    """Return a reply with spaces in place of its thoughts, and the tag of one that is never closed, or None.
+
+    A template may have opened the first thought: what a tag closes without another that opens it is one, too. A tag in
+    a text that an action types closes nothing; `space` says what an action looks like, None for a reply without.
+    """
+    begin, tag, spans = 0, "", list[tuple[int, int]]()
+    typed: list[tuple[int, int]] | None = None
+    for found in _TAG.finditer(text):
+        closed = found[0].lower()
+        if found["opening"]:
+            begin, tag = (begin, tag) if tag else (found.start(), found["opening"])
+            continue
+        if not tag:
+            typed = [*_find_candidates(text, 0, space)] if typed is None and space else typed or []
+            if any(start < found.start() < end for start, end in typed):
+                continue
+            spans = [(0, found.end())]
+        elif closed == _THOUGHT_ENDS[tag.lower()]:
+            spans.append((begin, found.end()))
+            tag = ""
+    if tag:
+        spans.append((begin, len(text)))
+    return _blank(text, spans), tag or None
+
+
+def _blank(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text with spaces in these parts of it, which follow each other."""
+    pieces, position = list[str](), 0
+    for begin, end in spans:
+        pieces += [text[position:begin], " " * (end - begin)]
+        position = end
+    return "".join([*pieces, text[position:]])
+
+
 def _find_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
     """Return the failure of a reply with an action of another built-in space; None for all others."""
     for other in SPACES.values():
         if other.name == space.name or other.syntax == space.syntax or len(text) > _LONGEST:
             continue
-        marker = _find_last_marker(text)
-        for begin, end in list(_find_candidates(text, marker.end() if marker else 0, other))[:_ATTEMPTS]:
-            if not isinstance(other.parse(text[begin:end]), ParseFailure):
+        said, _ = _blank_thoughts(text, other)
+        marker = _find_last_marker(said)
+        for begin, end in list(_find_candidates(said, marker.end() if marker else 0, other))[:_ATTEMPTS]:
+            if not isinstance(other.parse(said[begin:end]), ParseFailure):
                 detail = f"an action of the space {other.name}, and this environment takes {_describe_form(space)}"
                 return ParseFailure(kind="other_space", detail=detail)
     return None
@@ -127,9 +174,10 @@ def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedRepl
         detail = f"the reply has {len(text)} characters, at most {_LONGEST} are read"
         return _make_failure("", ParseFailure(kind="malformed", detail=detail))
     # The last marker counts: models quote the form before they use it.
-    marker = _find_last_marker(text)
+    said, _ = _blank_thoughts(text, space)
+    marker = _find_last_marker(said)
     start = marker.end() if marker else 0
-    found = list(_find_candidates(text, start, space))
+    found = list(_find_candidates(said, start, space))
     if not found:
         return _make_failure(
             text, ParseFailure(kind="no_action", detail=f"no action found, expected {_describe_form(space)}")
@@ -138,7 +186,7 @@ def _read(text: str, space: ActionSpace, observation: Observation) -> ParsedRepl
     begin, end = found[0] if marker else found[-1]
     reason = text[: marker.start() if marker else begin]
     # Two steps: well-formed first, then possible on this very screen.
-    parsed = space.parse(text[begin:end])
+    parsed = space.parse(said[begin:end])
     if isinstance(parsed, ParseFailure):
         return _make_failure(reason, parsed)
     failure = space.check(parsed, observation)

@@ -148,9 +148,7 @@ class Templates:
     def _format_missing(self, name: str, what: str, told: Iterable[str]) -> str:
         """Format a message about a name that a template does not get."""
         where = f"prompts/{self._folder}/{name}{SUFFIX}"
-        return (
-            f"{where}: {what}; it may ask for {', '.join(sorted(told))}; correct it and try: collab agents check NAME"
-        )
+        return f"{where}: {what}; it may ask for {', '.join(sorted(told))}"
 
 
 LAYOUT = "1"
@@ -277,17 +275,23 @@ class Template:
         name: of its folder in `prompts/`, for messages. texts: template name → text, see `read_templates`. Only
         `question` may be absent, as in older recorded runs; then
             no question can be asked.
+        check_command: advised where a text is no template; empty for none.
 
     Raises:
         ConfigError: a text is missing or no template.
     """
 
-    def __init__(self, name: str, texts: Mapping[str, str]) -> None:
+    def __init__(self, name: str, texts: Mapping[str, str], check_command: str = "") -> None:
         missing = [part for part in _FILES if part not in texts and part != "question"]
         if missing:
             raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
         self.name = name
-        self._templates = Templates(name, texts, [part for part in _FILES if part in texts], VARIABLES)
+        try:
+            self._templates = Templates(name, texts, [part for part in _FILES if part in texts], VARIABLES)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; correct it; then try: {check_command}" if check_command else str(error)
+            ) from None
         self._system = lru_cache(maxsize=8)(self._render_system)
         self._header = lru_cache(maxsize=1024)(self._render_header)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)

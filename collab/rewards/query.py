@@ -26,7 +26,7 @@ from collab.envs.grammar import ActionSpace
 from collab.envs.text import format_element
 from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
-from collab.prompts.parse import read_reply, write_reply
+from collab.prompts.parse import read_reply, strip_thoughts, write_reply
 from collab.types import Action, ElementTarget, Observation, Prompt, Sampling, Usage
 
 UNFIT = "an item does not fit the schema"
@@ -104,12 +104,6 @@ class ReplyItems(Generic[ItemT]):
     good: tuple[ItemT, ...]
     refused: Counter[str] = field(default_factory=Counter)
     """Items or whole replies that did not fit, by cause."""
-
-
-def strip_thoughts(text: str) -> str:
-    """Return a reply without its leading thoughts (`<think>`); empty where they never end."""
-    said = text.rpartition("</think>")[2]
-    return "" if said.lstrip().startswith("<think>") else said
 
 
 def read_items(text: str, kind: type[ItemT]) -> ReplyItems[ItemT]:

@@ -38,7 +38,7 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingDefinition, validate
+from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingDefinition, load_agent, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
@@ -101,7 +101,7 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
         raise UnknownName.of(
             f"critics kind (in agents/{name})", kind, list_kinds("critics"), "or write package.module:Class"
         )
-    return library.load("agents", name, CriticDefinition)
+    return load_agent(library, name, CriticDefinition)
 
 
 def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
@@ -181,6 +181,7 @@ class CriticResources:
                     "{kind: openai, options: {model: …}}"
                 )
             part = validate(PartDefinition, definition.options[MODEL], where)
+            part._origin = definition._origin
             # For a plan the model is built for its tokenizer alone.
             model = build("models", part if asks else make_token_counter(part), where)
             # Servers are probed with the sampling of later calls.

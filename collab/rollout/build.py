@@ -29,6 +29,7 @@ from collab.config import (
     GraphDefinition,
     PartDefinition,
     RunConfig,
+    build_check_command,
     shorten_name,
     strip_run_prefix,
 )
@@ -48,7 +49,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
 from collab.library import Library, explain, resolve_checkpoint
-from collab.models.base import Adaptable, AskedAlike, Capabilities, Model
+from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
 from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
@@ -159,7 +160,7 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     except CollabError as error:
         # Our own errors get the definition's place, once.
         if type(error) is ConfigError and not str(error).startswith(where):
-            raise ConfigError(f"{where}: {error}{_try_again(where, str(error))}") from None
+            raise ConfigError(f"{where}: {error}{_try_again(where, part, str(error))}") from None
         raise
     except ImportError as error:
         raise ConfigError(f"{where}: {target} needs {error.name or error}, which cannot be imported") from None
@@ -172,13 +173,15 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
+    if isinstance(made, NamesItsCheck):
+        made.check_command = build_check_command(where, part, is_judge=is_critic(part.kind))
     return made
 
 
-def _try_again(where: str, said: str) -> str:
+def _try_again(where: str, part: PartDefinition, said: str) -> str:
     """Return the command that checks a corrected agents file; empty for other definitions, or if `said` names it."""
-    name = where.removeprefix("agents/")
-    return "" if name == where or "collab " in said else f"; then try: collab agents check {name}"
+    command = build_check_command(where, part, is_judge=is_critic(part.kind))
+    return "" if not command or "collab " in said else f"; then try: {command}"
 
 
 def load_class(group: Group, part: PartDefinition, where: str) -> Callable[..., Any]:
@@ -396,11 +399,12 @@ def build_team(config: RunConfig) -> Team:
         # A rehearsal answers from the solution and cannot summarise; found here, not in the middle of an episode.
         if definition.summary and model.privileged:
             raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
+        check_command = build_check_command(f"agents/{name}", definition)
         agents[slot] = Agent(
             slot=slot,
             definition=_group(definition, name),
             model=model,
-            template=Template(definition.prompt, config.prompts[definition.prompt]),
+            template=Template(definition.prompt, config.prompts[definition.prompt], check_command),
             # By position, so that a list of temperatures in one agents file spreads over the slots.
             sampling=definition.sampling.of(position, len(config.graph.slots), f"agents/{name}"),
             context_tokens=definition.context_tokens,
@@ -640,7 +644,7 @@ async def resolve_run(
             update={"tasks": resolve_task_names(suite, wanted, config.environment_name, config.environment)}
         )
         if split is not None:
-            config = restrict_run(config, find_split(splits, split))
+            config = restrict_run(config, find_split(splits, split, config.environment.file or config.environment_name))
         config = config.model_copy(
             update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
         )

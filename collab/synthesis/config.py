@@ -303,7 +303,7 @@ async def _resolve_tasks(config: SynthConfig, *, every_task_once: bool) -> Synth
         tasks = resolve_task_names(suite, wanted, config.environment_name, config.environment)
         config = config.model_copy(update={"tasks": tasks})
         splits = await load_splits(config.environment_name, config.environment, suite)
-        config = _select_teachable(restrict_run(config, find_split(splits, TRAIN)), suite)
+        config = _select_teachable(restrict_run(config, find_split(splits, TRAIN, config.environment_name)), suite)
         # Ordered by the seed, so that fewer episodes are a beginning of more.
         config = config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:

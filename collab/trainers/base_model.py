@@ -28,6 +28,7 @@ from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
     check_vocabulary,
     check_weights,
+    find_setting,
     get_text_config,
     load_model,
     read_config,
@@ -100,10 +101,33 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         raise ConfigError(
             f"{named}: reads {most} tokens, the recipe has context {recipe.context}; --set {settings}context={most}"
         )
+    _check_experts(config, named)
     # Tokenizer and weights last, as they read files.
     check_vocabulary(chat, config, named)
     check_weights(folder, named=named)
     return chat, config
+
+
+_EXPERTS = {
+    "num_experts": ("num_local_experts", "n_routed_experts", "moe_num_experts"),
+    "num_experts_per_tok": ("moe_k", "moe_topk", "top_k_experts"),
+}
+"""Names by which TRL reads a configuration's experts → names of families that call them otherwise."""
+
+
+def _balances_experts(config: Any) -> bool:
+    """Return whether TRL adds a loss that balances experts, as this configuration asks for."""
+    return hasattr(config, "output_router_logits") and bool(find_setting(config, "router_aux_loss_coef"))
+
+
+def _check_experts(config: Any, named: str) -> None:
+    """Check that a configuration which balances experts has what TRL counts them by; else ConfigError."""
+    lacking = [name for name, others in _EXPERTS.items() if find_setting(config, name, *others) is None]
+    if _balances_experts(config) and lacking:
+        raise ConfigError(
+            f"{named}: its loss balances experts, and its configuration has no {lacking[0]}, by which they are counted "
+            "while it is trained; set router_aux_loss_coef to 0 in its config.json to train it without"
+        )
 
 
 @contextlib.contextmanager
@@ -125,7 +149,36 @@ def load_weights(base: Base, dtype: str) -> Any:
     model = load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
     if all(weight.numel() and not weight.is_meta for weight in model.parameters()):  # not split over processes
         _check_forward(model, f"--base {base.path}")
+        _prepare_balancing(model)
     return model
+
+
+def _prepare_balancing(model: Any) -> None:
+    """Name the experts as TRL does, or leave the loss that balances them out where no token is routed to any."""
+    import torch
+
+    config = model.config.get_text_config()
+    if not _balances_experts(config):
+        return
+    for name, others in _EXPERTS.items():
+        if find_setting(config, name) is None:
+            setattr(config, name, find_setting(config, *others))
+    with torch.no_grad():
+        found = model.base_model(
+            input_ids=torch.zeros(1, 2, dtype=torch.long), use_cache=False, output_router_logits=True
+        )
+    # Some families have layers of experts only if their configuration says so.
+    if not getattr(found, "router_logits", None):
+        config.router_aux_loss_coef = 0.0
+
+
+def check_backbone(model: Any, named: str) -> None:
+    """Check that a model's layers can be computed without its output layer, as its training does; else ConfigError."""
+    if model.base_model is model:
+        raise ConfigError(
+            f"{named}: models of type {model.config.model_type} cannot be trained here: {type(model).__name__} has no "
+            "part that is computed without its output layer"
+        )
 
 
 def _check_forward(model: Any, named: str) -> None:
@@ -134,6 +187,7 @@ def _check_forward(model: Any, named: str) -> None:
 
     from collab.models.checkpoint import get_tolerance
 
+    check_backbone(model, named)
     ids = torch.arange(24)[None] * (len(model.get_input_embeddings().weight) - 1) // 23  # the first token to the last
     refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
     try:

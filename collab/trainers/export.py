@@ -172,8 +172,8 @@ def _sum(source: WeightSource, base: Path, dtype: Precision | None) -> Any:
     kept = model.dtype
     adapters = Adapters(model.float(), str(base))
     with silence_libraries():
-        adapters.add("merged", str(source.path))
-        return adapters.merge("merged").to(kept if dtype is None else getattr(torch, dtype))
+        adapters.add(str(source.path), str(source.path))
+        return adapters.merge(str(source.path)).to(kept if dtype is None else getattr(torch, dtype))
 
 
 def _find_base_directory(source: WeightSource) -> Path:

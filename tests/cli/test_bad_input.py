@@ -396,7 +396,8 @@ def test_a_bug_is_one_line_unless_a_traceback_is_asked_for(capsys, monkeypatch):
         (["rollout", "--graph", "nowhere"], "collab graph list"),
         (["rollout", "--env", "nowhere"], "collab env list"),
         (["rollout", "--library", "nowhere"], "collab agents list"),
-        (["rollout", "--split", "nowhere", "--agents", "rehearsal"], "collab env splits"),
+        (["rollout", "--split", "nowhere", "--agents", "rehearsal"], "collab env splits androidworld"),
+        (["rollout", "--agents", "ada=runs/x@best,ben=y"], "collab export runs/x@best --out DIR"),
         (["rollout", "--agents", "rehearsal", "--tasks", "nowhere"], "collab env tasks"),
         (["rollout", "--agents", "rehearsal", "--tasks", "tag:nowhere"], "collab env tasks"),
         (["rollout", "--agents", "rehearsal", "--backend", "nowhere"], "collab env list"),
@@ -419,4 +420,30 @@ def test_a_dead_server_names_the_next_command(somewhere, capsys):
     assert main(["rollout", "--env", "corridor", "--agents", "dead"]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "start the server or correct base_url" in line
-    assert "collab agents check" in line
+    assert "then try: collab agents check dead; vLLM's own: collab serve" in line
+
+
+def test_a_dead_server_of_a_critic_names_the_command_that_asks_a_critic(somewhere, capsys):
+    judge = somewhere / "my judge.yaml"
+    engine = "{kind: openai, options: {model: nobody, base_url: 'http://127.0.0.1:1/v1', retries: 0}}"
+    judge.write_text(f"kind: llm\noptions: {{model: {engine}}}\n")
+    assert main(["critic", "calibrate", "--critic", str(judge), "--env", "corridor", "--cases", "4"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"then try: collab critic calibrate --critic '{judge}'; vLLM's own" in line
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ("search", "tasks: write all, or a list of names and tags: tasks: [search], got 'search'"),
+        ("tag:easy", "tasks: write all, or a list of names and tags: tasks: [tag:easy], got 'tag:easy'"),
+        ("5", "tasks: Input should be 'all' or a valid list, got 5"),
+        ("[TypeWord, 5]", "tasks.1: Input should be a valid string, got 5"),
+    ],
+)
+def test_tasks_of_an_environment_that_are_no_list_say_how_they_are_written(somewhere, capsys, tasks, said):
+    file = Path(LIBRARY, "envs/corridor.yaml")
+    Path("mine.yaml").write_text(f"{file.read_text()}tasks: {tasks}\n")
+    line = len(file.read_text().splitlines()) + 1
+    for command in (("env", "tasks", "mine.yaml"), ("rollout", "--env", "mine.yaml", "--agents", "rehearsal")):
+        assert complaint(capsys, *command) == f"error: mine.yaml:{line}: {said}"

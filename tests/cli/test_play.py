@@ -370,7 +370,10 @@ def test_a_prompt_folder_may_hold_only_what_differs_and_mistakes_in_it_end_nothi
     code, _, err = collab(*command, "other")
     assert (code, err.count("error: ")) == (2, 1)
     assert "prompts/brief/header.jinja: 'agnet' is undefined; it may ask for agent, round, rounds" in err
-    assert "collab agents check" in err
+    assert err.rstrip().endswith("correct it; then try: collab agents check brief")
+    code, _, checked = collab("agents", "check", "brief", "--no-call")
+    assert code == 2
+    assert err.endswith(checked)
     assert not Path("other").exists()
 
 

@@ -91,6 +91,11 @@ WITHHELD: dict[str, tuple[dict[str, Any], str, str]] = {
     "reasoning_content": ({"content": None, "reasoning_content": "Let me think."}, "all reasoning", "reasoning"),
     "reasoning": ({"content": "", "reasoning": "Let me think.", "finish": "length"}, "all reasoning", "cut"),
     "thought": ({"content": "<think>First I", "finish": "length"}, "all reasoning", "never closed"),
+    "an action in a thought": (
+        {"content": '<think>Perhaps\n\nAction: {"action_type": "wait"}', "finish": "length"},
+        "all reasoning",
+        "never closed, and max_tokens cut it",
+    ),
     "only a thought": ({"content": "<think>I see.</think>\n"}, "all reasoning", "nothing follows the thought"),
     "refusal": ({"content": None, "refusal": "I cannot help with that."}, "refused", "I cannot help with that."),
     "tool": (

@@ -104,12 +104,12 @@ def test_the_hash_notices_tasks_names_and_what_training_does_without() -> None:
 
 def test_what_is_not_there_is_named() -> None:
     splits = read_splits("world", SEVEN, Unseen())
-    with pytest.raises(UnknownName, match="did you mean unseen-tasks"):
-        find_split(splits, "unseen-task")
+    with pytest.raises(UnknownName, match=r"did you mean unseen-tasks.*: collab env splits 'my phone\.yaml'$"):
+        find_split(splits, "unseen-task", "my phone.yaml")
     with pytest.raises(
         UnknownName, match=r"world has no task in split unseen-app; splits with tasks: train, new-seeds, unseen-tasks"
     ):
-        find_split(splits, UNSEEN_APP)
+        find_split(splits, UNSEEN_APP, "androidworld")
     with pytest.raises(ConfigError, match="no task touches 'post'; apps: mail"):
         read_splits("world", SEVEN, Unseen(apps=["post"]))
     with pytest.raises(UnknownName, match=r"no task called 'bb'; .*; in envs/world: unseen\.hopeless"):

@@ -13,8 +13,10 @@ from transformers import (
     AutoTokenizer,
     Gemma2Config,
     GPTJConfig,
+    Llama4TextConfig,
     MambaConfig,
     PreTrainedConfig,
+    Qwen2Config,
 )
 
 from collab.config import override
@@ -74,7 +76,17 @@ def test_an_adapter_of_other_modules_than_the_recipes_is_refused(configure_toy, 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 GPTJ = GPTJConfig(n_embd=64, n_layer=2, n_head=4, rotary_dim=8, n_positions=4096)
 GEMMA = Gemma2Config(**SMALL, num_key_value_heads=2, head_dim=16)
+ROUTED = Qwen2Config(**SMALL, output_router_logits=False, router_aux_loss_coef=0.01)
 MAMBA = MambaConfig(hidden_size=64, num_hidden_layers=2, state_size=8, time_step_rank=8)
+
+
+def write_model(config: PreTrainedConfig, tiny: Path, folder: Path) -> str:
+    """A random checkpoint of this configuration; the setting that plays it."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer.save_pretrained(folder)
+    config.vocab_size, config.bos_token_id, config.eos_token_id, config.pad_token_id = len(tokenizer), None, 2, 0
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return f"run.agents.*.options.path={folder}"
 
 
 @pytest.mark.parametrize(
@@ -89,12 +101,27 @@ MAMBA = MambaConfig(hidden_size=64, num_hidden_layers=2, state_size=8, time_step
 def test_what_a_family_cannot_do_is_found_before_anybody_plays(
     configure_toy, tiny: Path, tmp_path: Path, config: PreTrainedConfig, settings: tuple[str, ...], said: str
 ) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    tokenizer.save_pretrained(tmp_path / "model")
-    config.vocab_size, config.bos_token_id, config.eos_token_id, config.pad_token_id = len(tokenizer), None, 2, 0
-    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
-    path = f"run.agents.*.options.path={tmp_path / 'model'}"
+    path = write_model(config, tiny, tmp_path / "model")
     plain = ("dpo.sharing=none", "dpo.final_norm_learning_rate=null", "dpo.temperature=1")
     check(override(configure_toy(*plain), [path]))
     with pytest.raises(ConfigError, match=said):
         check(override(configure_toy(*plain, *settings), [path]))
+
+
+def test_a_family_without_a_part_of_its_layers_alone_is_found_before_anybody_plays(
+    configure_toy, tiny: Path, tmp_path: Path
+) -> None:
+    config = Llama4TextConfig(
+        **SMALL, intermediate_size_mlp=96, num_key_value_heads=2, head_dim=16, num_local_experts=2
+    )
+    path = write_model(config, tiny, tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"llama4_text cannot be trained here: .* without its output layer"):
+        check(override(configure_toy(), [path]))
+
+
+def test_experts_that_cannot_be_counted_are_found_before_anybody_plays(
+    configure_toy, tiny: Path, tmp_path: Path
+) -> None:
+    path = write_model(ROUTED, tiny, tmp_path / "model")
+    with pytest.raises(ConfigError, match=r"no num_experts, .* set router_aux_loss_coef to 0 in its config\.json"):
+        check(override(configure_toy(), [path]))

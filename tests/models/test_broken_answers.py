@@ -162,6 +162,32 @@ def test_a_small_body_that_unfolds_into_a_huge_one_takes_no_memory(encoding: str
     assert grown < 150_000, "kB"
 
 
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate, gzip", "br", "zstd", "gzip, identity, gzip"])
+def test_a_body_that_may_unfold_without_bound_is_not_read(encoding: str) -> None:
+    bomb = gzip.compress(squeezed("deflate" if "deflate" in encoding else "gzip"), mtime=0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    waits: list[float] = []
+    assert ask_with(Fault(raw=bomb, headers={"Content-Encoding": encoding}), waits=waits)[0].text == "Task: greet. Go."
+    assert len(waits) == 1
+    with pytest.raises(ModelFailure, match=f"it is compressed as {encoding}; read are gzip and deflate, once"):
+        ask_with(Fault(raw=bomb, headers={"Content-Encoding": encoding}), retries=0)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown < 50_000, "kB"
+
+
+def test_numbers_of_thousands_of_digits_are_absent_like_any_odd_count() -> None:
+    digits = "9" * 5000
+    usage = f'{{"prompt_tokens": -{digits}}}'
+    raw = f'{{"created": {digits}, "choices": [{{"message": {{"content": "hi"}}}}], "usage": {usage}}}'
+    waits: list[float] = []
+    reply, _ = ask_with(Fault(raw=raw.encode()), waits=waits)
+    assert (reply.text, reply.prompt_tokens, waits) == ("hi", None, [])
+
+
+def test_a_filters_words_are_bounded() -> None:
+    assert len(answered(finish_reason="content_filter" * 50_000).aside) < 300
+
+
 @pytest.mark.parametrize(
     "usage",
     [

@@ -66,6 +66,11 @@ FAMILIES: dict[str, tuple[dict[str, Any], str]] = {
         GROUPED | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
         "share what they begin",
     ),
+    "granitemoe": (
+        SMALL | {"num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2},
+        "share what they begin",
+    ),
+    "doge": (SMALL | {"num_key_value_heads": 2}, "share what they begin"),
     "opt": (
         {"hidden_size": 64, "ffn_dim": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
         | {"word_embed_proj_dim": 64, "max_position_embeddings": 512},

@@ -46,6 +46,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "embed_tokens and lm_head": {"target_modules": ["embed_tokens", "lm_head"]},
     "tokens": Q | {"trainable_token_indices": [5, 7]},
     "tokens by name": Q | {"trainable_token_indices": {"embed_tokens": [5, 7]}},
+    "tokens of both": Q | {"trainable_token_indices": {"embed_tokens": [5, 7], "lm_head": [5, 8]}},
+    "embed_tokens, tied": {"target_modules": ["q_proj", "embed_tokens"], "ensure_weight_tying": True},
     "parameters": {"target_modules": ["q_proj"], "target_parameters": ["mlp.gate_proj.weight"]},
     "dropout": Q | {"lora_dropout": 0.3},
     "gaussian": Q | {"init_lora_weights": "gaussian"},
@@ -56,7 +58,17 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-QUICK = {"plain", "dora", "bias all", "modules to save: lm_head", "embed_tokens", "tokens", "pissa"}
+QUICK = {
+    "embed_tokens, tied",
+    "tokens of both",
+    "plain",
+    "dora",
+    "bias all",
+    "modules to save: lm_head",
+    "embed_tokens",
+    "tokens",
+    "pissa",
+}
 """Those that stand for the others where time is short."""
 
 
@@ -129,6 +141,51 @@ def test_each_kind_is_played_as_peft_computes_it_and_leaves_the_base_as_it_was(
     merged = transformers.AutoModelForCausalLM.from_pretrained(out).eval()
     assert torch.allclose(logits(merged), expected, atol=1e-4)
     assert main(("export", str(out), "--out", str(tmp_path / "again"))) == 0
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_what_cannot_be_used_or_added_is_one_line(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint(ChatTokenizer(str(base)), device="cpu", dtype="float32")
+    repeating = adapter_of(base, tmp_path / "repeating", **Q)
+    config = json.loads((repeating / "adapter_config.json").read_text())
+    (repeating / "adapter_config.json").write_text(json.dumps(config | {"layer_replication": [[0, 2], [0, 2]]}))
+    with pytest.raises(ConfigError, match=r"repeating: it repeats layers of its base \(layer_replication\)"):
+        checkpoint.add_adapter("repeating", str(repeating))
+    biased = adapter_of(base, tmp_path / "biased", target_modules="all-linear", lora_bias=True)
+    checkpoint.add_adapter("biased", str(biased))
+    assert main(("export", str(biased), "--base", str(base), "--merge", "--out", str(tmp_path / "out"))) == 2
+    assert f"{biased}: cannot be added to {base}: " in (said := capsys.readouterr().err)
+    assert "play it over its base instead" in said
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_merge_that_computes_something_else_is_refused(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = adapter_of(base, tmp_path / "adapter", **Q)
+    monkeypatch.setattr(PeftModel, "merge_and_unload", lambda self, **_: self.unload(), raising=False)
+    assert main(("export", str(folder), "--base", str(base), "--merge", "--out", str(tmp_path / "out"))) == 2
+    assert "cannot be added to" in (said := capsys.readouterr().err)
+    assert "log-probabilities would differ by" in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("still")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_base_that_is_decomposed_by_chance_is_decomposed_alike(base: Path, tmp_path: Path) -> None:
+    folder = adapter_of(base, tmp_path / "adapter", **Q, init_lora_weights="pissa_niter_4")
+    found = []
+    for seed in (1, 2):
+        checkpoint = Checkpoint(ChatTokenizer(str(base)), device="cpu", dtype="float32")
+        torch.manual_seed(seed)
+        checkpoint.add_adapter("this", str(folder))
+        checkpoint.use("this")
+        found.append(logits(checkpoint.model))
+    assert torch.equal(*found)
 
 
 @pytest.mark.usefixtures("still")

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from dataclasses import replace
 from time import perf_counter
 
 import pytest
@@ -227,3 +228,47 @@ def test_a_typed_text_may_look_like_a_marker():
     call = WEB.make("type_string", id=1, content="click(id=2)\nAction: finish()")
     assert read_reply(write_reply("r", call, WEB), WEB, SCREEN).action == call
     assert json.loads(MOBILE.format(action))["text"] == action["text"]
+
+
+CALL = "Action: click(id=1)"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"<think>I could write\n{CALL}", "reasoning"),
+        (f"<think>\n{CALL}\nbut then", "reasoning"),
+        ("<THINK> click(id=1) or click(id=2)", "reasoning"),
+        (f"<think>a</think>\n<think>\n{CALL}", "reasoning"),
+        (f"Let me see.\n<think>\n{CALL}", "reasoning"),
+        (f"Reason: <thinking>Perhaps\n{CALL}", "reasoning"),
+        (f"[THINK]{CALL}", "reasoning"),
+        (f"<|channel|>analysis<|message|>Then\n{CALL}", "reasoning"),
+        (f"<think>Perhaps\n{CALL}\n</think>\n", "reasoning"),
+        (f"I may do this:\n{CALL}\n</think>", "reasoning"),
+        (f"<think>{CALL}</think> I cannot do that.", "no_action"),
+        (f"{CALL}\n</think>I cannot do that.", "no_action"),
+        (f"<think>{CALL}</think>click(id=2)", "click(id=2)"),
+        (f"{CALL}\n</think>Action: click(id=2)", "click(id=2)"),
+        (f"<think>{CALL}</think>\nIt <think>s so.\nAction: click(id=2)", "click(id=2)"),
+        ("Action: type_string(id=4, content='<think>')", "type_string(id=4, content='<think>')"),
+        ("Action: type_string(id=4, content='a</think>')", "type_string(id=4, content='a</think>')"),
+    ],
+)
+def test_what_is_considered_in_a_thought_is_no_action(text: str, expected: str) -> None:
+    field = replace(SCREEN.elements[4], role="text field")
+    screen = replace(SCREEN, space="web", elements=(*SCREEN.elements[:4], field, SCREEN.elements[5]))
+    parsed = read_reply(text, WEB, screen)
+    if parsed.failure is None:
+        wanted = read_reply(f"Action: {expected}", WEB, screen).action
+        assert (parsed.action, wanted) == (wanted, parsed.action)
+        assert wanted is not None
+    else:
+        assert parsed.failure.kind == expected, parsed.failure
+
+
+def test_thoughts_without_end_take_no_time() -> None:
+    started = perf_counter()
+    for piece in ("<think>\n", "</think>", "<think>\n</think>", "</think>click(", "<think></thinking>\n"):
+        read_reply(piece * (99_000 // len(piece)), WEB, SCREEN)
+    assert perf_counter() - started < 5

@@ -84,11 +84,15 @@
     return styles.get(el);
   };
   const isRendered = (style) => style.display !== "none";
-  const isFaded = (style) => style.opacity === "0" || /opacity\(0%?\)/.test(style.filter);
+  const isFaded = (style) => style.opacity < 0.002 || /opacity\(0%?\)/.test(style.filter);
   // Clipped down to nothing: what pages write for screen readers alone.
   const isClippedAway = (style) => {
     const sides = style.position === "static" ? null : /^rect\((\S+)px, (\S+)px, (\S+)px, (\S+)px\)$/.exec(style.clip);
-    return Boolean(sides && (sides[1] >= +sides[3] || sides[4] >= +sides[2])) || /^inset\((50|100)%\)/.test(style.clipPath);
+    if (sides && (sides[1] >= +sides[3] || sides[4] >= +sides[2])) return true;
+    if (/^(circle\(0(px|%)?( |\))|ellipse\((0|\S+ 0)(px|%)?( |\)))/.test(style.clipPath)) return true;
+    const [top, right = top, bottom = top, left = right] = (/^inset\(([^)]*?)( round .*)?\)$/.exec(style.clipPath)?.[1] ?? "").split(" ")
+      .map((side) => (side.endsWith("%") ? parseFloat(side) : 0));
+    return top + bottom >= 100 || left + right >= 100;
   };
 
   // ---------------------------------------------------------------------------------------------------- keys
@@ -620,7 +624,8 @@
   // Of several things of one name (a "Delete" in each row), the one that was seen stands among the same words.
   const hasSameSurroundings = (entry, kept, all) => {
     const twins = all.filter((each) => each !== entry && each.role === entry.role && each.label === entry.label).map((each) => each.node);
-    if (last.spots || (twins.length === 0 && !kept?.twins)) return true;
+    if (last.spots) return true;
+    if (twins.length === 0 && !kept?.twins) return entry.node === kept?.node || !kept || standsInSameRow(entry, kept, all);
     let level = 0, around = entry.node;
     while (level < MAX_LEVELS && (around = $(around).parentElement) && !twins.some((twin) => $(around).contains(twin))) level += 1;
     if (level === 0) {  // side by side in one parent: what stands between them tells them apart
@@ -630,6 +635,17 @@
     }
     const [then, now] = [kept?.around, surroundings(entry.node)].map((texts) => texts?.[Math.min(level, texts.length) - 1]);
     return then !== undefined && untimed(then) === untimed(now ?? "");
+  };
+  // A new thing of that name is the one that was seen if the words beside it, up to the next control, are the same.
+  const standsInSameRow = (entry, kept, all) => {
+    const others = all.filter((each) => each !== entry && $(each.node).nodeType === 1 && roleOf(each.node)).map((each) => each.node), own = wordsIn(entry.node);
+    let around = $(entry.node).parentElement;
+    for (let level = 0; around && level < MAX_LEVELS && !others.some((other) => $(around).contains(other)); level += 1) {
+      const then = kept.around?.[level], now = wordsIn(around);
+      if (then !== own || now !== own) return untimed(then ?? "") === untimed(now);
+      around = $(around).parentElement;
+    }
+    return true;
   };
   const surroundings = (node) => {
     const texts = [];
@@ -650,10 +666,15 @@
     }
     return flat(texts.join(" ")).slice(0, MAX_LABEL);
   });
+  // What is written within an element, names of pictures and contents of fields among it.
   const wordsIn = (el) => {
-    const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT);
+    const walker = document.createTreeWalker(el, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
     let text = "";
-    while (text.length < MAX_LABEL && walker.nextNode()) text += " " + flat(walker.currentNode.data.slice(0, MAX_LABEL));
+    for (let node = el; node && text.length < MAX_LABEL; node = walker.nextNode()) {
+      const tag = $(node).nodeType === 1 ? $(node).tagName : null, isWritten = /^(INPUT|TEXTAREA)$/.test(tag) && node.type !== "password";
+      const said = tag === null ? node.data : tag === "IMG" ? node.alt || node.title : isWritten ? node.value : "";
+      text += " " + flat(said.slice(0, MAX_LABEL));
+    }
     return flat(text).slice(0, MAX_LABEL);
   };
   const recogniseOption = (option, key, seen) => {
@@ -711,10 +732,20 @@
   };
 
   // ---------------------------------------------------------------------------------------------------- scrolling
-  // How far something can still go up, down, left and right; a page that runs from right to left counts from its end.
+  // Which sides something counts from its end: where text runs from right to left, or rows or columns from their end.
+  const turned = (el) => {
+    const { body } = $(el).ownerDocument, style = styleOf(el === pageOf($(el).ownerDocument) && body ? body : el);
+    const isFlex = /flex/.test(styleOf(el).display), isReverse = (way) => isFlex && styleOf(el).flexDirection === `${way}-reverse`;
+    const inline = (style.direction === "ltr") === isReverse("row"), block = isReverse("column") !== style.writingMode.endsWith("-rl");
+    return style.writingMode.startsWith("horizontal") ? [inline, block] : [block, inline];
+  };
+  // How far something can still go up, down, left and right.
   const roomOf = (el) => {
-    const wide = $(el).scrollWidth - $(el).clientWidth, left = $(el).scrollLeft + (styleOf(el).direction === "rtl" ? wide : 0);
-    return { up: $(el).scrollTop, down: $(el).scrollHeight - $(el).clientHeight - $(el).scrollTop, left, right: wide - left };
+    const wide = $(el).scrollWidth - $(el).clientWidth, high = $(el).scrollHeight - $(el).clientHeight;
+    if (wide < 1 && high < 1) return { up: 0, down: 0, left: 0, right: 0 };
+    const [isWideTurned, isHighTurned] = turned(el);
+    const left = $(el).scrollLeft + (isWideTurned ? wide : 0), up = $(el).scrollTop + (isHighTurned ? high : 0);
+    return { up, down: high - up, left, right: wide - left };
   };
   const pageOf = (one) => one.scrollingElement || one.documentElement;
   const isHeld = (one, side) => [one.documentElement, one.body].some((el) => el && /hidden|clip/.test(styleOf(el)[side]));

@@ -29,7 +29,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -45,6 +45,7 @@ from collab.envs.web.dom import Snapshot, look, observe
 from collab.envs.web.gate import HostPolicy, find_site_folder
 from collab.envs.web.live_tasks import LiveTask, judge, load_tasks
 from collab.envs.web.window import BrowserWindow, open_window
+from collab.envs.web.worlds import find_world
 from collab.errors import ConfigError, EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
 from collab.utils.redact import HIDDEN, hide_in_addresses
@@ -59,6 +60,9 @@ NAME = "web"
 """Of the environment."""
 
 _QUIET_S = 0.1
+
+_IS_PAINTED = "performance.getEntriesByType('paint').length > 0"
+"""Whether a page has shown anything yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +168,7 @@ class LiveEnvironment:
 
         async with self._watch_window("taking a picture"):
             async with asyncio.timeout(self._options.answer_timeout_s):
-                png = await take_picture(self.window.page)
+                png = await self._take_picture(self.window)
         return mark_png(png, self._episode.observation) if marks and self._episode else png
 
     async def close(self) -> None:
@@ -172,6 +176,24 @@ class LiveEnvironment:
         window, self._window, self._episode = self._window, None, None
         if window is not None:
             await window.close()
+
+    async def _take_picture(self, window: BrowserWindow) -> bytes:
+        """Return a picture; what it still waits for (a style sheet, the first script) may never come."""
+        patience = min(self._options.settle_s, self._options.answer_timeout_s / 3)
+        picture = asyncio.ensure_future(take_picture(window.page))
+        try:
+            if not (await asyncio.wait([picture], timeout=patience))[0]:
+                await window.stop_loading(_format_late("what draws this page did not come", patience))
+                await asyncio.wait([picture], timeout=patience)
+            if not picture.done() and not await (await find_world(window.page)).evaluate(_IS_PAINTED):
+                from collab.envs.overlay import encode_blank
+
+                size = window.page.viewport_size or {"width": 1, "height": 1}
+                return encode_blank(size["width"], size["height"])
+            return await picture
+        finally:
+            picture.cancel()
+            await asyncio.gather(picture, return_exceptions=True)
 
     # ------------------------------------------------------------------------------------------------ acting
 
@@ -204,7 +226,7 @@ class LiveEnvironment:
 
         page = window.page
         try:
-            async with asyncio.timeout(self._options.answer_timeout_s):
+            async with self._limit_answer(window):
                 return await perform(page, action, element)
         except Error:
             if window.crashed:
@@ -261,7 +283,7 @@ class LiveEnvironment:
         problem: Error | None = None
         try:
             # One limit for all attempts, as a page that keeps moving answers none of them.
-            async with asyncio.timeout(self._options.answer_timeout_s):
+            async with self._limit_answer(window):
                 while True:
                     # New tabs first: they come before the shown page and take its place.
                     await window.settle_tabs()
@@ -283,6 +305,24 @@ class LiveEnvironment:
             if problem is None:
                 raise
             raise problem from None
+
+    @contextlib.asynccontextmanager
+    async def _limit_answer(self, window: BrowserWindow) -> AsyncIterator[None]:
+        """Bound the time of an answer: a page on its way to another one gives none, until that comes or is given up."""
+        async with asyncio.timeout(self._options.answer_timeout_s) as limit:
+            async with _while_waiting(self._watch_way(window, limit)):
+                yield
+
+    async def _watch_way(self, window: BrowserWindow, limit: asyncio.Timeout) -> None:
+        """Extend the limit while the page goes to another one; give that up if it does not come."""
+        loop, patience = asyncio.get_running_loop(), self._options.nav_timeout_s
+        latest = loop.time() + patience
+        while loop.time() < latest:
+            await asyncio.sleep(_QUIET_S)
+            if window.is_leaving() and not limit.expired():
+                limit.reschedule(loop.time() + self._options.answer_timeout_s)
+        if window.is_leaving():
+            await window.stop_loading(_format_late("the next page did not come", patience))
 
     async def _judge(self, episode: _LiveEpisode, done: _ActionResult, truncated: bool) -> Outcome | None:
         ended = done.ending is not None or truncated
@@ -316,6 +356,21 @@ class LiveEnvironment:
             else:
                 problem = "the page crashed" if crashed else cut(str(error).strip().split("\n", 1)[0], 300)
             raise EnvironmentFailure(f"{what}: {problem}") from error
+
+
+@contextlib.asynccontextmanager
+async def _while_waiting(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do some work beside the block, until that is done."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _format_late(what: str, seconds: float) -> str:
+    return f"{what} within {seconds:g} s and is waited for no longer"
 
 
 def _read_text(value: object) -> str | None:

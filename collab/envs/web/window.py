@@ -22,6 +22,7 @@ import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
 from collab.envs.text import cut
 from collab.envs.web.browser import Browser, close_context
@@ -77,6 +78,7 @@ class BrowserWindow:
         self._notices: dict[str, None] = {}
         self._untold = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._sessions: WeakKeyDictionary[Page, CDPSession] = WeakKeyDictionary()
         self.crashed = False
         """Whether the process of a page has died."""
         self.distrusted: str | None = None
@@ -135,6 +137,11 @@ class BrowserWindow:
             if (self._is_patient or _find_page(request) is not None) and not _is_framed(request)
         )
 
+    def is_leaving(self) -> bool:
+        """Return whether the tab that is shown is on its way to another page; it answers nothing until that comes."""
+        asked = (request for request in self._pending if request.is_navigation_request())
+        return any(_find_page(request) is self._shown and not _is_framed(request) for request in asked)
+
     def forget_openings(self) -> None:
         """Wait no longer for new tabs that have not come: what they ask for is no page, or takes too long."""
         late = [request for request in self._pending if _find_page(request) is None]
@@ -173,6 +180,13 @@ class BrowserWindow:
         self._shown = self._seen[index]
         await self._shown.bring_to_front()
         return None
+
+    async def stop_loading(self, reason: str) -> None:
+        """Give up all that the shown tab still loads, the page it goes to included; a notice tells the reason."""
+        session = self._sessions.get(self.page)
+        if session is not None:
+            self._notice(reason)
+            await _run_quietly(session.send("Page.stopLoading"))
 
     async def settle_tabs(self) -> None:
         """Let what the last events started come to its end, and see that a tab is open."""
@@ -270,7 +284,7 @@ class BrowserWindow:
 
     async def _guard(self, page: Page) -> None:
         """Ask before every document, redirects included; a refused one leaves the page as it is."""
-        session = await self._context.new_cdp_session(page)
+        session = self._sessions[page] = await self._context.new_cdp_session(page)
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
         if self._policy.self_signed_hosts:

@@ -97,7 +97,7 @@ async def configure(library: Library, wish: CalibrationRequest) -> CalibrationCo
         "environment_name": _shorten(wish.env),
         "environment": environment,
         "critic_name": _shorten(wish.critic),
-        "critic": critic.model_dump(mode="json"),
+        "critic": critic,
         "tasks": list(wish.tasks) or environment.own_tasks,
         "cases": wish.cases,
         "seed": wish.seed,
@@ -131,7 +131,9 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
             )
         splits = await load_splits(config.environment_name, config.environment, suite)
         # Calibrating on held-out tasks would choose the critic by what is measured later.
-        config = restrict_run(config.model_copy(update={"tasks": known}), find_split(splits, TRAIN))
+        config = restrict_run(
+            config.model_copy(update={"tasks": known}), find_split(splits, TRAIN, config.environment_name)
+        )
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()

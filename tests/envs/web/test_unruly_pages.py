@@ -4,6 +4,7 @@ import asyncio
 import http.server
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,6 +242,46 @@ def test_in_a_list_without_rows_the_words_between_equal_buttons_tell_them_apart(
             assert (await player.heard(), CHANGED in player.effect) == (expected, expected == ""), change
 
     play(html, script)
+
+
+def test_pictures_and_fields_beside_equal_buttons_tell_them_apart(play: Play) -> None:
+    row = "<li>BESIDE<button onclick='heard = this.parentNode.firstChild.outerHTML'>×</button></li>"
+    for beside, change in [
+        ("<img alt=NAME width=20 height=20>", "list.innerHTML = list.innerHTML.replace('Bob', 'Ann')"),
+        ("<input value=NAME>", "list.innerHTML = list.innerHTML.replace('Bob', 'Ann')"),
+        ("<input value=NAME>", "list.querySelector('input').value = 'Ann'"),
+    ]:
+        rows = "".join(row.replace("BESIDE", beside.replace("NAME", name)) for name in ("Bob", "Eve"))
+
+        async def script(player: Player, change: str = change) -> None:
+            await player.start()
+            await player.run(change)
+            await player.do("click", "×")
+            assert (await player.heard(), CHANGED in player.effect) == ("", True)
+            await player.do("click", "×")
+            assert await player.heard() != "", "now it was seen"
+
+        play(f"<ul id=list>{rows}</ul>", script)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("box.innerHTML = box.innerHTML", "sent"),
+        ("box.innerHTML = box.innerHTML.replace('5 min', '4 min')", "sent"),
+        ("rest.textContent = 'other'; box.innerHTML = box.innerHTML", "sent"),
+        ("box.innerHTML = box.innerHTML.replace('Send', 'Delete').replace('sent', 'deleted')", ""),
+    ],
+)
+def test_a_new_button_among_other_words_is_another_one(play: Play, change: str, expected: str) -> None:
+    async def script(player: Player) -> None:
+        await player.start()
+        await player.run(change)
+        await player.do("click", "Yes")
+        assert (await player.heard(), CHANGED in player.effect) == (expected, expected == ""), player.effect
+
+    html = "<div id=box><p>Send it within 5 min?</p><button onclick='heard = \"sent\"'>Yes</button></div>"
+    play(f"{html}<button>No</button><p id=rest>words</p>", script)
 
 
 def test_another_page_in_a_frame_or_another_view_is_not_touched(play: Play, server: Server) -> None:
@@ -536,6 +577,9 @@ def test_what_no_user_sees_is_left_out(play: Play) -> None:
         for style in (
             "opacity:0",
             "opacity:0.0",
+            "opacity:0.0001",
+            "clip-path:circle(0)",
+            "clip-path:inset(0 100% 0 0)",
             "filter:opacity(0)",
             "visibility:hidden",
             "position:absolute;clip:rect(0,0,0,0)",
@@ -626,6 +670,32 @@ def test_a_wide_page_is_scrolled_sideways(play: Play, direction: str) -> None:
         justify-content:space-between"><button>Near</button><button onclick="heard = 'far'">Far</button></div>""",
         script,
     )
+
+
+FAR = "<button onclick='heard = 1'>Far</button>"
+
+
+@pytest.mark.parametrize(
+    ("direction", "html"),
+    [
+        ("up", f"<div style='DIV;flex-direction:column-reverse'><div style='flex:none;height:700px'>{FAR}</div></div>"),
+        ("left", f"<div style='DIV;flex-direction:row-reverse'><div style='flex:none;width:700px'>{FAR}</div></div>"),
+        ("left", f"<html style='writing-mode:vertical-rl'><body><div style='width:1200px'>near</div>{FAR}"),
+        ("left", f"<body dir=rtl><div style='width:1400px;display:flex'><p style='width:1300px'>near</p>{FAR}</div>"),
+    ],
+    ids=["chat", "row from its end", "columns from the right", "body from right to left"],
+)
+def test_what_begins_at_its_end_is_scrolled_to_its_beginning(play: Play, direction: str, html: str) -> None:
+    async def script(player: Player) -> None:
+        await player.start()
+        assert "Far" not in player.labels
+        for _ in range(8):
+            if "Far" not in player.labels:
+                await player.do("scroll_page", direction=direction)
+        await player.do("click", "Far")
+        assert await player.heard() == "1"
+
+    play(html.replace("DIV", "height:200px;width:300px;overflow:auto;display:flex"), script)
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"], ids=["process of its own", "same process"])
@@ -729,6 +799,7 @@ def test_what_lies_under_something_else_is_not_reached_in_a_frame(play: Play, se
         "<script src=/stuck.js defer></script><p>Here</p>",
         "<script src=/stuck.js async></script><p>Here</p>",
         "<link rel=stylesheet href=/stuck.css media=print><p>Here</p>",
+        "<head><link rel=stylesheet href=/stuck.css></head><p>Here</p>",
         "<p>Here</p><iframe src=/stuck.html></iframe>",
         "<style>@font-face { font-family: F; src: url(/stuck.woff) }</style><p>Here</p><p style='font-family:F'>F</p>",
         "<p>Here</p><script>fetch('/stuck.json'); new EventSource('/stuck.txt')</script>",
@@ -743,9 +814,43 @@ def test_a_start_page_is_played_though_a_part_of_it_never_comes(play: Play, serv
         assert "Here" in player.labels
         assert seen.notice is None
         assert (await player.environment.screenshot()).startswith(b"\x89PNG")
+        await player.environment.step(None)  # tells what the picture did not wait for
         assert asyncio.get_running_loop().time() - began < 25, "the time that a navigation has is not waited for"
 
     play(part, script)
+
+
+def test_a_page_whose_first_script_never_comes_has_a_blank_picture(play: Play, server: Server) -> None:
+    server.stuck.add("/stuck.js")
+
+    async def script(player: Player) -> None:
+        await player.start()
+        assert (await player.environment.screenshot()).startswith(b"\x89PNG")
+        await player.environment.step(None)  # tells what the picture did not wait for
+        assert "Here" not in player.labels
+
+    play("<head><script src=/stuck.js></script></head><p>Here</p>", script)
+
+
+@pytest.mark.parametrize("way", ["location = '/stuck.html'", "document.forms[0].submit()"])
+def test_a_page_is_played_on_where_the_next_one_never_comes(play: Play, server: Server, way: str) -> None:
+    server.stuck.add("/stuck.html")
+
+    async def script(player: Player) -> None:
+        environment = player.environment
+        whole, environment._options = environment._options, replace(environment._options, nav_timeout_s=1.0)
+        try:
+            await player.start()
+            await player.do("click", "Go")
+            assert player.effect == "the next page did not come within 1 s and is waited for no longer"
+            await player.run("setTimeout(() => location = '/stuck.html', 1)")  # while the team talks
+            await player.do("click", "Stay")
+            assert await player.heard() == "1"
+        finally:
+            environment._options = whole
+
+    form = "<form action=/stuck.html></form>"
+    play(f"{form}<button onclick=\"{way}\">Go</button><button onclick='heard = 1'>Stay</button>", script)
 
 
 # ------------------------------------------------------------------------------------- bounded texts, line breaks
