@@ -339,18 +339,12 @@ def _refuse_critics(config: RunConfig) -> None:
 
 
 def add_date(part: PartT, kinds: Collection[str] = ("local",)) -> PartT:
-    """Return a part with today's date if its chat template reads one and none is given.
-
-    Args:
-        part: an agent, a critic or an engine; the checkpoint that it computes is its option `path`.
-        kinds: those that compute a checkpoint.
-    """
+    """Return a part with today's date if the chat template of its option `path` reads one and none is given."""
     path = part.options.get("path")
     if part.kind not in kinds or part.options.get(DATE) is not None or not isinstance(path, str):
         return part
-    if not reads_date(resolve_checkpoint(path)):
-        return part
-    return part.model_copy(update={"options": {**part.options, DATE: get_prompt_date().isoformat()}})
+    dated = {**part.options, DATE: get_prompt_date().isoformat()}
+    return part.model_copy(update={"options": dated}) if reads_date(resolve_checkpoint(path)) else part
 
 
 def list_template_doubts(config: RunConfig) -> list[str]:
