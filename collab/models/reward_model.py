@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import datetime
 import functools
 import inspect
 import time
@@ -49,13 +50,24 @@ class RewardModel:
         device: "auto" (a GPU when there is one), "cpu", "cuda", "cuda:1" …
         dtype: "auto" (the checkpoint's on a GPU, float32 on a CPU), "float32", "bfloat16", "float16".
         max_batch: most endings computed together.
+        date: for chat templates that print the date; None for today. A run records the day on which it began.
+        chat_template_kwargs: variables for the chat template.
 
     Raises:
         ConfigError: the directory is missing or holds no such checkpoint.
         MissingExtra: torch or transformers is not installed.
     """
 
-    def __init__(self, *, path: str, device: str = "auto", dtype: str = "auto", max_batch: int = 16) -> None:
+    def __init__(
+        self,
+        *,
+        path: str,
+        device: str = "auto",
+        dtype: str = "auto",
+        max_batch: int = 16,
+        date: datetime.date | None = None,
+        chat_template_kwargs: dict[str, Any] | None = None,
+    ) -> None:
         if max_batch < 1:
             raise ConfigError(f"reward model: max_batch {max_batch}; allowed: from 1")
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a reward model")
@@ -67,7 +79,7 @@ class RewardModel:
         config = get_text_config(_check_config(self._folder), path)
         self.context = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
-        self.chat = open_chat(self._folder)
+        self.chat = open_chat(self._folder, date=date, template=chat_template_kwargs)
         check_vocabulary(self.chat, config)
         self.policy = PolicyRef(base=path)
         # Load weights at the first use: plans and checks need none.

@@ -28,7 +28,7 @@ from collab.models.base import Model, check_counted, tell_lost
 from collab.preferences.adversary import FOLDER, SAMPLING, Adversary, MixtureAdversary, read_adversary_prompts
 from collab.preferences.store import PairHead
 from collab.rewards.registry import REACHING
-from collab.rollout.build import build, list_kinds, refuse_critic
+from collab.rollout.build import add_date, build, list_kinds, refuse_critic
 from collab.utils.trust import check_trusted, vouch
 
 ASKS_A_MODEL: Final = "llm"
@@ -165,7 +165,7 @@ def resolve_adversary(library: Library, asked: AdversarySpec) -> AdversaryChoice
         raise UnknownName.of("adversary", asked.agent, {*_build_silent(), *library.list_names("agents")}) from None
     refuse_critic(agent.kind, f"agents/{asked.agent}")
     usual = SamplingDefinition(temperature=SAMPLING.temperature, max_tokens=SAMPLING.max_tokens)
-    sampled = agent.model_copy(update={"sampling": asked.sampling or usual})
+    sampled = add_date(agent.model_copy(update={"sampling": asked.sampling or usual}))
     texts = read_adversary_prompts(library.find_path("prompts", asked.prompt))
     return AdversaryChoice(part=part, agent=sampled, texts=texts)
 

@@ -47,7 +47,7 @@ from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
-from collab.rollout.build import build, has_parameter, list_kinds, load_class
+from collab.rollout.build import DATE, add_date, build, has_parameter, list_kinds, load_class
 from collab.utils.redact import hide_values
 from collab.utils.trust import check_trusted, vouch
 
@@ -60,9 +60,12 @@ REACHING = frozenset(
         *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
         *("usd_per_million_prompt", "usd_per_million_completion"),
         *("cache_mb", "device", "download", "max_batch", "prefill_tokens"),
+        DATE,
     }
 )
-"""Options of engines for connection, computation and price; they decide neither the model nor its prompt."""
+"""Options of engines for connection, computation and price; they decide neither the model nor its prompt.
+
+A date that a template tells is noted, and makes no other critic: one that was calibrated yesterday may judge today."""
 
 _NOBODY = "http://nobody.invalid/v1"
 """An address that no server can have (RFC 2606)."""
@@ -101,7 +104,33 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
         raise UnknownName.of(
             f"critics kind (in agents/{name})", kind, list_kinds("critics"), "or write package.module:Class"
         )
-    return load_agent(library, name, CriticDefinition)
+    return _add_date(load_agent(library, name, CriticDefinition))
+
+
+def _add_date(definition: CriticDefinition) -> CriticDefinition:
+    """Return a critic with today's date if the template of its checkpoint reads one and none is given."""
+    engine = definition.options.get(MODEL)
+    if not isinstance(engine, dict):
+        return add_date(definition, list_kinds("scorers"))
+    options = engine.get("options")
+    if not isinstance(engine.get("kind"), str) or not isinstance(options, dict):
+        return definition  # refused where it is built
+    dated = add_date(PartDefinition(kind=engine["kind"], options=options))
+    return _set_options(definition, dated.options)
+
+
+def _set_options(definition: CriticDefinition, options: Mapping[str, Any]) -> CriticDefinition:
+    """Return a critic with these options of its checkpoint."""
+    engine = definition.options.get(MODEL)
+    within = {**definition.options, MODEL: engine | {"options": options}} if isinstance(engine, dict) else options
+    return definition.model_copy(update={"options": dict(within)})
+
+
+def _list_options(definition: CriticDefinition) -> Mapping[str, Any]:
+    """Return the options of a critic's checkpoint, or its own."""
+    engine = definition.options.get(MODEL)
+    options: Mapping[str, Any] = engine.get("options", {}) if isinstance(engine, dict) else definition.options
+    return options
 
 
 def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[str, str]:
@@ -317,8 +346,7 @@ def _hash_weights(definition: CriticDefinition) -> str | None:
 
 def _list_places(definition: CriticDefinition) -> tuple[Any, Any]:
     """Return the paths of a definition's checkpoint and adapter; None for a missing one."""
-    engine = definition.options.get(MODEL)
-    options = engine.get("options", {}) if isinstance(engine, dict) else definition.options
+    options = _list_options(definition)
     return options.get("path"), options.get("adapter")
 
 
@@ -415,6 +443,9 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
             )
         # An existing label set decides seed and options: it is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
+        noted = _list_options(read_definition(labels, stored)).get(DATE)
+        if noted is not None:  # what was begun on one day is gone on with as on that day
+            definition = _set_options(definition, {**_list_options(definition), DATE: noted})
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
 

@@ -15,9 +15,9 @@ import json
 import random
 import re
 import shlex
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
@@ -58,6 +58,9 @@ from collab.utils.trust import know_built_in, list_entry_points
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
 
+PartT = TypeVar("PartT", bound=PartDefinition)
+_THOUGHTS = (b"think", b"THINK", b"thought", b"Thought", b"reason", b"analysis")
+"""Words in templates that know of thoughts."""
 DATE = "date"
 """Option of a local model: the date in its chat template."""
 
@@ -326,7 +329,7 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
     _refuse_critics(config)
     names = sorted({agent.prompt for agent in config.agents.values()})
     prompts = {name: read_templates(library.find_path("prompts", name)) for name in names}
-    agents = {slot: _add_date(agent) for slot, agent in config.agents.items()}
+    agents = {slot: add_date(agent) for slot, agent in config.agents.items()}
     return config.model_copy(update={"prompts": prompts, "agents": agents})
 
 
@@ -335,14 +338,13 @@ def _refuse_critics(config: RunConfig) -> None:
         refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
 
 
-def _add_date(agent: AgentDefinition) -> AgentDefinition:
-    """Add today's date to an agent whose chat template needs one, unless a date is given."""
-    path = agent.options.get("path")
-    if agent.kind != "local" or agent.options.get(DATE) is not None or not isinstance(path, str):
-        return agent
-    if not reads_date(resolve_checkpoint(path)):
-        return agent
-    return agent.model_copy(update={"options": {**agent.options, DATE: get_prompt_date().isoformat()}})
+def add_date(part: PartT, kinds: Collection[str] = ("local",)) -> PartT:
+    """Return a part with today's date if the chat template of its option `path` reads one and none is given."""
+    path = part.options.get("path")
+    if part.kind not in kinds or part.options.get(DATE) is not None or not isinstance(path, str):
+        return part
+    dated = {**part.options, DATE: get_prompt_date().isoformat()}
+    return part.model_copy(update={"options": dated}) if reads_date(resolve_checkpoint(path)) else part
 
 
 def list_template_doubts(config: RunConfig) -> list[str]:
@@ -355,7 +357,7 @@ def list_template_doubts(config: RunConfig) -> list[str]:
         path = agent.options.get("path")
         if agent.kind != "local" or not isinstance(path, str) or _build_key(agent) in found:
             continue
-        if is_in_template(resolve_checkpoint(path), b"think"):
+        if any(is_in_template(resolve_checkpoint(path), word) for word in _THOUGHTS):
             chat = open_chat(resolve_checkpoint(path), template=agent.options.get("chat_template_kwargs"))
             if chat.doubt is not None:
                 found[_build_key(agent)] = f"warning: {path}: {chat.doubt}"

@@ -31,7 +31,7 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.rollout.build import build_environment, load_splits, order_tasks, resolve_task_names
+from collab.rollout.build import add_date, build_environment, load_splits, order_tasks, resolve_task_names
 from collab.seeds import Seeds, derive
 from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
 from collab.utils.text import format_amount
@@ -244,7 +244,9 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
         "environment": environment,
         "levels": _select_levels(wish.levels),
         "teacher_name": _shorten_name(wish.teacher),
-        "teacher": None if asked_of_oracle else library.load("agents", wish.teacher, AgentDefinition).model_dump(),
+        "teacher": None
+        if asked_of_oracle
+        else add_date(library.load("agents", wish.teacher, AgentDefinition)).model_dump(),
         "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.find_path("prompts", FOLDER)),
         "prompt_name": wish.prompt,
         "prompt": read_templates(library.find_path("prompts", wish.prompt)),

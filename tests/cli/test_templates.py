@@ -16,7 +16,9 @@ torch = pytest.importorskip("torch")
 
 from collab.data.example import Example, Provenance  # noqa: E402
 from collab.data.parquet import ExampleWriter  # noqa: E402
+from collab.library import Library  # noqa: E402
 from collab.models import tokenizer  # noqa: E402
+from collab.preferences.registry import parse_adversary  # noqa: E402
 from collab.testing.tiny_checkpoint import CHAT_TEMPLATE, make_tiny_checkpoint  # noqa: E402
 from collab.types import Prompt, Segment  # noqa: E402
 
@@ -173,3 +175,63 @@ def test_what_is_no_variable_of_a_template_is_one_line(name: str, collab: Call, 
     code, _, err = collab("agents", "check", who)
     assert code == 2
     assert f"chat_template_kwargs: '{name}' is no variable of a chat template" in err.splitlines()[-1]
+
+
+def dated_judge(place: Path, folder: Path, how: str) -> str:
+    """A critic's file whose checkpoint tells the date: a reward model, or a language model that is asked."""
+    if how == "model":
+        make_tiny_checkpoint(folder, hidden=32, context=2048, labels=1)
+        (folder / "chat_template.jinja").write_text(DATED)
+        options: dict[str, Any] = {"path": str(folder)}
+    else:
+        options = {"model": {"kind": "local", "options": {"path": str(checkpoint(folder, DATED))}}}
+    told = {
+        "description": "-",
+        "kind": how,
+        "options": options,
+        "prompt": f"critic{'-model' if how == 'model' else ''}",
+    }
+    place.write_text(yaml.safe_dump(told | {"context_tokens": 1500, "sampling": {"max_tokens": 4}}))
+    return str(place)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["model", "llm"])
+def test_a_judges_date_is_noted_and_kept(
+    how: str, collab: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = dated_judge(tmp_path / "judge.yaml", tmp_path / "dated", how)
+    play = ("rollout", "--env", "corridor", "--agents", "parrot", "--graph", "single", "--episodes", "2")
+    assert collab(*play, "--out", "run")[0] == 0
+    asked = ("pairs", "rebuild", "run", "--critic", judge, "--name", "again", "--source", "contrast")
+    for day in (MONDAY, TUESDAY):
+        on(day, monkeypatch)
+        code, _, err = collab(*asked)
+        assert code == (0 if how == "model" else 1), err  # a random model writes no scores
+        assert "were made with" not in err  # the next day it is no other critic
+        noted = [
+            text
+            for file in sorted((tmp_path / "run/labels").rglob("*"))
+            if file.is_file() and "2026-03-0" in (text := file.read_text())
+        ]
+        assert noted
+        assert all("2026-03-02" in text and "2026-03-03" not in text for text in noted)
+
+
+def test_an_adversarys_date_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    who = agents(tmp_path / "who.yaml", checkpoint(tmp_path / "dated", DATED))
+    on(MONDAY, monkeypatch)
+    chosen = parse_adversary(Library(), who)
+    assert chosen.as_json["agent"]["options"]["date"] == "2026-03-02"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opening", ["[THINK]", "<|channel|>analysis<|message|>", "<|begin_of_thought|>"])
+def test_a_thought_of_any_name_that_is_left_open_is_warned_of(opening: str, collab: Call, tmp_path: Path) -> None:
+    start = "{{ '<|im_start|>assistant\n' }}"
+    base = checkpoint(tmp_path / "open", CHAT_TEMPLATE.replace(start, start[:-4] + opening + "' }}"))
+    who = agents(tmp_path / "who.yaml", base)
+    play = ("rollout", "--env", "corridor", "--graph", "single", "--episodes", "1", "--agents", who, "--out", "run")
+    code, out, err = collab(*play)
+    assert code == 0, err
+    assert f"opens a reply with '{opening}'" in out + err
