@@ -447,10 +447,11 @@ def _explain(error: ValidationError, source: str, document: Document | None, mod
         return f"{where}: {f'{name}: ' if name else ''}{said}{got}{more}"
     got = "" if worst["type"] in ("missing", "missing_argument") else f", got {worst['input']!r:.80}"
     # Of a section, a file can only hold what becomes an instance.
-    said = dict.fromkeys(
+    problems = dict.fromkeys(
         _INSTANCE.sub("", one["msg"]) for one, place in zip(errors, places, strict=True) if place == path
     )
-    whole = " or ".join([next(iter(said)), *(other.removeprefix(_SHOULD) for other in [*said][1:])])
+    first, *others_said = problems
+    whole = " or ".join([first, *(other.removeprefix(_SHOULD) for other in others_said)])
     return f"{where}: {name or 'file'}: {whole}{got}{more}"
 
 
