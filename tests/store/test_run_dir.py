@@ -292,4 +292,4 @@ def test_of_commands_that_make_the_same_directory_at_once_one_wins(
     for number in (number for number, code in enumerate(codes) if code == 2):
         last = (tmp_path / f"told{number}").read_text().splitlines()[-1]
         assert last.startswith(f"error: {tmp_path / 'out'}: "), last
-        assert "is being written by process" in last or "is there already" in last
+        assert "is being written by " in last or "is there already" in last
