@@ -314,7 +314,7 @@ def _tell_training(records: list[EpochRecord], home: Path, number: int) -> None:
         if dots
     ]
     picture = home / "training.svg"
-    picture.write_text(to_svg(draw_curves("What the shipped training taught", "percent", curves)), encoding="utf-8")
+    picture.write_text(to_svg(draw_curves("How the team was trained", "percent", curves)), encoding="utf-8")
     say(f"\npicture  {picture}")
 
 
