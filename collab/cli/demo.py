@@ -94,7 +94,8 @@ def demo(
     # One name for all slots: with several the comparison would be of models and not of teams.
     if "=" in agents:
         raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
-    if trained is not None and parse_policy(trained) is None:
+    policy = None if trained is None else parse_policy(trained)
+    if trained is not None and policy is None:
         raise UsageError(f"--trained {trained!r}: name an epoch of a training, e.g. runs/marl@best")
     home = _free(out or Path("runs/demo"))
     # Same tasks, seeds and temperatures: the number of agents differs, and then what they have learned.
@@ -121,7 +122,7 @@ def demo(
     # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
     for result in phone.values():
         end_unplayed(result.report, resume_command(result.path))
-    records = [] if trained is None else _read_training(trained)
+    records = [] if policy is None else _read_training(policy.run)
     # The pages come last and may fail: without a browser the first part still stands.
     web, problem = _play_pages(home, trained or agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
@@ -154,15 +155,11 @@ def _play_pages(
     return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
-def _read_training(trained: str) -> list[EpochRecord]:
-    """Return the records of all epochs of the training that an epoch belongs to."""
+def _read_training(run: Path) -> list[EpochRecord]:
+    """Return the records of all epochs of a training that are over."""
     from collab.loop.record import TrainingDir, read_records
-    from collab.loop.trained import parse_policy
 
-    policy = parse_policy(trained)
-    if policy is None:
-        return []
-    folder = TrainingDir(policy.run)
+    folder = TrainingDir(run)
     return read_records(folder, max(int(one.name) for one in (folder.path / "epochs").iterdir()))
 
 

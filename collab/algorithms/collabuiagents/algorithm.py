@@ -452,8 +452,7 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
 def _tell_whole(config: CollabConfig) -> list[str]:
     """Say that episodes go on behind their first error, although the method would end them there."""
     method = config.method
-    asked = method.is_judged and method.end_at_first_error and method.pairs.stop_at_first_error
-    if not asked or config.ends_at_first_error:
+    if not method.teaches_to_first_error or config.ends_at_first_error:
         return []
     why = "its rewards are flipped" if config.critic.kind == ORACLE else "it is not the oracle"
     return [

@@ -144,6 +144,11 @@ class CollabMethod(Method):
         return self.objective != "trajectory-dpo"
 
     @property
+    def teaches_to_first_error(self) -> bool:
+        """Whether rollouts should end where their episodes stop teaching; see `CollabConfig.ends_at_first_error`."""
+        return self.is_judged and self.end_at_first_error and self.pairs.stop_at_first_error
+
+    @property
     def asks_an_adversary(self) -> bool:
         """Whether a source of pairs needs invented rejected replies."""
         return self.objective == "dpo" and self.pairs.adversary > 0
@@ -164,8 +169,7 @@ class CollabConfig(TrainingConfig):
     def ends_at_first_error(self) -> bool:
         """Whether rollouts end their episodes with the first error."""
         # What judges must be what ends: the episode's end would tell the team more than an inexact critic knows.
-        method, is_exact = self.method, self.critic.kind == ORACLE and not self.critic.flip
-        return is_exact and method.is_judged and method.end_at_first_error and method.pairs.stop_at_first_error
+        return self.method.teaches_to_first_error and self.critic.kind == ORACLE and not self.critic.flip
 
     def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
         """Return a run played as a rollout, which may end its episodes with their first error."""
