@@ -98,6 +98,9 @@ class SynthConfig(Definition):
     """Share of the oracle's instructions and decisions that are taught under other names of apps and labels."""
     two_steps: Share = 0.0
     """Share of screens on which the oracle asks for two steps at once, too."""
+    hurry: Share = 0.0
+    """Share of the oracle's demonstrated decisions that are made in a hurry: they skip a step of the solution where the
+    screen already allows the one after it."""
     instructions: int = Field(default=8, ge=1)
     """That a model is asked for per screen."""
     at_most: int | None = Field(default=2000, ge=1)
@@ -195,7 +198,7 @@ _BY_OPTION = {
 }
 """Fields that `--set` does not reach → the option that says them; empty where they follow from others."""
 
-_OF_ORACLE = frozenset({"mistakes", "seats", "talk", "renamed", "two_steps"})
+_OF_ORACLE = frozenset({"mistakes", "seats", "talk", "renamed", "two_steps", "hurry"})
 _OF_MODELS = frozenset({"instructions", "sampling"})
 """Settings that one kind of teacher takes, and the other would pass over."""
 

@@ -5,7 +5,8 @@
 
     basic          what reading the screen tells, and what tapping does, found by tapping on a fork
     instruction    one step asked for in words, tried on a fork so that it really does something
-    demonstration  the next action of the solution, in the prompt that an agent would get there
+    demonstration  the next action of the solution, in the prompt that an agent would get there; in a hurry the action
+                   after it (`find_skip`)
     preference     the same prompt; the solution's action against a mistake that leads elsewhere and is not good
 
 An environment that cannot fork gives fewer rows, one without solutions neither demonstrations nor preferences. Omitted
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
-from collab.envs.solution import OracleCritic
+from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
@@ -156,6 +157,8 @@ class Amounts:
     """Share of screens and decisions that are taught under other names, in [0, 1)."""
     two_steps: float = 0.0
     """Share of screens with an instruction of two steps, in [0, 1)."""
+    hurry: float = 0.0
+    """Share of demonstrated decisions in a hurry, in [0, 1); see `find_skip`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +268,14 @@ class OracleTeacher:
             renaming = rename_apps(scene, scene.task.goal, rng) if rng.random() < self.amounts.renamed else None
             shown = scene if renaming is None else renaming.rename_scene(scene)
             said = right if renaming is None else renaming.rename_action(right)
+            # Peers speak as ever: who is in a hurry does not listen, and agents that hurry do so independently.
             prompt = require_fitting(lambda: self.talk.build_decision(shown, said, rng))
+            if book.level == "demonstration" and rng.random() < self.amounts.hurry:
+                skipping = await find_skip(scene, right)
+                if skipping is not None:
+                    said = skipping if renaming is None else renaming.rename_action(skipping)
+                    replace(book, shown=shown).decide("hurry", prompt, said)
+                    return
             rejected = None
             if book.level == "preference":
                 wrong = await self._find_worse(scene, right, rng)
@@ -310,6 +320,43 @@ async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -
     # An action without effect does not answer "what can be done".
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)
+
+
+async def find_skip(scene: Scene, right: Action) -> Action | None:
+    """Find what a demonstrator in a hurry does: the action after next, where this screen already allows it.
+
+    Args:
+        right: the solution's next action, canonical on the scene.
+
+    Returns:
+        Its canonical form. None where nothing follows, where what follows is not on this screen yet, or where it is as
+        good (another order of the same steps); and in an environment that cannot fork or knows no solutions.
+    """
+    environment, space = scene.environment, scene.suite.space
+    if not isinstance(environment, SolutionEnvironment):
+        return None
+    fork = await environment.fork()
+    try:
+        result = await fork.step(right)
+        following = () if result.done else fork.oracle()  # type: ignore[attr-defined]
+    finally:
+        await fork.close()
+    found = _find_here(space.canonical(following[0], result.observation), result, scene) if following else None
+    if found is None or found == right:
+        return None
+    return None if (await OracleCritic(environment)(found)).score >= GOOD else found
+
+
+def _find_here(action: Action, result: StepResult, scene: Scene) -> Action | None:
+    """Return an action of the screen behind a step as it is done on the scene's; None if its element is missing."""
+    if isinstance(action.target, ElementTarget):
+        wanted = result.observation.elements[action.target.index]
+        # An element is recognised by role and label, for its place among the others may differ.
+        there = [one for one in scene.observation.elements if (one.role, one.label) == (wanted.role, wanted.label)]
+        if len(there) != 1:
+            return None
+        action = replace(action, target=ElementTarget(index=there[0].index))
+    return scene.suite.space.canonical(action, scene.observation)
 
 
 def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:

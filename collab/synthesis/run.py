@@ -71,7 +71,11 @@ async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True
         teacher: Teacher = OracleTeacher(
             talk=Talk(reader=reader, share=config.talk),
             amounts=Amounts(
-                elements=config.elements, seats=config.seats, renamed=config.renamed, two_steps=config.two_steps
+                elements=config.elements,
+                seats=config.seats,
+                renamed=config.renamed,
+                two_steps=config.two_steps,
+                hurry=config.hurry,
             ),
         )
         about: dict[str, Any] = {}

@@ -100,7 +100,7 @@ def test_settings_neither_let_in_what_is_kept_nor_are_passed_over(setting: str, 
         built_in("androidworld", settings=[setting])
 
 
-@pytest.mark.parametrize("setting", ["mistakes=0.1", "seats=2", "talk=1", "renamed=0.3", "two_steps=0.5"])
+@pytest.mark.parametrize("setting", ["mistakes=0.1", "seats=2", "talk=1", "renamed=0.3", "two_steps=0.5", "hurry=0.5"])
 def test_a_model_is_given_no_setting_of_the_oracle(build_config: Wanted, setting: str):
     name = setting.partition("=")[0]
     with pytest.raises(UsageError, match=f"--set {name}: is for the oracle as a teacher, and means nothing to tutor"):

@@ -13,7 +13,7 @@ import pytest
 
 from collab.agents.agent import Agent
 from collab.agents.agent import StepContext as Deliberation
-from collab.data.example import Level
+from collab.data.example import Example, Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.solution import GOOD, OracleCritic
@@ -384,3 +384,35 @@ def test_every_row_says_where_it_comes_from(lessons: Callable[[str, Level], list
         }
         assert all(row.provenance.apps[0] == "markor" for row in rows)
         assert all((row.rejected is not None) == (level == "preference") for row in rows)
+
+
+def test_a_demonstrator_in_a_hurry_skips_a_step_and_is_wrong(following: Walk, reader: Reader) -> None:
+    hasty = OracleTeacher(talk=Talk(reader=reader), amounts=Amounts(hurry=0.999))
+    careful = OracleTeacher(talk=Talk(reader=reader))
+    skipped: list[tuple[str, str]] = []
+
+    async def visit(scene: Scene) -> None:
+        (row,), (usual,) = [(await one.teach(scene, "demonstration")).rows for one in (hasty, careful)]
+        assert row.prompt == usual.prompt, "who is in a hurry reads the same"
+        if row.kind != "hurry":
+            assert row == usual
+            return
+        said, right = (read_reply(one.reply, scene.suite.space, scene.observation).action for one in (row, usual))
+        assert (await OracleCritic(scene.environment)(said)).score < GOOD  # type: ignore[arg-type]
+        assert right is not None
+        assert said is not None
+        skipped.append((right.type, said.type))
+        # What was skipped comes first, and the screen behind it asks for what was done.
+        fork = await scene.environment.fork()  # type: ignore[attr-defined]
+        behind = await fork.step(right)
+        following = scene.suite.space.canonical(fork.oracle()[0], behind.observation)
+        assert (following.type, following.arguments) == (said.type, said.arguments)
+
+    following("ContactsAddContact", visit)
+    following("ClockTimerEntry", visit)
+    assert ("click", "status") in skipped, "a form is left without saving"
+    assert len(skipped) >= 2
+
+
+def test_without_a_hurry_no_demonstration_is_wrong(rows: tuple[Example, ...]) -> None:
+    assert {row.kind for row in rows if row.level == "demonstration"} <= {"solution", "recovery"}
