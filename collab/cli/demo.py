@@ -35,6 +35,8 @@ SHORT = 20
 PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-widget", "enter-text", "focus-text-2")
 """Web tasks; `--quick` plays the first `PAGES_QUICK`."""
 PAGES_QUICK = 3
+BASE, TRAINED = "early", "trained"
+"""The agents that play, and what a training made of them; both come with Collab."""
 BALLOTS = 5
 """Ballots shown of the example vote, the most voted first."""
 
@@ -69,13 +71,14 @@ def demo(
     *,
     agents: Annotated[
         str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
-    ] = "pocket",
+    ] = BASE,
     trained: Annotated[
         str | None,
         typer.Option(
             "--trained",
-            metavar="DIR@best",
-            help="An epoch of a training of --agents: it plays beside the untrained team, with the training's course.",
+            metavar="NAME|DIR@best",
+            help="--agents after training: an agents file, or an epoch of a training. It plays beside the untrained "
+            f"team, with the training's course. Default: {TRAINED}, for {BASE}; none for others.",
         ),
     ] = None,
     out: Annotated[
@@ -87,16 +90,16 @@ def demo(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Watch one agent and a team of four on a phone, then the team on real web pages."""
+    """Watch one agent, a team of four and a trained team on a phone, then the team on real web pages."""
     from collab.errors import UsageError
-    from collab.loop.trained import parse_policy
 
     # One name for all slots: with several the comparison would be of models and not of teams.
     if "=" in agents:
         raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
-    policy = None if trained is None else parse_policy(trained)
-    if trained is not None and policy is None:
-        raise UsageError(f"--trained {trained!r}: name an epoch of a training, e.g. runs/marl@best")
+    if trained is None and agents == BASE:
+        trained = TRAINED
+    # Read before anything is played: a wrong name must not cost minutes.
+    records = [] if trained is None else _read_course(trained, library)
     home = _free(out or Path("runs/demo"))
     # Same tasks, seeds and temperatures: the number of agents differs, and then what they have learned.
     arms = {"single": ("single", agents), "team": ("team", agents)}
@@ -122,7 +125,6 @@ def demo(
     # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
     for result in phone.values():
         end_unplayed(result.report, resume_command(result.path))
-    records = [] if policy is None else _read_training(policy.run)
     # The pages come last and may fail: without a browser the first part still stands.
     web, problem = _play_pages(home, trained or agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
@@ -155,12 +157,26 @@ def _play_pages(
     return result, next((one.error for one in result.report.results if result.report.is_lost), None)
 
 
-def _read_training(run: Path) -> list[EpochRecord]:
-    """Return the records of all epochs of a training that are over."""
-    from collab.loop.record import TrainingDir, read_records
+def _read_course(trained: str, library: Path | None) -> list[EpochRecord]:
+    """Return the records of all epochs that are over of the training that made the named agents; none if unknown.
 
-    folder = TrainingDir(run)
-    return read_records(folder, max(int(one.name) for one in (folder.path / "epochs").iterdir()))
+    Raises:
+        CollabError: there are no such agents.
+    """
+    from collab.config import AgentDefinition
+    from collab.library import resolve_checkpoint
+    from collab.loop.record import TrainingDir, read_records
+    from collab.loop.trained import load_trained_agents, parse_policy
+
+    definitions, policy = options.open_library(library), parse_policy(trained)
+    if policy is not None:
+        load_trained_agents(definitions, trained, "team")
+        folder = TrainingDir(policy.run)
+    else:
+        checkpoint = definitions.load("agents", trained, AgentDefinition).options.get("path", "")
+        folder = TrainingDir(Path(resolve_checkpoint(checkpoint)) / "training")
+    epochs = folder.path / "epochs"
+    return read_records(folder, max((int(one.name) for one in epochs.iterdir()), default=-1)) if epochs.is_dir() else []
 
 
 def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
@@ -289,7 +305,8 @@ def _tell_gain(team: RunResult, trained: RunResult) -> None:
     found = compare(team.report, trained.report, force=True)
     low, high = found.interval
     told = "; not separable" if low <= 0 <= high else ""
-    say(f"\nTraining: {100 * found.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]{told}")
+    other = "; sampled differently" if found.differs_in_sampling else ""
+    say(f"\nTraining: {100 * found.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]{told}{other}")
 
 
 def _tell_training(records: list[EpochRecord], home: Path, number: int) -> None:

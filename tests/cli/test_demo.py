@@ -57,7 +57,7 @@ def test_a_trained_team_stands_beside_the_untrained_one(capsys, monkeypatch, som
     tasks = "SystemWifiTurnOn,SystemBluetoothTurnOn,ContactsAddContact"
     assert main(["train-marl", "--agents", "pocket", "--tasks", tasks, "--out", "marl", *settings]) == 0
     capsys.readouterr()
-    assert main(["demo", "--quick", "--trained", "marl@last", "--out", "seen"]) == 1
+    assert main(["demo", "--agents", "pocket", "--quick", "--trained", "marl@last", "--out", "seen"]) == 1
     shown = capsys.readouterr().out
     assert "one agent against a team of four, and the team after training" in shown
     lines = shown.splitlines()
@@ -71,7 +71,15 @@ def test_a_trained_team_stands_beside_the_untrained_one(capsys, monkeypatch, som
     assert "rewarded" in picture
 
 
-def test_what_is_no_training_is_refused(capsys, somewhere):
-    assert main(["demo", "--trained", "pocket"]) == 2
-    assert "--trained 'pocket': name an epoch of a training, e.g. runs/marl@best" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("runs/marl@best", "runs/marl"),
+        ("tained", "no agents file called 'tained'"),
+        ("early@", "write RUN@best or RUN@epoch3"),
+    ],
+)
+def test_what_is_no_training_is_refused_before_anything_is_played(capsys, somewhere, named, message):
+    assert main(["demo", "--trained", named]) == 2
+    assert message in capsys.readouterr().err
     assert not (somewhere / "runs").exists()
