@@ -19,7 +19,7 @@ from collab.synthesis.conversation import Reader
 from collab.types import Sampling
 
 AGENTS = find_builtin_root() / "agents"
-SHIPPED = pytest.mark.parametrize("name", ["pocket", "early"])
+SHIPPED = pytest.mark.parametrize("name", ["pocket", "early", "trained"])
 
 
 @SHIPPED

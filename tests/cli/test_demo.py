@@ -71,6 +71,21 @@ def test_a_trained_team_stands_beside_the_untrained_one(capsys, monkeypatch, som
     assert "rewarded" in picture
 
 
+def test_the_shipped_team_comes_with_the_course_of_its_training(capsys, monkeypatch, somewhere):
+    """Two tasks of the phone, with the untrained and the trained team as they come."""
+    pytest.importorskip("torch")
+    monkeypatch.setenv("COLLAB_BROWSER", "/nowhere/chromium")
+    monkeypatch.setattr("collab.cli.demo.TASKS_QUICK", 2)
+    assert main(["demo", "--quick", "--threads", "1"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith(("one agent", "team of four", "the team after training")) for line in lines) == 3
+    begun = lines.index("2. How it was trained: tasks solved after each epoch, and rewarded proposals") + 3
+    course = [line.split() for line in lines[begun : lines.index("", begun)]]
+    assert [epoch for epoch, *_ in course] == [str(number) for number in range(len(course))]
+    assert all(solved.endswith("%") for _, solved, _ in course)
+    assert (somewhere / "runs" / "demo" / "training.svg").is_file()
+
+
 @pytest.mark.parametrize(
     ("named", "message"),
     [
