@@ -19,6 +19,7 @@ import contextlib
 import datetime
 import functools
 import sys
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -328,7 +329,9 @@ class LocalModel:
     # ------------------------------------------------------------------------------------------------- the seam
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one prompt, batched with other waiting calls. May be cancelled at any time.
+        """Answer one prompt, batched with other waiting calls.
+
+        May be cancelled at any time; one that was being computed then is counted as lost.
 
         Raises:
             ModelFailure: the prompt is longer than the context or does not fit into memory, or the model computes NaN,
@@ -424,6 +427,13 @@ class LocalModel:
         if clock is not None:
             clock.hold()  # until it leaves the queue
         pictures = await self._worker.look(request.images) if request.images else ()
+        is_computed = threading.Event()
+
+        def start() -> None:
+            is_computed.set()
+            if clock is not None:
+                post_to_loop(loop, clock.go)
+
         job = DecodeRequest(
             prompt=self.chat.prompt_ids(request.prompt, self._worker.sight.places(pictures)),
             pictures=pictures,
@@ -431,11 +441,17 @@ class LocalModel:
             seed=request.seed,
             adapter=self._adapter,
             abandoned=future.done,
-            started=(lambda: None) if clock is None else functools.partial(post_to_loop, loop, clock.go),
+            started=start,
             put_back=(lambda: None) if clock is None else functools.partial(post_to_loop, loop, clock.hold),
         )
         self._open().submit(job, future)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            # One that still waited in the queue cost nothing.
+            if is_computed.is_set():
+                self.meter.lose()
+            raise
 
     def _open(self) -> Worker:
         if self._closed:

@@ -15,7 +15,7 @@ import transformers
 from collab.config import run_config
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
-from collab.models.base import CallClock, Reply, Request
+from collab.models.base import CallClock, Reading, Reply, Request
 from collab.models.local import LocalModel
 from collab.rollout.build import build_team, with_prompts
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -263,6 +263,21 @@ def test_an_abandoned_reply_is_not_written_to_its_end(checkpoint: Path, monkeypa
 
     play(model, scene)
     assert 5 <= len(passes) < 200
+    reading = model.meter.snapshot()
+    assert (reading.lost, reading.calls) == (1, 0)
+
+
+def test_a_call_cancelled_in_the_queue_is_not_lost(checkpoint: Path) -> None:
+    model = LocalModel(path=str(checkpoint))
+
+    async def scene() -> None:
+        task = asyncio.create_task(model.generate(requests(1)[0]))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+
+    play(model, scene)
+    assert model.meter.snapshot() == Reading()
 
 
 @pytest.mark.slow

@@ -20,8 +20,9 @@ A team takes seconds or minutes to agree on an action, and a phone's screen chan
 is looked at again before a touch: the action hits the element that was seen, wherever it is now, or nothing.
 
 An element is the one that was seen if the screen is still the same (app, title, size, four fifths of its elements;
-numbers in texts may tick) and its role, label and resource id are. Of several such elements it is the one between the
-same neighbours, and it must not be covered.
+numbers in texts may tick) and its role, label, resource id and other texts are. What is written above it must not have
+been replaced, as the question above "OK". Of several such elements it is the one between the same neighbours, and it
+must not be covered.
 """
 
 from __future__ import annotations
@@ -65,6 +66,10 @@ CHANGED = "the screen changed; nothing happened"
 """What the history tells of an action whose target is gone."""
 _KEPT = 0.8
 """Part of a screen that must still be there."""
+_SET_BY_USE = frozenset({"input", "slider", "progress", "spinner", "switch", "checkbox", "radio"})
+"""Roles whose value is a state, not a part of what the element is."""
+_WORDS_ABOVE = 3
+"""Number of the nearest texts above an element that say what it is about."""
 _CLOCK = re.compile(r"-?\d+(:\d\d)+([.,]\d+)?")
 """A label that ticks."""
 _NEAR = 0.05
@@ -135,8 +140,9 @@ def _is_same_screen(before: Observation, now: Observation) -> bool:
 
 def _find_element(element: Element, before: Observation, now: Observation) -> Element | None:
     """Return the same element on the present screen; None when it is gone, covered or ambiguous."""
-    twins = [one for one in before.elements if _identify(one) == _identify(element)]
-    found = [one for one in now.elements if _identify(one) == _identify(element)]
+    if _is_reworded(element, before, now):
+        return None
+    twins, found = (_list_alike(element, screen, before) for screen in (before, now))
     if not found and _CLOCK.fullmatch(element.label):
         found = [one for one in now.elements if _shape(one) == _shape(element) and one.box == element.box]
     if max(len(twins), len(found)) > 1:
@@ -146,12 +152,42 @@ def _find_element(element: Element, before: Observation, now: Observation) -> El
     return found[0] if _find_topmost(element, before) == _find_topmost(found[0], now) else None
 
 
+def _list_alike(element: Element, screen: Observation, before: Observation) -> list[Element]:
+    """Return the elements of a screen that may be this one of the screen `before`."""
+    alike = [one for one in screen.elements if _identify(one) == _identify(element)]
+    if element.role in _SET_BY_USE:
+        return alike
+    exact = [one for one in alike if one.value == element.value]
+    if exact or sum(_is_worded_alike(element, one) for one in before.elements) > 1:
+        return exact
+    # Numbers may tick where they tell no twins apart.
+    return [one for one in alike if _is_worded_alike(element, one)]
+
+
+def _is_worded_alike(one: Element, other: Element) -> bool:
+    """Return whether two elements differ by numbers in their value at most."""
+    return _identify(one) == _identify(other) and _strip_numbers(one.value or "") == _strip_numbers(other.value or "")
+
+
+def _is_reworded(element: Element, before: Observation, now: Observation) -> bool:
+    """Return whether another text stands in the place of one of those above an element."""
+    above = [one for one in before.elements[: element.index] if one.role in ("text", "heading")][-_WORDS_ABOVE:]
+    seen, there = set(map(_shape, before.elements)), set(map(_shape, now.elements))
+    gone = {_find_height(one) for one in above if _shape(one) not in there}
+    return any(_find_height(one) in gone and _shape(one) not in seen for one in now.elements)
+
+
+def _find_height(element: Element) -> tuple[str, str, int | None]:
+    """Return where a text begins; its width and left edge depend on its words."""
+    return element.role, element.key, None if element.box is None else element.box.top
+
+
 def _match_by_neighbours(
     element: Element, twins: Sequence[Element], found: Sequence[Element], before: Observation, now: Observation
 ) -> list[Element]:
     """Return those of several equal elements whose neighbours are those of the one that was seen."""
     if [(_identify(one), one.box) for one in before.elements] == [(_identify(one), one.box) for one in now.elements]:
-        return [now.elements[element.index]]
+        return [one for one in found if one.index == element.index]
     around = _find_neighbours(element, twins, before)
     if sum(_do_agree(around, _find_neighbours(one, twins, before)) for one in twins) > 1:
         return []

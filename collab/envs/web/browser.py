@@ -26,7 +26,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -221,6 +221,23 @@ def build_surroundings(
     }
 
 
+def _list_flags(surroundings: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Return the flags that give a whole browser the screen and the language of its pages."""
+    if surroundings is None:
+        return ()
+    screen, scale = surroundings["screen"], surroundings["device_scale_factor"]
+    width, height = round(screen["width"] * scale), round(screen["height"] * scale)
+    told = f"{{{width}x{height} devicePixelRatio={scale:g}}}"
+    return f"--screen-info={told}", f"--lang={surroundings['locale']}"
+
+
+def _choose_variables(surroundings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the environment variables that give a whole browser the time zone and the language of its pages."""
+    if surroundings is None:
+        return {}
+    return {"TZ": surroundings["timezone_id"], "LANGUAGE": surroundings["locale"].replace("-", "_")}
+
+
 class Browser:
     """One Chromium process, started when the first page is asked for and started again if it dies.
 
@@ -228,6 +245,8 @@ class Browser:
         executable_path: the browser to use; None finds one (see `find_browser`).
         headless: False shows a window.
         arguments: more command-line flags.
+        surroundings: of its pages, as `build_surroundings` gives them; None for the machine's own. Playwright tells
+            them to pages alone; frames with a process of their own have those of the browser.
         start_timeout_s: how long the process may take to answer.
     """
 
@@ -237,11 +256,13 @@ class Browser:
         executable_path: str | None = None,
         headless: bool = True,
         arguments: Sequence[str] = (),
+        surroundings: Mapping[str, Any] | None = None,
         start_timeout_s: float = 60.0,
     ) -> None:
         self._executable_path = executable_path
         self._headless = headless
-        self._arguments = tuple(arguments)
+        self._arguments = (*arguments, *_list_flags(surroundings))
+        self._variables = _choose_variables(surroundings)
         self._start_timeout_s = start_timeout_s
         self._driver: asyncio.Task[Playwright] | None = None
         self._start: asyncio.Task[PlaywrightBrowser] | None = None
@@ -334,6 +355,7 @@ class Browser:
                 executable_path=path,
                 headless=self._headless,
                 args=[*FLAGS, *self._arguments],
+                env={**os.environ, **self._variables},
                 chromium_sandbox=not is_root,
                 timeout=self._start_timeout_s * 1000,
                 handle_sigint=False,  # Ctrl-C stops the run first; the run then closes its browser

@@ -465,17 +465,16 @@ class LiveSuite:
                 raise ConfigError(f"web task {task.name}: start {task.shown_start}: {refusal}; {advice}")
         # All that changes what pages look like is in the version: runs with other settings do not compare.
         self.version = f"2 ({width}×{height}, scale {scale:g}, {locale}, {_check_zone(timezone)}, {colours})"
+        surroundings = build_surroundings(width, height, scale=scale, locale=locale, timezone=timezone, colours=colours)
         self._options = LiveOptions(
-            surroundings=build_surroundings(
-                width, height, scale=scale, locale=locale, timezone=timezone, colours=colours
-            ),
+            surroundings=surroundings,
             dialogs=dialogs,
             max_tabs=max_tabs,
             nav_timeout_s=nav_timeout_s,
             settle_s=settle_s,
             answer_timeout_s=answer_timeout_s,
         )
-        self._browser = Browser(executable_path=executable_path)
+        self._browser = Browser(executable_path=executable_path, surroundings=surroundings)
 
     def take_name(self, definition: str) -> None:
         """Let results carry the name of the definition that this suite was built from, e.g. "web[lab]"."""

@@ -389,10 +389,11 @@ class Tabs:
         self._size = size
         self._patience_s = patience_s
         self._rules = rules
-        self._browser = Browser(executable_path=browser, arguments=FLAGS)
+        surroundings = build_surroundings(width, height, scale=scale)
+        self._browser = Browser(executable_path=browser, arguments=FLAGS, surroundings=surroundings)
         self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
-        self._pool = PagePool(self._browser, size=size, **build_surroundings(width, height, scale=scale))
+        self._pool = PagePool(self._browser, size=size, **surroundings)
         self._site: Site | None = None
         self._prepared: WeakKeyDictionary[Page, MiniwobPage] = WeakKeyDictionary()
 

@@ -10,7 +10,8 @@ What happens beside the page is answered by fixed rules and told once, in `take_
 - a link to another program (tel:, mailto:, any scheme that is not the browser's own) is not followed: the browser
   would ask in a window of its own, behind which the page hears no mouse;
 - a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
-  else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`.
+  else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`;
+- a page whose certificate is not trusted is not opened, and the browser's warning, which could be passed, not shown.
 """
 
 from __future__ import annotations
@@ -33,8 +34,10 @@ from collab.utils.redact import hide_in_addresses
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request
+    from playwright.async_api import BrowserContext, CDPSession, Dialog, Download, Page, Request, Response
 
+_TAB_S = 5.0
+"""How long a new tab may take to be there."""
 MOST_NOTICES = 8
 """Notices of one step that are told in full; the others are counted."""
 
@@ -75,6 +78,9 @@ class BrowserWindow:
         self._opening = 0  # new tabs that were announced and are not there yet
         self._is_patient = True  # with them, unless one did not come
         self._pending: set[Request] = set()
+        self._answered: set[Request] = set()  # those whose answer has begun
+        self._guarded: set[Page] = set()
+        self._reopened: set[Page] = set()  # whose first page was opened again
         self._notices: dict[str, None] = {}
         self._untold = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -89,7 +95,8 @@ class BrowserWindow:
         context.on("dialog", self._on_dialog)
         context.on("request", self._on_request)
         context.on("requestfinished", self._on_request_end)
-        context.on("requestfailed", self._on_request_end)
+        context.on("requestfailed", self._on_request_failed)
+        context.on("response", self._on_response)
 
     @property
     def page(self) -> Page:
@@ -129,17 +136,18 @@ class BrowserWindow:
     def is_navigating(self) -> bool:
         """Return whether the tab that is shown is on its way to another page, or a new one to its first.
 
+        A page is there as soon as its answer begins, which may have no end.
         After `forget_openings` new tabs are not asked about until one comes.
         """
         return any(
             request.is_navigation_request() and self._is_relevant(request)
-            for request in self._pending
+            for request in self._pending - self._answered
             if (self._is_patient or _find_page(request) is not None) and not _is_framed(request)
         )
 
     def is_leaving(self) -> bool:
         """Return whether the tab that is shown is on its way to another page; it answers nothing until that comes."""
-        asked = (request for request in self._pending if request.is_navigation_request())
+        asked = (request for request in self._pending - self._answered if request.is_navigation_request())
         return any(_find_page(request) is self._shown and not _is_framed(request) for request in asked)
 
     def forget_openings(self) -> None:
@@ -239,8 +247,22 @@ class BrowserWindow:
         if request.resource_type in AWAITED:
             self._pending.add(request)
 
+    def _on_response(self, response: Response) -> None:
+        request = response.request
+        if request in self._pending:
+            self._answered.add(request)
+            if request.is_navigation_request() and self._is_relevant(request) and not _is_framed(request):
+                self.arrived = time.monotonic()
+
+    def _on_request_failed(self, request: Request) -> None:
+        self._on_request_end(request)
+        is_page = request.is_navigation_request() and not _is_framed(request)
+        if is_page and (request.failure or "").startswith("net::ERR_CERT"):
+            self._start(self._leave_warning(request))
+
     def _on_request_end(self, request: Request) -> None:
         self._pending.discard(request)
+        self._answered.discard(request)
         if request.is_navigation_request() and self._is_relevant(request) and not _is_framed(request):
             self.arrived = time.monotonic()
 
@@ -287,10 +309,11 @@ class BrowserWindow:
         session = self._sessions[page] = await self._context.new_cdp_session(page)
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
         await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
-        if self._policy.self_signed_hosts:
-            session.on("Security.certificateError", lambda event: self._start(self._accept_certificate(session, event)))
-            await session.send("Security.enable")
-            await session.send("Security.setOverrideCertificateErrors", {"override": True})
+        # Decided here for every host: the browser's own warning has a link that opens the page all the same.
+        session.on("Security.certificateError", lambda event: self._start(self._accept_certificate(session, event)))
+        await session.send("Security.enable")
+        await session.send("Security.setOverrideCertificateErrors", {"override": True})
+        self._guarded.add(page)
         session.on("Page.windowOpen", self._on_tab_announced)
         session.on("Page.frameScheduledNavigation", self._on_navigation)
         await session.send("Page.enable")  # a busy page answers late: the guard must not wait for it
@@ -299,8 +322,29 @@ class BrowserWindow:
         """Accept an unsigned certificate where the policy says so, and no other."""
         action = "continue" if self._policy.accepts_certificate(str(event["requestURL"])) else "cancel"
         if action == "cancel":
-            self.distrusted = str(event["errorType"])
+            self.distrusted, url = str(event["errorType"]), str(event["requestURL"])
+            pages = [one for one in self._pending if one.is_navigation_request() and not _is_framed(one)]
+            if any(one.url == url for one in pages):
+                self._notice_distrust(url, self.distrusted)
         await session.send("Security.handleCertificateError", {"eventId": event["eventId"], "action": action})
+
+    async def _leave_warning(self, request: Request) -> None:
+        """Replace the browser's warning in a new tab, which asked for its page before certificates were decided on."""
+        end = time.monotonic() + _TAB_S
+        while (page := _find_page(request)) is None or page not in self._guarded:
+            if time.monotonic() > end:
+                return
+            await asyncio.sleep(0.02)
+        is_believed = request.method == "GET" and self._policy.accepts_certificate(request.url)
+        if is_believed and page not in self._reopened:
+            self._reopened.add(page)
+            await page.goto(request.url, wait_until="commit")
+        else:
+            self._notice_distrust(request.url, (request.failure or "").removeprefix("net::"))
+            await page.goto("about:blank")
+
+    def _notice_distrust(self, url: str, error: str) -> None:
+        self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: its certificate is not trusted ({error})")
 
     async def _decide(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         url, request = str(event["request"]["url"]), {"requestId": event["requestId"]}

@@ -122,6 +122,52 @@ def test_a_button_of_the_same_name_on_another_screen_is_another_button(device):
     assert device.touches == []
 
 
+def dialog(question, width):
+    return screen(
+        view(question, (540 - width, 200, 540 + width, 300), "TextView"),
+        view("This cannot be undone.", (0, 300, 1080, 400), "TextView"),
+        view("Do not ask again", (0, 500, 1080, 600), "CheckBox"),
+        view("Cancel", (0, 700, 500, 800)),
+        view("OK", (500, 700, 1080, 800)),
+        view("Help", (0, 900, 1080, 1000)),
+    )
+
+
+def test_a_button_below_another_question_is_another_button(device):
+    said, _ = step_on(device, dialog("Delete Al?", 100), dialog("Delete Barbara?", 180), on("OK"), allow_effects=True)
+    assert (said, device.touches) == (CHANGED, [])
+
+
+def messages(*rows):
+    """Rows of a list, each one element of several texts."""
+    views = [view("Inbox", (0, 100, 1080, 250), "TextView")]
+    for top, words in zip(range(300, 2300, 200), rows, strict=False):
+        texts = "".join(view(w, (0, top + 60 * n, 900, top + 60 * n + 50), "TextView") for n, w in enumerate(words))
+        layout = view("", (0, top, 1080, top + 150), key="app:id/row").replace("widget.Button", "widget.LinearLayout")
+        views.append(layout.replace(" />", f">{texts}</node>"))
+    return screen(*views)
+
+
+MORE = [("Bob", "noon?"), ("Carl", "later"), ("Dan", "no"), ("Eve", "yes")]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "touched"),
+    [
+        ([("Ann", "hello"), ("Ann", "bye")], [("Ann", "bye")], None),
+        ([("Ann", "hello"), ("Ann", "bye")], [("Ann", "bye"), ("Ann", "hello")], 575),
+        ([("Reply", "to Ann")], [("Reply", "to Bob")], None),
+        ([("Order", "no. 1"), ("Order", "no. 2")], [("Order", "no. 2")], None),
+        ([("Chats", "2 unread")], [("Chats", "3 unread")], 375),
+    ],
+)
+def test_a_row_is_the_one_with_the_same_words(device, before, now, touched):
+    name = before[0][0]
+    said, _ = step_on(device, messages(*before, *MORE), messages(*now, *MORE), on(name))
+    assert device.touches == ([] if touched is None else [("click", 540, touched)])
+    assert (said == CHANGED) is (touched is None)
+
+
 def test_an_element_that_has_moved_is_touched_where_it_is(device):
     words = [view(f"Line {number}", (0, 100 + 90 * number, 1080, 180 + 90 * number), "TextView") for number in range(9)]
     before, now = screen(*words, view("Next", NEXT)), screen(*words, view("Next", (100, 1700, 980, 1850)))

@@ -19,6 +19,7 @@ from collab.envs.grammar import WEB
 from collab.envs.web.browser import Browser
 from collab.envs.web.live import LiveSuite
 from collab.errors import ConfigError, EnvironmentFailure
+from collab.types import StepResult
 from collab.utils.redact import hide_in_addresses
 
 CERTIFICATE = Path(__file__).parents[2] / "fixtures" / "web" / "self-signed.pem"
@@ -61,8 +62,11 @@ class Server:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 outer.asked.append(self.path)
-                is_in = certificate is not None or self.headers.get("Authorization") == wanted
+                is_in = certificate is not None or "to=" in self.path or self.headers.get("Authorization") == wanted
                 body = b"<title>Inside</title><p>welcome</p><img src='/picture.png'>" if is_in else b"who are you?"
+                if "to=" in self.path:
+                    to = self.path.partition("to=")[2]
+                    body = f"<a href={to}>Same tab</a> <a href={to} target=_blank>New tab</a>".encode()
                 self.send_response(200 if is_in else 401)
                 if not is_in:
                     self.send_header("WWW-Authenticate", 'Basic realm="x"')
@@ -196,3 +200,41 @@ def test_other_self_signed_hosts_are_refused_with_what_to_do(
     assert "ERR_CERT_AUTHORITY_INVALID" in told
     assert "self_signed_hosts" in told
     assert asked == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("label", ["Same tab", "New tab"])
+@pytest.mark.parametrize("hosts", [None, ["localhost"], ["localhost", "127.0.0.1"]])
+def test_a_link_opens_a_self_signed_host_only_if_it_is_named_and_no_warning_can_be_passed(
+    runner: asyncio.Runner, browser: Browser, label: str, hosts: list[str] | None
+) -> None:
+    first, other = Server(certificate=CERTIFICATE if hosts else None), Server(certificate=CERTIFICATE)
+    first_url = f"https://localhost:{first.port}" if hosts else f"http://127.0.0.1:{first.port}"
+    other_url = f"https://127.0.0.1:{other.port}/inside"
+    start = f"{first_url}/?to={other_url}"
+    task = {"name": "in", "start": start, "goal": "In.", "success": {"answer": "x"}}
+    suite = LiveSuite(tasks=[task], allow_private=True, self_signed_hosts=hosts)
+    suite._browser = browser
+
+    async def main() -> StepResult:
+        environment = await suite.open()
+        try:
+            seen = await environment.reset(suite.instance("in", 0))
+            [link] = [one.index for one in seen.elements if one.label == label]
+            return await environment.step(WEB.make("click", id=link))
+        finally:
+            await environment.close()
+
+    try:
+        result = runner.run(main())
+    finally:
+        first.close()
+        other.close()
+    seen = result.observation
+    if hosts and "127.0.0.1" in hosts:
+        assert (seen.title, seen.url) == ("Inside", other_url)
+        return
+    assert f"{other_url} was not opened: its certificate is not trusted (ERR_CERT" in str(result.info["effect"])
+    assert seen.notice == result.info["effect"]
+    assert "Privacy error" not in seen.text
+    assert other.asked == []

@@ -20,11 +20,12 @@ CHANGED = "the page changed; nothing happened"
 
 
 class Server:
-    """Pages on loopback by path; a path of `stuck` never answers."""
+    """Pages on loopback by path; a path of `stuck` never answers, one of `endless` never comes to its end."""
 
     def __init__(self) -> None:
         self.pages: dict[str, str] = {}
         self.stuck: set[str] = set()
+        self.endless: set[str] = set()
         self.over = threading.Event()
         outer = self
 
@@ -35,6 +36,14 @@ class Server:
                     outer.over.wait(60)
                     return
                 body = outer.pages.get(path, "").encode()
+                if path in outer.endless:
+                    self.send_response(200)
+                    self.send_header("Content-Type", "text/html; charset=utf-8")
+                    self.end_headers()
+                    self.wfile.write(body + b" " * 2000)
+                    self.wfile.flush()
+                    outer.over.wait(60)
+                    return
                 self.send_response(200 if path in outer.pages else 404)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
                 self.send_header("Content-Length", str(len(body)))
@@ -820,6 +829,22 @@ def test_a_start_page_is_played_though_a_part_of_it_never_comes(play: Play, serv
     play(part, script)
 
 
+def test_a_page_without_an_end_is_played_as_far_as_it_came(play: Play, server: Server) -> None:
+    server.pages["/endless"] = "<p>Here</p><button onclick='heard = 1'>Press</button>"
+    server.endless.add("/endless")
+
+    async def script(player: Player) -> None:
+        await player.start()
+        began = asyncio.get_running_loop().time()
+        await player.do("jump_to", url="/endless")
+        assert "Here" in player.labels
+        await player.do("click", "Press")
+        assert await player.heard() == "1"
+        assert asyncio.get_running_loop().time() - began < 25, "the time that a navigation has is not waited for"
+
+    play("<p>", script)
+
+
 def test_a_page_whose_first_script_never_comes_has_a_blank_picture(play: Play, server: Server) -> None:
     server.stuck.add("/stuck.js")
 
@@ -936,6 +961,36 @@ def test_what_a_page_learns_of_the_machine_is_part_of_the_environment(play: Play
         assert suite.version == "2 (800×600, scale 2, de-DE, UTC, dark)"
 
     play("<p>", script)
+
+
+def test_frames_and_tabs_of_other_sites_learn_the_same_of_the_machine(
+    server: Server, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    told = "[Intl.DateTimeFormat().resolvedOptions().timeZone, screen.width, screen.height, devicePixelRatio]"
+    other = f"http://localhost:{server.port}/machine"
+    server.pages["/machine"] = f"<p></p><script>document.querySelector('p').append({told}.join(' '))</script>"
+    server.pages["/framed"] = (
+        f"<iframe src={other}></iframe><a href={other} target=_blank>New</a><a href={other}>Go</a>"
+    )
+    task = {"name": "in", "start": f"http://127.0.0.1:{server.port}/framed", "goal": "In.", "success": {"answer": "x"}}
+    suite = LiveSuite(tasks=[task], allow_private=True, width=900, height=700, scale=2.0, timezone="Europe/Paris")
+    expected = "Europe/Paris 900 700 2"
+
+    async def main() -> list[Observation]:
+        environment = await suite.open()
+        player = Player(suite, environment)
+        try:
+            screens = [await player.start("in")]
+            screens.append((await player.do("click", "New")).observation)
+            await player.do("switch_tab", i=0)
+            return [*screens, (await player.do("click", "Go")).observation]
+        finally:
+            await environment.close()
+            await suite.close()
+
+    for seen in runner.run(main()):
+        assert expected in [element.label for element in seen.elements]
 
 
 def test_closed_shadow_roots_are_read_and_the_page_does_not_notice(play: Play) -> None:
