@@ -29,7 +29,6 @@ from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples, encode_cells
 from collab.loop.interfaces import Algorithm, Checked, Rollout, TriedStep
-from collab.loop.phases import DrawnTasks
 from collab.loop.policy import build_chat_tokenizer, get_template
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
 from collab.loop.record import EpochRecord, TrainingDir
@@ -503,7 +502,7 @@ class CollabUIAgents(Algorithm):
         "dpo.anchor=0.5",
         "replay_fraction=0",
     )
-    curriculum, labeller, learner = DrawnTasks(), CreditLabeller(), CreditLearner()
+    labeller, learner = CreditLabeller(), CreditLearner()
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return critic and adversary with the content of their files."""
