@@ -22,7 +22,13 @@ from collab.models.checkpoint import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
 from collab.trainers.base_model import drop_reference, silence_libraries
 from collab.trainers.batching import select_process
-from collab.trainers.distributed import as_begun, build_threads_head, check_checkpoint, check_sharded, gather_model
+from collab.trainers.distributed import (
+    build_threads_head,
+    check_checkpoint,
+    check_sharded,
+    gather_model,
+    use_recorded_threads,
+)
 from collab.trainers.prepare import Prepared, get_world
 from collab.trainers.recipe import DpoRecipe
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
@@ -31,15 +37,6 @@ from collab.utils.files import sync_directory, sync_files, write_json
 
 if TYPE_CHECKING:
     from collab.trainers.callbacks import Watcher
-
-
-LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
-"""What to do about a loss that is no number."""
-SMALLER = (
-    "go on where there is more of it, or begin another with a smaller rows_at_once or context, or checkpointing=true "
-    "(of a training of teams: dpo.rows_at_once and so on)"
-)
-"""What to do where memory does not suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +125,7 @@ def train(
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with as_begun(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
+        with use_recorded_threads(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
 
 
@@ -143,7 +140,11 @@ def _report_out_of_memory(folder: FinetuneDir) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TrainingFailure(f"{folder.path}: memory does not suffice to train: {said}; {SMALLER}") from None
+        raise TrainingFailure(
+            f"{folder.path}: memory does not suffice to train: {said}; resume where there is more of it, or begin a "
+            "new run with a smaller rows_at_once or context, or checkpointing=true (of a training of teams: "
+            "dpo.rows_at_once and so on)"
+        ) from None
 
 
 def _train(
