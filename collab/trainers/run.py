@@ -108,12 +108,12 @@ def train(
         stopping: asked after every step; True stops with a checkpoint.
         device: "auto" takes a GPU when there is one, or "cpu".
         report_to: further places for metrics, "tensorboard" or "trackio".
-        tell: takes a line where it goes on in another number of threads than torch has here.
+        tell: takes a line if it resumes with another number of threads than torch has here.
 
     Raises:
         ConfigError: the weights cannot be loaded.
         UsageError: another process trains this run, or it is done.
-        RunFormatError: the checkpoint to go on from is damaged.
+        RunFormatError: the checkpoint to resume from is damaged.
         TrainingFailure: memory does not suffice.
         Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
         StoreFailure: something cannot be written.
@@ -161,7 +161,7 @@ def _train(
         from collab.trainers.trainer import build_trainer
 
     rank, processes = get_world()
-    # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.
+    # Every process checks how the checkpoint was split; one process hashes it, because that takes time.
     checkpoint = folder.find_checkpoint()
     if checkpoint is not None:
         check_checkpoint(checkpoint)
@@ -171,7 +171,7 @@ def _train(
         with silence_libraries():
             trainer = build_trainer(prepared, folder, device, report_to)
     except UsageError:
-        # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
+        # Refused before the first step: a fresh directory is removed, one with a checkpoint stays.
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
@@ -181,12 +181,12 @@ def _train(
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _build_watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
-    # Lines behind the checkpoint are of steps that are made again; without this they would be there twice.
+    # Metrics behind the checkpoint belong to steps that are trained again; otherwise they would appear twice.
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
     with silence_libraries():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    # Stopped is no result: the last checkpoint is what a resume begins from.
+    # A stopped run has no result: a resume begins from its last checkpoint.
     final = None if watcher.stopped else folder.final
     if final is not None:
         write_result(trainer, prepared, folder)

@@ -449,7 +449,7 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
 
 
 def _tell_whole(config: CollabConfig) -> list[str]:
-    """Say that episodes go on behind their first error, although the method would end them there."""
+    """Warn that episodes continue after their first error, although the method would end them there."""
     method = config.method
     if not method.teaches_to_first_error or config.ends_at_first_error:
         return []
