@@ -162,11 +162,13 @@ class Diverged(TrainingFailure):
 
     Args:
         what: the event and its place, e.g. "step 3: loss is nan".
-        advice: what to begin again, and how.
     """
 
-    def __init__(self, what: str, advice: str) -> None:
-        super().__init__(f"{what}; nothing more can be learned from here: {advice}")
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; nothing more can be learned from here: begin a new run with a lower learning_rate "
+            "(--set learning_rate=…) or a longer warmup"
+        )
         self.what = what
 
 

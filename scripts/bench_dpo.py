@@ -47,7 +47,7 @@ from trl import DPOConfig, DPOTrainer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.base_model import silence_libraries
 from collab.trainers.batching import compute_token_ratio
-from collab.trainers.distributed import bound_caches, give_back
+from collab.trainers.distributed import bound_caches, release_memory
 from collab.trainers.dpo import SharedPrefixDPOTrainer
 from collab.trainers.prefix_sharing import Packed, score_labels_only
 
@@ -260,7 +260,7 @@ def measure_growth(arm: Arm, pairs: Sequence[PairIds], device: str) -> float:
         torch.cuda.reset_peak_memory_stats()
         arm.step(pairs)
         return (torch.cuda.max_memory_allocated() - before) / 1e6
-    give_back()
+    release_memory()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
     before = _status("VmRSS")
     arm.step(pairs)

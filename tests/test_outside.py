@@ -61,8 +61,9 @@ from pathlib import Path
 library = write_library(Path(sys.argv[1]), Path("none"))
 config = asyncio.run(configure_toy_training(library, algorithm="voters"))
 from collab.loop.interfaces import load_algorithm, load_config
+from collab.loop.phases import get_curriculum
 again = load_config(config.model_dump(mode="json"), "there")
-print(again.algorithm, again.preset, again.method.confidence, type(load_algorithm("voters").curriculum).__name__)
+print(again.algorithm, again.preset, again.method.confidence, type(get_curriculum(load_algorithm("voters"))).__name__)
 """
 
 

@@ -1,4 +1,4 @@
-"""`collab finetune`: make a better checkpoint from a checkpoint and rows.
+"""`collab finetune`: fine-tune a checkpoint on training examples.
 
 Rows are read, checked against the evaluation splits, tokenised, and reported.
 

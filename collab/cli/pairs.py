@@ -1,4 +1,4 @@
-"""`collab pairs`: what a recorded run prefers to what, why, and what another recipe would change.
+"""`collab pairs`: list, show and explain the preference pairs of a recorded run, and rebuild them by another recipe.
 
 `collab pairs rebuild`: other pairs of a recorded run, and what that changes.
 """
@@ -150,7 +150,7 @@ def rebuild(
     from collab.preferences.store import read_short_ids
 
     # None stands for "not given", which takes what the earlier pairs have.
-    wish = RebuildRequest(
+    request = RebuildRequest(
         run=run,
         critic=critic,
         labels=labels,
@@ -171,7 +171,7 @@ def rebuild(
     # Of a training's rollout, episodes beyond its step budget taught nothing.
     definitions, again, played = options.open_library(library), "the same command", build_counted_reader(run)
     result: RebuiltPairs = work(
-        lambda watch, stop: flow.rebuild(wish, definitions, played=played, watch=watch, stop=stop),
+        lambda watch, stop: flow.rebuild(request, definitions, played=played, watch=watch, stop=stop),
         run,
         tell=describe,
         resume=again,

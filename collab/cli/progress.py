@@ -1,4 +1,4 @@
-"""Long work in a command: shown while it goes on (`collab.utils.progress`), and Ctrl-C loses nothing.
+"""Long work in a command: show its progress (`collab.utils.progress`), and lose nothing on Ctrl-C.
 
     result = work(lambda watch, stop: start(config, library, out, watch=watch, stop=stop), out)
 
@@ -9,7 +9,7 @@ process at once.
         asyncio.run(job())
 
 Python raises KeyboardInterrupt between two instructions of the main thread: never while a library computes there, and
-inside the event loop's own calls, which may then wait for ever. So a thread of its own reads the signals from the pipe
+inside the event loop's own calls, which may then wait forever. So a thread of its own reads the signals from the pipe
 to which the operating system's handler writes (`signal.set_wakeup_fd`). Leaving is as safe as a kill: every record is
 with the operating system before the call that writes it returns.
 """

@@ -1,4 +1,4 @@
-"""How a training, a transfer, a fine-tuning run and runs of several seeds are shown, each and in a list."""
+"""Show a training, a transfer, a fine-tuning run or runs of several seeds, and list them."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
     splits = asyncio.run(load_splits(names[0], definition))
-    # Without a wish, everything that is kept for evaluation.
+    # Without --with, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())
     chosen = [find_split(splits, name, names[0]) for name in wanted]
@@ -290,7 +290,7 @@ def show_run(
     run: Recorded,
     *,
     episode: Annotated[
-        str | None, typer.Option("--episode", metavar="ID", help="Tell one episode step by step.")
+        str | None, typer.Option("--episode", metavar="ID", help="Show one episode step by step.")
     ] = None,
     step: Annotated[
         int | None,

@@ -153,9 +153,9 @@ def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthC
 
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
-    wish = SynthesisRequest(**{"env": "androidworld", **asked})
-    config = asyncio.run(configure(options.open_library(library), wish))
-    tell_outside(wish.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    request = SynthesisRequest(**{"env": "androidworld", **asked})
+    config = asyncio.run(configure(options.open_library(library), request))
+    tell_outside(request.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     # Tasks without a solution are named: nothing is learned about them.

@@ -1,6 +1,6 @@
-"""`collab transfer`: a trained team in another environment, as it is or trained on there.
+"""`collab transfer`: evaluate a trained team in another environment, with or without further training there.
 
-How a transfer is told: in one line while it goes on, its plan, and what came of it.
+This module also prints a transfer's progress, plan and result.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def transfer(
         return
     # Modes have different options, so those are checked against the mode before anything is read.
     _refuse_untrained(context, mode)
-    wish = _build_request(
+    request = _build_request(
         mode,
         agents,
         env,
@@ -210,7 +210,7 @@ def transfer(
         **({} if seeds is None else {"seeds": tuple(read_numbers("--seeds", seeds))}),
     )
     # Everything that could be refused is refused here, before a directory exists.
-    config = _configure_transfer(library, wish)
+    config = _configure_transfer(library, request)
     # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, None, device, as_json=as_json)
@@ -285,15 +285,15 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
         raise UsageError(f"--mode direct trains nothing; leave out {', '.join(beside)}, or choose --mode continual")
 
 
-def _configure_transfer(library: Path | None, wish: TransferRequest) -> TransferConfig:
+def _configure_transfer(library: Path | None, request: TransferRequest) -> TransferConfig:
     from collab.api import tell_outside
     from collab.transfer.config import configure
 
-    config = asyncio.run(configure(options.open_library(library), wish))
+    config = asyncio.run(configure(options.open_library(library), request))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
-        tell_outside(wish.tasks, run.split, run.tasks)
+        tell_outside(request.tasks, run.split, run.tasks)
         options.tell_doubts(run)
     for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
         for one in evaluations:

@@ -1,7 +1,7 @@
 """Apps by the names under which AndroidWorld opens them.
 
-AndroidWorld takes the first entry of which a name begins what the agent said, whatever follows it: "Settings app" opens
-the settings and "Simple Calendar" the calendar. Facts of its `adb_utils` (Apache-2.0).
+AndroidWorld takes the first entry that has a name with which the agent's text begins: "Settings app" opens the settings
+and "Simple Calendar" the calendar. Facts of its `adb_utils` (Apache-2.0).
 """
 
 from __future__ import annotations

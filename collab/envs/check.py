@@ -452,7 +452,7 @@ async def check_env(
         options: keyword arguments that make the same suite again, so that episodes can be rebuilt in a fresh
             process; None leaves that claim out.
         timeout_s: seconds for one claim on one instance; more counts as hanging.
-        progress: told every finding as it is made.
+        progress: called with every finding.
 
     Raises:
         UnknownName: a name in `tasks` is no task of the suite.

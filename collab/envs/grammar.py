@@ -398,9 +398,9 @@ class ActionSpace:
         return write_json(action.type, fields) if self.syntax == "json" else write_call(action.type, fields)
 
     def describe(self, action: Action, observation: Observation | None = None) -> str:
-        """Say an action in one line of words, its element by role and label instead of its index.
+        """Describe an action in one line, its element by role and label instead of its index.
 
-        Without an observation, or for an index that is not on it, the element is told by its index.
+        Without an observation, or for an index that is not on it, the element is named by its index.
         """
         spec = self.spec(action.type)
         target = describe_target(action.target, observation)

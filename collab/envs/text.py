@@ -2,8 +2,8 @@
 
 The observation as a policy reads it: one line per element, label before index.
 
-Label first, because a reply that names an element then goes on to its index by plain copying: a small model learns
-that in minutes and never learns the other order.
+Label first: a reply that has named an element then copies the index behind it. A small model learns that in minutes and
+never learns the other order.
 
     button "Save" [7]
     input "Name": "Ada" [8] (focused)

@@ -155,15 +155,15 @@ def check_same_sampling(first: Mapping[str, Sampled], second: Mapping[str, Sampl
     if not first or not second:
         return
     # What changes replies: a difference in any of these could explain a difference in success.
-    heats = [
+    settings = [
         {slot: tuple(sorted(list_settings(one).items())) for slot, one in team.items()} for team in (first, second)
     ]
     shared = first.keys() & second.keys()
     if shared:
-        is_same = all(heats[0][slot] == heats[1][slot] for slot in shared)
+        is_same = all(settings[0][slot] == settings[1][slot] for slot in shared)
     else:
         # Teams without a common slot are compared by the sets of their settings.
-        fewer, more = sorted((set(heat.values()) for heat in heats), key=len)
+        fewer, more = sorted((set(one.values()) for one in settings), key=len)
         is_same = fewer <= more
     if not is_same:
         there, here = (describe_sampling(team) for team in (first, second))

@@ -30,6 +30,7 @@ from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep, load_algorithm
+from collab.loop.phases import get_curriculum
 from collab.loop.policy import Policy, build_first_policy
 from collab.loop.ranges import Estimate, Questions, Range
 from collab.loop.record import TrainingDir
@@ -163,7 +164,7 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
             suite = await state.open_suite(config.run)
             notes = tuple(algorithm.list_doubts(config, suite))
             # The run that the curriculum plays in epoch 1; every epoch is taken to be as long.
-            run = (await algorithm.curriculum.plan(state, 1, policy)).run
+            run = (await get_curriculum(algorithm).plan(state, 1, policy)).run
             steps = _estimate_steps(config, run, suite)
             most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
         finally:

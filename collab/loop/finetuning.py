@@ -22,7 +22,7 @@ from collab.seeds import derive
 from collab.trainers.launch import launch
 from collab.trainers.prepare import FinetuneTask, Prepared, read_task
 from collab.trainers.recipe import Recipe, Stage
-from collab.trainers.run import LOWER, Result, begin, check_same, train
+from collab.trainers.run import Result, begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
 from collab.utils.concurrency import run_in_background
 from collab.utils.files import read_json, report_write_errors, write_json
@@ -165,7 +165,7 @@ def _check_not_lost(folder: FinetuneDir) -> None:
         except RunFormatError as error:
             raise RunFormatError(f"{error}; remove it, and the policy is trained again") from None
         what = found.get("what") if isinstance(found, dict) else None
-        raise Diverged(str(what or "at a step that is not known"), LOWER)
+        raise Diverged(str(what or "at a step that is not known"))
 
 
 def _run(prepared: Prepared, folder: FinetuneDir, state: LoopState) -> Result:

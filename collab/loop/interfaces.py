@@ -4,7 +4,7 @@
         name, description = "mine", "…"
         method, config = MyMethod, TrainingConfig
         presets = Path(__file__).parent / "presets"
-        curriculum, labeller, learner = DrawnTasks(), NoLabels(), MyLearner()
+        labeller, learner = MyLabeller(), MyLearner()
 
 `loop` calls these three, epoch by epoch, and knows nothing else of an algorithm:
 
@@ -215,8 +215,8 @@ class Algorithm:
     toy_options: ClassVar[Mapping[str, Any]] = {}
     """Those of `options` for such a training, because nothing (e.g. a calibration) was prepared for it."""
 
-    curriculum: Curriculum
-    """By default, tasks, graph and seed are drawn for each epoch (`collab.loop.phases.DrawnTasks`)."""
+    curriculum: Curriculum | None = None
+    """None draws tasks, graph and seed for each epoch (`collab.loop.phases.DrawnTasks`)."""
     labeller: Labeller = NoLabels()
     learner: Learner
 
@@ -301,11 +301,6 @@ def _create_algorithm(name: str, target: str) -> Algorithm:
         raise ConfigError(
             f"algorithm {name}: {target} has no {', '.join(lacking)}; docs/algorithms.md says what they are"
         )
-    # Imported here, as the default curriculum needs parts that import these interfaces.
-    if not hasattr(found, "curriculum"):
-        from collab.loop.phases import DrawnTasks
-
-        found.curriculum = DrawnTasks()
     return found
 
 

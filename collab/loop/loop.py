@@ -34,7 +34,7 @@ from collab.loop.interfaces import (
     load_algorithm,
     load_config,
 )
-from collab.loop.phases import HeldOutResult, collect, measure, sum_paid
+from collab.loop.phases import HeldOutResult, collect, get_curriculum, measure, sum_paid
 from collab.loop.policy import Policy, build_first_policy, load_policy, place_within
 from collab.loop.record import (
     EpochDir,
@@ -59,7 +59,7 @@ from collab.rollout.build import build_suite, with_prompts
 from collab.store.manifest import collect_versions as installed
 from collab.store.manifest import format_now
 from collab.store.run_dir import RunDir, RunLimits
-from collab.trainers.distributed import as_begun, build_threads_head
+from collab.trainers.distributed import build_threads_head, use_recorded_threads
 from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, collect_versions
 from collab.types import Usage
@@ -321,7 +321,7 @@ def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[No
     head = folder.read()
     if other := _compare_versions(head):
         tell(other)
-    with as_begun(head, str(folder.file), tell):
+    with use_recorded_threads(head, str(folder.file), tell):
         yield
 
 
@@ -503,7 +503,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     tell = state.progress.tell
 
     # Collect. The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
-    plan = await algorithm.curriculum.plan(state, number, policy)
+    plan = await get_curriculum(algorithm).plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = collect_play_facts(plan.run, rollout.trajectories, report)
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.

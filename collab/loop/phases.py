@@ -43,7 +43,7 @@ from collab.graphs.dag import Dag
 from collab.graphs.edges import build_dag, sample
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import Algorithm, EpochPlan, Rollout
+from collab.loop.interfaces import Algorithm, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, hash_named, hash_played
 from collab.loop.state import LoopState
@@ -146,6 +146,11 @@ class DrawnTasks:
         dag = draw_graph(config, number, state.folder.get_epoch(number), state.folder.resume)
         growth, suite = compute_growth(config.method, policy, state.first), await state.open_suite(config.run)
         return EpochPlan(run=await build_rollout_config(config, number, policy, dag, growth, suite))
+
+
+def get_curriculum(algorithm: Algorithm) -> Curriculum:
+    """Return an algorithm's own curriculum, or the default one."""
+    return algorithm.curriculum or DrawnTasks()
 
 
 def draw_graph(config: TrainingConfig, number: int, folder: EpochDir, next_move: str) -> Dag:

@@ -150,8 +150,8 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
     # Played as it was measured, or by another team: nothing to say.
     if trained == played or trained.keys() != played.keys():
         return None
-    heat = ",".join(f"{trained[slot].temperature:g}" for slot in run.graph.slots)
-    value = f"[{heat}]" if len(set(heat.split(","))) > 1 else heat.split(",")[0]
+    found = [f"{trained[slot].temperature:g}" for slot in run.graph.slots]
+    value = f"[{','.join(found)}]" if len(set(found)) > 1 else found[0]
     return (
         f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
         f"{describe_sampling(played)}; as it was measured: --set 'agents.*.sampling.temperature={value}'"

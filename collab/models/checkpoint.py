@@ -24,8 +24,8 @@ from collab.errors import ConfigError
 from collab.models.engine.attention import IMPLEMENTATION, PackedPass, PassSegment, SharedKeys, install
 from collab.models.engine.kv_cache import CacheShape
 from collab.models.tokenizer import ChatTokenizer, silence_transformers, take_first_line
-from collab.models.vision import FAMILIES
 from collab.models.weights import (
+    FAMILIES,
     check_vocabulary,
     find_setting,
     get_text_config,

@@ -19,13 +19,7 @@ from typing import Any
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.tokenizer import ChatTokenizer, Places, make_code_error, take_first_line
-
-GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
-"""Model types whose pictures take tokens by size, at positions in a plane (M-RoPE)."""
-PREFIX_FAMILIES = ("paligemma",)
-"""Model types whose pictures take a fixed number of tokens, and whose prompt attends in both directions."""
-FAMILIES = (*GRID_FAMILIES, *PREFIX_FAMILIES)
-"""Supported model types, as in config.json."""
+from collab.models.weights import FAMILIES, GRID_FAMILIES, PREFIX_FAMILIES, read_config
 
 _KEPT = 16
 """Pictures kept in memory as pixels: all cells of a step have the same one."""
@@ -93,8 +87,6 @@ class PictureReader:
 
     def _open(self) -> tuple[Any, Any]:
         from transformers import AutoImageProcessor
-
-        from collab.models.weights import read_config  # which knows these families
 
         path, local = self._chat.path, not self._chat.download
         try:

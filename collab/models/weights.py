@@ -19,10 +19,16 @@ from typing import Any, Literal
 
 from collab.errors import CollabError, ConfigError
 from collab.models.tokenizer import ChatTokenizer, make_code_error, silence_transformers, take_first_line
-from collab.models.vision import FAMILIES
 
 OutputHead = Literal["words", "scores"]
 """A model's output: the next token (with or without vision), or a reward model's scores."""
+
+GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+"""Model types whose pictures take tokens by size, at positions in a plane (M-RoPE)."""
+PREFIX_FAMILIES = ("paligemma",)
+"""Model types whose pictures take a fixed number of tokens, and whose prompt attends in both directions."""
+FAMILIES = (*GRID_FAMILIES, *PREFIX_FAMILIES)
+"""Model types with vision that are supported, as in config.json."""
 
 LOADING = threading.Lock()
 """Held while loading: transformers sets a default device for all threads, and two concurrent loads lose weights."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from collab.data.example import LEVELS
-from collab.data.example import Example as Lesson
+from collab.data.example import Example as TrainingExample
 from collab.data.parquet import read_rows
 from collab.errors import UsageError
 from collab.preferences.explain import read_current_labels
@@ -107,10 +107,10 @@ def export_rows(data: Path, out: Path) -> ExportedPairs:
     with ParquetFolder(out, tables) as folder:
         for level in LEVELS:
             path = data / f"{level}.parquet"
-            for lesson in read_rows(path) if path.exists() else ():
-                name = "demonstrations" if lesson.rejected is None else "preferences"
+            for example in read_rows(path) if path.exists() else ():
+                name = "demonstrations" if example.rejected is None else "preferences"
                 rows[name] += 1
-                folder.add(name, _build_example(data, lesson))
+                folder.add(name, _build_example(data, example))
     _describe(out, folder.files)
     return ExportedPairs(files=tuple(folder.files), rows=rows, privileged=False, left_out={})
 
@@ -306,19 +306,24 @@ def _to_value(judgement: Judgement | None, where: ReplyRef) -> float | None:
 # ---------------------------------------------------------------------------------------------------- of made data
 
 
-def _build_example(data: Path, lesson: Lesson) -> Row:
-    origin, reply = lesson.provenance, _format_reply(lesson.reply)
+def _build_example(data: Path, example: TrainingExample) -> Row:
+    origin, reply = example.provenance, _format_reply(example.reply)
     told: Row = {
         "run": str(data),
         "trajectory": None,
         "task": origin.task,
         "seed": origin.seed,
         "step": origin.step,
-        "prompt": _format_prompt(lesson.prompt.system, lesson.prompt.user),
+        "prompt": _format_prompt(example.prompt.system, example.prompt.user),
     }
-    if lesson.rejected is None:
-        return told | {"completion": reply, "level": lesson.level}
-    return told | {"id": lesson.id, "source": lesson.kind, "chosen": reply, "rejected": _format_reply(lesson.rejected)}
+    if example.rejected is None:
+        return told | {"completion": reply, "level": example.level}
+    return told | {
+        "id": example.id,
+        "source": example.kind,
+        "chosen": reply,
+        "rejected": _format_reply(example.rejected),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------- inside

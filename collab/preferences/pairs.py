@@ -122,7 +122,7 @@ class CountedPairs:
 
 
 def count_most_pairs(step: JudgedStep, sources: Sources, seed: int) -> int:
-    """Return the most pairs of a step: one per rewarded cell where those are compared, and its corrections."""
+    """Return the most pairs that a step can give: one per rewarded cell if these are compared, and its corrections."""
     said = list_rewarded(step) if sources.adversary or sources.contrast else ()
     return len(said) + sum(1 for _ in _correct_cells(step, sources.correction, seed))
 

@@ -133,7 +133,7 @@ def parse_sources(text: str) -> Sources:
     return Sources(**({"adversary": 0.0} | weights))
 
 
-def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
+def plan_of(request: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
     """Fill in what is not given.
 
     Args:
@@ -145,80 +145,80 @@ def plan_of(wish: RebuildRequest, library: Library, *, seed: int, capabilities: 
         RunFormatError: the earlier pairs cannot be read.
     """
     # A name is checked before anything is read: it becomes a folder.
-    if wish.name is not None:
-        check_name(wish.name)
-        _check_free(wish, "--name", wish.name)
+    if request.name is not None:
+        check_name(request.name)
+        _check_free(request, "--name", request.name)
     # Missing options are as in the set before, so that a rebuild changes exactly what was asked for.
-    against = wish.against or find_last_name(wish.run)
-    before = None if against is None else read_pairs(wish.run, against)
-    recipe = _build_recipe(wish, PairRecipe(seed=seed) if before is None else before.head.recipe)
+    against = request.against or find_last_name(request.run)
+    before = None if against is None else read_pairs(request.run, against)
+    recipe = _build_recipe(request, PairRecipe(seed=seed) if before is None else before.head.recipe)
     # Without a source that needs one, no adversary is opened, whatever the earlier set had.
-    adversary = _choose_adversary(wish, library, before) if recipe.sources.adversary else None
-    if adversary is None and wish.adversary is not None:
+    adversary = _choose_adversary(request, library, before) if recipe.sources.adversary else None
+    if adversary is None and request.adversary is not None:
         raise UsageError("--adversary: pairs of recorded replies ask no adversary; leave it out, or add --source mix")
     plan = RebuildPlan(
-        critic=_choose_critic(wish, library, before, seed, capabilities),
+        critic=_choose_critic(request, library, before, seed, capabilities),
         adversary=adversary,
         recipe=recipe,
         before=before,
     )
     # A limit on something that is not counted would never stop anything.
-    _check_budget(wish, plan)
+    _check_budget(request, plan)
     # New labels need a free name; existing labels are extended.
-    if plan.critic.labels not in list_label_sets(wish.run):
-        _check_free(wish, "--critic" if wish.labels is None else "--labels", plan.critic.labels)
+    if plan.critic.labels not in list_label_sets(request.run):
+        _check_free(request, "--critic" if request.labels is None else "--labels", plan.critic.labels)
     # Resuming under a name must mean the same pairs, or the two halves would differ.
-    if wish.name is not None and wish.name in list_pair_sets(wish.run):
-        _check_same(wish.run, wish.name, plan)
+    if request.name is not None and request.name in list_pair_sets(request.run):
+        _check_same(request.run, request.name, plan)
     return plan
 
 
-def _build_recipe(wish: RebuildRequest, before: PairRecipe) -> PairRecipe:
-    cap = before.cap if wish.cap is None else (wish.cap or None)
+def _build_recipe(request: RebuildRequest, before: PairRecipe) -> PairRecipe:
+    cap = before.cap if request.cap is None else (request.cap or None)
     return PairRecipe(
-        sources=wish.sources or before.sources,
-        threshold=before.threshold if wish.threshold is None else wish.threshold,
+        sources=request.sources or before.sources,
+        threshold=before.threshold if request.threshold is None else request.threshold,
         cap=cap,
-        attempts=before.attempts if wish.attempts is None else wish.attempts,
+        attempts=before.attempts if request.attempts is None else request.attempts,
         stop_at_first_error=before.stop_at_first_error
-        if wish.stop_at_first_error is None
-        else wish.stop_at_first_error,
+        if request.stop_at_first_error is None
+        else request.stop_at_first_error,
         seed=before.seed,
     )
 
 
-def _choose_adversary(wish: RebuildRequest, library: Library, before: PairSet | None) -> AdversaryChoice:
-    if wish.adversary is not None:
-        return parse_adversary(library, wish.adversary)
+def _choose_adversary(request: RebuildRequest, library: Library, before: PairSet | None) -> AdversaryChoice:
+    if request.adversary is not None:
+        return parse_adversary(library, request.adversary)
     return parse_adversary(library, SAMPLER) if before is None else read_adversary(before.head)
 
 
 def _choose_critic(
-    wish: RebuildRequest, library: Library, before: PairSet | None, seed: int, capabilities: Collection[str]
+    request: RebuildRequest, library: Library, before: PairSet | None, seed: int, capabilities: Collection[str]
 ) -> CriticChoice:
     # A named critic decides, then the earlier pairs' labels, then the only labels of the run.
-    if wish.critic is not None:
-        return find_critic(library, wish.critic, wish.run, seed, wish.labels)
-    if wish.labels is not None:
-        return find_labelling(wish.run, wish.labels)
-    there = list_label_sets(wish.run)
+    if request.critic is not None:
+        return find_critic(library, request.critic, request.run, seed, request.labels)
+    if request.labels is not None:
+        return find_labelling(request.run, request.labels)
+    there = list_label_sets(request.run)
     name = None if before is None else before.head.labels
     # Several label sets and none named: a guess would decide what is trained.
     if name is None and len(there) > 1:
-        raise UsageError(f"{wish.run}: has labels by {', '.join(there)}; choose which decide: --critic NAME")
+        raise UsageError(f"{request.run}: has labels by {', '.join(there)}; choose which decide: --critic NAME")
     # Without labels and without an oracle, every critic would cost something.
     if name is None and not there and ORACLE not in capabilities:
         raise UsageError(
-            f"{wish.run}: has no labels, and its environment knows no solutions; add --critic NAME, for example "
+            f"{request.run}: has no labels, and its environment knows no solutions; add --critic NAME, for example "
             "critic-replay"
         )
     name = name or next(iter(there), ORACLE)
-    return find_labelling(wish.run, name) if name in there else find_critic(library, name, wish.run, seed)
+    return find_labelling(request.run, name) if name in there else find_critic(library, name, request.run, seed)
 
 
-def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
+def _check_budget(request: RebuildRequest, plan: RebuildPlan) -> None:
     """Raise UsageError for a limit that would never be reached."""
-    limited = wish.budget.usd is not None or wish.budget.tokens is not None
+    limited = request.budget.usd is not None or request.budget.tokens is not None
     asked = [plan.critic.definition.kind, *([] if plan.adversary is None else [plan.adversary.part.kind])]
     if limited and plan.critic.free and (plan.adversary is None or plan.adversary.free):
         raise UsageError(
@@ -226,11 +226,11 @@ def _check_budget(wish: RebuildRequest, plan: RebuildPlan) -> None:
         )
 
 
-def _check_free(wish: RebuildRequest, option: str, name: str) -> None:
+def _check_free(request: RebuildRequest, option: str, name: str) -> None:
     """Raise UsageError for a name that the run's training uses itself."""
-    if name in wish.kept:
+    if name in request.kept:
         raise UsageError(
-            f"{option} {name}: {wish.run} belongs to a training, which uses that name itself and would resume from "
+            f"{option} {name}: {request.run} belongs to a training, which uses that name itself and would resume from "
             "these; choose another"
         )
 
@@ -318,7 +318,7 @@ async def build_stored_suite(run: Path) -> AsyncIterator[Suite]:
 
 
 async def rebuild(
-    wish: RebuildRequest,
+    request: RebuildRequest,
     library: Library,
     *,
     played: EpisodeSource = RunReader.iterate_trajectories,
@@ -338,20 +338,20 @@ async def rebuild(
         EnvironmentFailure, ModelFailure: an environment or a model cannot be reached.
         StoreFailure: a file cannot be written; earlier files stay.
     """
-    config = read_stored_config(wish.run)
+    config = read_stored_config(request.run)
     # Other environments than the recorded ones would not parse these replies.
-    async with build_stored_suite(wish.run) as suite:
-        plan = plan_of(wish, library, seed=config.seed, capabilities=suite.capabilities)
+    async with build_stored_suite(request.run) as suite:
+        plan = plan_of(request, library, seed=config.seed, capabilities=suite.capabilities)
         # A model must not be asked about pictures that it cannot see.
         _check_seen(config, plan)
-        with RunReader(wish.run) as reader:
+        with RunReader(request.run) as reader:
             work = _Rebuild(
-                wish=wish,
+                request=request,
                 plan=plan,
                 suite=suite,
                 reader=reader,
                 played=played,
-                concurrency=wish.concurrency or config.concurrency,
+                concurrency=request.concurrency or config.concurrency,
                 call_s=config.environment.limits.call_s,
                 stop=stop or asyncio.Event(),
             )
@@ -373,7 +373,7 @@ def _check_seen(config: RunConfig, plan: RebuildPlan) -> None:
 class _Rebuild:
     """One rebuilding from labels to stored pairs."""
 
-    wish: RebuildRequest
+    request: RebuildRequest
     plan: RebuildPlan
     suite: Suite
     reader: RunReader
@@ -393,20 +393,20 @@ class _Rebuild:
         stopped = await self._judge()
         if stopped is not None:
             return self._build_result(stopped=stopped)
-        labels = read_labels(self.wish.run, self.plan.critic.labels)
+        labels = read_labels(self.request.run, self.plan.critic.labels)
         try:
             made, who = await self._build_pairs(labels)
         except (AdversaryBudgetSpent, TooManyFailures) as reached:
             return self._build_result(stopped=str(reached))
         # Stored under a free name, unless the same pairs are there already.
         name, new = self._store(made, labels, who)
-        stored, before = read_pairs(self.wish.run, name), self.plan.before
-        changes = None if before is None else compare_with_earlier(self.wish.run, before, stored)
+        stored, before = read_pairs(self.request.run, name), self.plan.before
+        changes = None if before is None else compare_with_earlier(self.request.run, before, stored)
         return self._build_result(stored=stored, new=new, changes=changes, missing=labels.missing)
 
     async def _judge(self) -> str | None:
         """Judge every step that is not judged, and return why this ended early, or None."""
-        run, choice, limits = self.wish.run, self.plan.critic, self.wish.budget
+        run, choice, limits = self.request.run, self.plan.critic, self.request.budget
         known = read_labels(run, choice.labels) if choice.labels in list_label_sets(run) else None
         self.progress.steps = sum(known is None or known.of(case) is None for case in self._build_inputs())
         if known is not None and (not self.progress.steps or (known.judged and not choice.known)):
@@ -429,7 +429,7 @@ class _Rebuild:
 
     def _check_same(self, known: LabelSet, head: LabelHead) -> None:
         """Raise UsageError if another critic judged the earlier steps."""
-        run, other = self.wish.run, explain_difference(known.name, known.head, head)
+        run, other = self.request.run, explain_difference(known.name, known.head, head)
         if other is not None:
             raise UsageError(
                 f"{run}: labels {known.name!r}, which lack {format_amount(self.progress.steps, 'step')}, "
@@ -450,7 +450,7 @@ class _Rebuild:
 
     async def _build_pairs(self, labels: LabelSet) -> tuple[RunPairs, str | None]:
         """Build the pairs, and return them with the name of the adversary that was asked, or None."""
-        choice, limits = self.plan.adversary, self.wish.budget
+        choice, limits = self.plan.adversary, self.request.budget
         if choice is None:
             return await self._build_pairs_with(
                 labels, SamplerAdversary()
@@ -460,7 +460,7 @@ class _Rebuild:
                 adversary=adversary, budget=limits, meter=self.meter, stop=self.stop, at_once=self.concurrency
             )
             self.progress.adversary = asked
-            with ProposalMemory(self.wish.run) as memory:
+            with ProposalMemory(self.request.run) as memory:
                 remembering = RememberingAdversary(asked, memory, options=select_deciding(choice.as_json))
                 begun = count_lost_calls(adversary)
                 try:
@@ -490,17 +490,17 @@ class _Rebuild:
 
     def _store(self, made: RunPairs, labels: LabelSet, who: str | None) -> tuple[str, bool]:
         """Store the pairs, and return their name and whether they are new."""
-        run, recipe = self.wish.run, self.plan.recipe
+        run, recipe = self.request.run, self.plan.recipe
         told = {} if self.plan.adversary is None else self.plan.adversary.as_json
         made_so = (recipe, labels.name, hash_critic(labels.head), who, select_deciding(told))
         names = list_pair_sets(run)
-        for name in names[::-1] if self.wish.name is None else ():
+        for name in names[::-1] if self.request.name is None else ():
             with contextlib.suppress(RunFormatError):  # what is spoilt is not the same
                 head = read_pair_head(run, name)
                 same = (*head.origin[:-1], select_deciding(head.adversary_options)) == made_so
                 if same and read_pairs(run, name).pairs == made.pairs:
                     return name, False
-        name = self.wish.name or free_name(labels.name, {*names, *self.wish.kept})
+        name = self.request.name or free_name(labels.name, {*names, *self.request.kept})
         write_pairs(run, name, made, recipe=recipe, labels=labels, adversary=who, options=told)
         return name, name not in names
 

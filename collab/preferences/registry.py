@@ -1,7 +1,7 @@
 """Adversaries by name: from the text that a user writes to an adversary that can be asked.
 
     sampler                     a kind that asks no model, or package.module:Class
-    openai                      an agents file: its model is asked to play somebody clumsy
+    openai                      an agents file: its model is asked to play a clumsy user
     sampler=3,openai=1          one of several for each occasion, drawn by weight
     {kind: llm, agent: openai, sampling: {temperature: 0.1}}                            the same, written out, in YAML
     {kind: mixture, parts: [{kind: sampler, weight: 3}, {kind: llm, agent: openai}]}

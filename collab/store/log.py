@@ -1,7 +1,7 @@
 """The event log on disk: segments that only ever grow, one per writer.
 
 A line counts once it has a line break. Segments are numbered under the run's lock, so their names give the order of
-writers, whatever their clocks said: log order is (segment name, offset).
+writers, whatever their clocks: log order is (segment name, offset).
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def check_modules(adapter: Adapter, model: Any, fresh: Any) -> None:
     wanted = {_get_module(name) for name in names if ".lora_" in name}
     given = _list_modules(Path(adapter.path) / WEIGHTS[0])
     if given != wanted:
-        targets = sorted({_get_last_part(name) for name in given})
+        targets = sorted({name.rpartition(".")[2] for name in given})
         raise ConfigError(
             f"adapter {adapter.path}: made for other modules than the recipe's, for example {min(given ^ wanted)}; "
             f"it has {', '.join(targets)}: set lora.targets to these"
@@ -343,10 +343,6 @@ def _explain_played_only(folder: Path) -> str:
         "which is played and not trained here; begin with the sum of base and adapter: "
         f"collab export {folder} --merge --out DIR"
     )
-
-
-def _get_last_part(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _check_kind(folder: Path, lora: Lora) -> None:

@@ -24,8 +24,7 @@ from transformers import TrainerCallback
 
 from collab.errors import Diverged
 from collab.trainers.batching import BatchStep
-from collab.trainers.distributed import give_back
-from collab.trainers.run import LOWER
+from collab.trainers.distributed import release_memory
 from collab.trainers.run_dir import FinetuneDir
 
 PAIRS = "pairs/"
@@ -251,7 +250,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Write a line of metrics and report."""
         # The allocator keeps the memory of the longest step.
-        give_back()
+        release_memory()
         # The trainer also logs a summary without a step's loss.
         if not logs or "loss" not in logs:
             return
@@ -303,7 +302,7 @@ def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:
     """Raise Diverged if loss or gradient is NaN or infinite."""
     for name in ("loss", "grad_norm"):
         if not math.isfinite(float(logs.get(name) or 0.0)):
-            raise Diverged(f"step {step}: {name} is {logs[name]}", LOWER)
+            raise Diverged(f"step {step}: {name} is {logs[name]}")
 
 
 def check_weights(step: int, model: Any, accelerator: Any) -> None:
@@ -318,7 +317,7 @@ def check_weights(step: int, model: Any, accelerator: Any) -> None:
     """
     lost = any(weight.requires_grad and not _is_finite(weight.detach()) for weight in model.parameters())
     if build_gather(accelerator)(lost):
-        raise Diverged(f"step {step}: some weights are no numbers", LOWER)
+        raise Diverged(f"step {step}: some weights are no numbers")
 
 
 def _is_finite(weight: Any) -> bool:

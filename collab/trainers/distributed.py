@@ -16,7 +16,7 @@ can test what eight GPUs would run.
 torch splits sums among its threads, so their last bits depend on the number of threads. The run's head keeps it:
 
     head |= build_threads_head()
-    with as_begun(head, "finetune.json", tell):
+    with use_recorded_threads(head, "finetune.json", tell):
         ...
 
 On CPUs freed memory must be returned: the C library keeps freed blocks of every step's shape, and oneDNN a compiled
@@ -74,7 +74,7 @@ def find_obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
 
 
 def _explain_rounding(recipe: Recipe, parallelism: Parallelism) -> str | None:
-    """Return what DeepSpeed would hold in another type than the recipe says; None for nothing."""
+    """Return what DeepSpeed would hold in another type than the recipe asks for; None for nothing."""
     if recipe.precision == "float32" and recipe.weights != "float32":
         return (
             f"DeepSpeed ({parallelism}) computes in float32 with weights in float32 alone; use weights=float32, or fsdp"
@@ -114,14 +114,14 @@ def check_checkpoint(checkpoint: Path, environment: Mapping[str, str] = os.envir
     was = next((kind for kind, trace in _TRACES.items() if (checkpoint / trace).is_file()), None)
     if was != now:
         names: dict[Split | None, str] = {None: "whole models (ddp)", "fsdp": "fsdp", "deepspeed": "DeepSpeed"}
-        raise UsageError(f"{checkpoint}: was written with {names[was]}, this run has {names[now]}; go on as it began")
+        raise UsageError(f"{checkpoint}: was written with {names[was]}, this run has {names[now]}; resume as it began")
 
 
-def shard_as_said(config: Any) -> None:
-    """Prepare TRL's configuration of a trainer for FSDP: no policy of types, and processors are admitted.
+def allow_fsdp(config: Any) -> None:
+    """Prepare TRL's configuration of a trainer for FSDP: without its mixed precision, and also on CPUs.
 
     Args:
-        config: made already, so that accelerate knows its processes; not yet given to a trainer.
+        config: created, so that accelerate knows its processes, but not yet given to a trainer.
     """
     if split_by() != "fsdp":
         return
@@ -135,7 +135,7 @@ def shard_as_said(config: Any) -> None:
 
 
 def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> None:
-    """TrainingFailure where a trainer was made otherwise than the launcher said: it would train something else."""
+    """Check that a trainer splits the model as the launcher asked for; else TrainingFailure."""
     split, accelerator = split_by(environment), trainer.accelerator
     if split == "fsdp":
         # Types that FSDP rounds to would change what is trained, and silently.
@@ -152,7 +152,7 @@ def check_sharded(trainer: Any, environment: Mapping[str, str] = os.environ) -> 
 
 
 def get_autocast(trainer: Any) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """What passes of the policy are computed within: autocast, where accelerate does not add it to the model itself."""
+    """Return the context for forward passes: autocast if accelerate does not add it to the model itself."""
     return trainer.accelerator.autocast if split_by() == "fsdp" else contextlib.nullcontext
 
 
@@ -179,9 +179,9 @@ def gather_weights(model: Any) -> Iterator[None]:
 
 
 def gather_model(trainer: Any, prepared: Prepared) -> Any:
-    """The trained model in one piece, on the processor of the first process; None on all others. All have to ask.
+    """Return the complete trained model on the CPU of the first process, None on all others; all must call it.
 
-    It is loaded anew and given the weights, so a process has the memory of two models for a while.
+    The model is loaded again before it takes the weights, so the first process holds two models for a while.
     """
     from collab.trainers.base_model import load_weights
 
@@ -205,32 +205,34 @@ def gather_model(trainer: Any, prepared: Prepared) -> Any:
     return model
 
 
-KEY = "threads"
-"""Of a head file. Without it the number is unknown, and none is set."""
+_THREADS = "threads"
+"""Key in a head file. Without it the number is unknown and stays as it is."""
 
 
 def build_threads_head() -> dict[str, int]:
-    """The entry of a head file for what is computed from here on."""
+    """Return the head's entry with this process's number of threads."""
     import torch
 
-    return {KEY: torch.get_num_threads()}
+    return {_THREADS: torch.get_num_threads()}
 
 
 @contextlib.contextmanager
-def as_begun(head: Mapping[str, Any], where: str, tell: Callable[[str], None] = lambda text: None) -> Iterator[None]:
-    """Compute in as many threads as what is gone on with began in, and in as many as before afterwards.
+def use_recorded_threads(
+    head: Mapping[str, Any], where: str, tell: Callable[[str], None] = lambda text: None
+) -> Iterator[None]:
+    """Compute with as many torch threads as a run began with; restore the present number afterwards.
 
-    It holds for threads of Python that compute for the first time afterwards; one that has computed keeps its number.
+    Python threads that have already computed keep their number.
 
     Args:
-        head: what the head file holds.
-        where: it was read, for errors.
-        tell: takes a line where the number was another one.
+        head: content of the run's head file.
+        where: the head file, for errors.
+        tell: takes a line if the number changes.
 
     Raises:
-        RunFormatError: the head has something else than a number of threads.
+        RunFormatError: the recorded number is no number of threads.
     """
-    wanted = head.get(KEY)
+    wanted = head.get(_THREADS)
     if wanted is None:
         yield
         return
@@ -256,11 +258,11 @@ _PRODUCTS = "128"
 
 
 def bound_caches() -> None:
-    """Let oneDNN keep few compiled products; to be called before the first one, and ignored where the user said."""
+    """Let oneDNN keep few compiled products, unless the user has set a number; call it before the first product."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _PRODUCTS)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return freed memory to the system, where the C library can (glibc)."""
     try:
         trim = ctypes.CDLL(None).malloc_trim

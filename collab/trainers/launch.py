@@ -31,7 +31,7 @@ from collab.data.tokenize import read_data
 from collab.errors import CollabError, Diverged, TrainingFailure, UsageError
 from collab.trainers.distributed import Parallelism
 from collab.trainers.prepare import Prepared, get_world, list_levels, prepare, read_task
-from collab.trainers.run import LOWER, Result, check_same, train
+from collab.trainers.run import Result, check_same, train
 from collab.trainers.run_dir import FinetuneDir
 from collab.utils.files import report_write_errors
 
@@ -262,7 +262,7 @@ def _build_failure(folder: FinetuneDir, code: int) -> TrainingFailure:
     said = path.read_text(encoding="utf-8", errors="replace").splitlines()
     lost = [line.partition(DIVERGED)[2] for line in said if line.startswith(DIVERGED)]
     if lost:
-        return Diverged(lost[-1], LOWER)
+        return Diverged(lost[-1])
     reasons = [line.partition(ERROR)[2] for line in said if line.startswith(ERROR)]
     reason = reasons[-1] if reasons else f"the launcher ended with exit code {code}"
     return TrainingFailure(f"{folder.path}: the processes that train failed: {reason} (whole output: {path})")

@@ -334,7 +334,7 @@ def _probe(model: Any, context: Context) -> str | None:
     """Switch its attention and try it on rows that begin alike; where it fails, say why and switch back."""
     own, training = model.config._attn_implementation, model.training
     # (3, 24): three rows, which share 8 and 16 tokens
-    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % _count_vocabulary(model)
+    ids = torch.arange(72, device=model.device).view(3, 24) * 7 % len(model.get_input_embeddings().weight)
     ids[1:, :8], ids[2, 8:16] = ids[0, :8], ids[1, 8:16]
     model.eval()
     try:
@@ -360,10 +360,6 @@ def _probe(model: Any, context: Context) -> str | None:
 def _get_depth(model: Any) -> int | None:
     depth: int | None = find_setting(model.config.get_text_config(), "num_hidden_layers")
     return depth
-
-
-def _count_vocabulary(model: Any) -> int:
-    return len(model.get_input_embeddings().weight)
 
 
 def _explain_difference(model: Any, ids: Tensor, expected: Tensor) -> str | None:

@@ -22,7 +22,13 @@ from collab.models.checkpoint import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
 from collab.trainers.base_model import drop_reference, silence_libraries
 from collab.trainers.batching import select_process
-from collab.trainers.distributed import as_begun, build_threads_head, check_checkpoint, check_sharded, gather_model
+from collab.trainers.distributed import (
+    build_threads_head,
+    check_checkpoint,
+    check_sharded,
+    gather_model,
+    use_recorded_threads,
+)
 from collab.trainers.prepare import Prepared, get_world
 from collab.trainers.recipe import DpoRecipe
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
@@ -31,15 +37,6 @@ from collab.utils.files import sync_directory, sync_files, write_json
 
 if TYPE_CHECKING:
     from collab.trainers.callbacks import Watcher
-
-
-LOWER = "begin a new run with a lower learning_rate (--set learning_rate=…) or a longer warmup"
-"""What to do about a loss that is no number."""
-SMALLER = (
-    "go on where there is more of it, or begin another with a smaller rows_at_once or context, or checkpointing=true "
-    "(of a training of teams: dpo.rows_at_once and so on)"
-)
-"""What to do where memory does not suffice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,12 +108,12 @@ def train(
         stopping: asked after every step; True stops with a checkpoint.
         device: "auto" takes a GPU when there is one, or "cpu".
         report_to: further places for metrics, "tensorboard" or "trackio".
-        tell: takes a line where it goes on in another number of threads than torch has here.
+        tell: takes a line if it resumes with another number of threads than torch has here.
 
     Raises:
         ConfigError: the weights cannot be loaded.
         UsageError: another process trains this run, or it is done.
-        RunFormatError: the checkpoint to go on from is damaged.
+        RunFormatError: the checkpoint to resume from is damaged.
         TrainingFailure: memory does not suffice.
         Diverged: loss, gradient or weights are no longer numbers; no checkpoint of such weights is written.
         StoreFailure: something cannot be written.
@@ -128,7 +125,7 @@ def train(
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with as_begun(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
+        with use_recorded_threads(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
 
 
@@ -143,7 +140,11 @@ def _report_out_of_memory(folder: FinetuneDir) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise TrainingFailure(f"{folder.path}: memory does not suffice to train: {said}; {SMALLER}") from None
+        raise TrainingFailure(
+            f"{folder.path}: memory does not suffice to train: {said}; resume where there is more of it, or begin a "
+            "new run with a smaller rows_at_once or context, or checkpointing=true (of a training of teams: "
+            "dpo.rows_at_once and so on)"
+        ) from None
 
 
 def _train(
@@ -160,7 +161,7 @@ def _train(
         from collab.trainers.trainer import build_trainer
 
     rank, processes = get_world()
-    # A checkpoint is looked at by every process, checked whole by one: hashing it takes time.
+    # Every process checks how the checkpoint was split; one process hashes it, because that takes time.
     checkpoint = folder.find_checkpoint()
     if checkpoint is not None:
         check_checkpoint(checkpoint)
@@ -170,7 +171,7 @@ def _train(
         with silence_libraries():
             trainer = build_trainer(prepared, folder, device, report_to)
     except UsageError:
-        # Refused before the first step: a fresh directory is given back, one with a checkpoint stays as it is.
+        # Refused before the first step: a fresh directory is removed, one with a checkpoint stays.
         if rank == 0 and checkpoint is None:
             folder.abandon()
         raise
@@ -180,12 +181,12 @@ def _train(
     trainer.folder, trainer.keep = folder, prepared.task.recipe.keep
     watcher = _build_watcher(prepared, folder, trainer.accelerator, watch, stopping)
     trainer.add_callback(watcher)
-    # Lines behind the checkpoint are of steps that are made again; without this they would be there twice.
+    # Metrics behind the checkpoint belong to steps that are trained again; otherwise they would appear twice.
     if rank == 0:
         folder.forget_metrics_after(0 if checkpoint is None else int(checkpoint.name.removeprefix("step-")))
     with silence_libraries():
         trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    # Stopped is no result: the last checkpoint is what a resume begins from.
+    # A stopped run has no result: a resume begins from its last checkpoint.
     final = None if watcher.stopped else folder.final
     if final is not None:
         write_result(trainer, prepared, folder)

@@ -30,7 +30,7 @@ from collab.models.tokenizer import take_first_line
 from collab.seeds import derive
 from collab.trainers.base_model import load_tokenizer, load_weights, take_up
 from collab.trainers.callbacks import PairMeans, check_weights
-from collab.trainers.distributed import bound_caches, check_split, get_autocast, shard_as_said
+from collab.trainers.distributed import allow_fsdp, bound_caches, check_split, get_autocast
 from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, unwrap_model
 from collab.trainers.optim import MuonAdamW, check_scales, find_final_gain, keep_direction, set_apart
 from collab.trainers.prefix_sharing import score_labels_only, temper
@@ -316,7 +316,7 @@ def build_arguments(recipe: Recipe) -> dict[str, Any]:
 
 def _as_said(config: Any) -> None:
     """Set precision by the recipe, not the environment, and one GPU per process."""
-    shard_as_said(config)
+    allow_fsdp(config)
     config.mixed_precision = "bf16" if config.bf16 else "no"
     config._n_gpu = min(config.n_gpu, 1)
 

@@ -134,28 +134,28 @@ class TransferSource:
     """Library with the training's own definitions."""
 
 
-async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
+async def configure(library: Library, request: TransferRequest) -> TransferConfig:
     """Put a transfer together; nothing is written.
 
     Raises:
         UsageError: something does not fit, or would be measured on instances of training or selection.
     """
     # What contradicts itself is refused before any file is read.
-    _check_wish(wish)
-    source = _find_source(wish)
+    _check_wish(request)
+    source = _find_source(request)
     # A trained team is trained further by its own algorithm, unless another is named.
-    if wish.algorithm is None and source is not None:
-        wish = replace(wish, algorithm=source.config.algorithm)
-    _check_settings(wish)
+    if request.algorithm is None and source is not None:
+        request = replace(request, algorithm=source.config.algorithm)
+    _check_settings(request)
     # Settings are told apart here: some are of the run, the others of the method.
-    wish = replace(wish, settings=tuple(mark_run_settings(wish.settings, _find_method(wish))))
-    base = _choose_base(wish, source)
+    request = replace(request, settings=tuple(mark_run_settings(request.settings, _find_method(request))))
+    base = _choose_base(request, source)
     # Both teams in the second environment: the untrained one is what a gain is measured against.
-    transferred, untrained = [await _configure_second(library, wish, agents) for agents in (wish.agents, base)]
+    transferred, untrained = [await _configure_second(library, request, agents) for agents in (request.agents, base)]
     # Equal weights on both sides give a difference of zero, whatever is played.
-    if wish.mode == "direct" and wish.base is None and transferred[0].agents == untrained[0].agents:
+    if request.mode == "direct" and request.base is None and transferred[0].agents == untrained[0].agents:
         raise UsageError(
-            f"--agents {wish.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
+            f"--agents {request.agents}: its weights are those of {base}, so there is nothing to compare; name a later "
             "epoch, or something else with --base"
         )
     # A difference in sampling would count as one of training.
@@ -169,16 +169,16 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
         # Measured in the environment it was trained in, a transfer would be an ordinary evaluation.
         _check_elsewhere(source, transferred)
         # Instances that were trained on, or chosen by, must not be measured.
-        _check_unseen(wish, source.config, "first training", "measure on others")
-    if source is not None and wish.mode == "continual":
-        training = await _configure_training(library, wish)
+        _check_unseen(request, source.config, "first training", "measure on others")
+    if source is not None and request.mode == "continual":
+        training = await _configure_training(library, request)
         _check_elsewhere(source, [training.run])
-        _check_unseen(wish, training, "second training", "measure on others, or set held_out.seeds")
+        _check_unseen(request, training, "second training", "measure on others, or set held_out.seeds")
         # Forgetting is measured in the first environment, with the team before and after.
-        first = await _configure_first(wish, source)
+        first = await _configure_first(request, source)
     return TransferConfig(
-        mode=wish.mode,
-        agents=wish.agents,
+        mode=request.mode,
+        agents=request.agents,
         base_name=base,
         base=untrained,
         transferred=transferred,
@@ -192,75 +192,75 @@ async def configure(library: Library, wish: TransferRequest) -> TransferConfig:
 # ---------------------------------------------------------------------------------------------------- both teams
 
 
-def _find_source(wish: TransferRequest) -> TransferSource | None:
+def _find_source(request: TransferRequest) -> TransferSource | None:
     """Return the training of a team; None for agents files.
 
     Raises:
         RunFormatError: there is no training, or its first checkpoint, the base, has changed.
     """
-    name = parse_policy(wish.agents)
+    name = parse_policy(request.agents)
     if name is None:
         return None
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     check_trusted(head["config"], str(folder.file))
-    if wish.base is None and hash_base_weights(build_first_policy(config.run, config.method)) != head["base"]:
+    if request.base is None and hash_base_weights(build_first_policy(config.run, config.method)) != head["base"]:
         raise RunFormatError(f"{name.run}: its first checkpoint has changed; name what to compare with: --base")
     return TransferSource(name=name, config=config, library=Library.for_recorded_training(config.library))
 
 
-def _choose_base(wish: TransferRequest, source: TransferSource | None) -> str:
+def _choose_base(request: TransferRequest, source: TransferSource | None) -> str:
     """Return the name of the team to compare with."""
-    if wish.base is not None:
-        return wish.base
+    if request.base is not None:
+        return request.base
     if source is None:
         raise UsageError(
-            f"--agents {wish.agents}: no training, so its start is not known; name what to compare with: --base"
+            f"--agents {request.agents}: no training, so its start is not known; name what to compare with: --base"
         )
     return f"{source.name.run}@epoch0"
 
 
-async def _configure_second(library: Library, wish: TransferRequest, agents: str) -> list[RunConfig]:
+async def _configure_second(library: Library, request: TransferRequest, agents: str) -> list[RunConfig]:
     """Return a team's evaluations in the second environment, one per seed."""
-    filled = load_trained_agents(library, agents, wish.graph)
+    filled = load_trained_agents(library, agents, request.graph)
     run = run_config(
         purpose="eval",
         library=library,
-        env=wish.env,
-        graph=wish.graph,
+        env=request.env,
+        graph=request.graph,
         agents=agents if filled is None else Path(agents).name,
         filled=filled,
-        backend=wish.backend,
-        tasks=wish.tasks,
-        episodes=wish.episodes,
-        seed=wish.seeds[0],
-        concurrency=wish.concurrency,
-        settings=[strip_run_prefix(one) for one in wish.settings if one.startswith(RUN)],
+        backend=request.backend,
+        tasks=request.tasks,
+        episodes=request.episodes,
+        seed=request.seeds[0],
+        concurrency=request.concurrency,
+        settings=[strip_run_prefix(one) for one in request.settings if one.startswith(RUN)],
     )
     shows = [slot for slot, agent in run.agents.items() if agent.kind == "rehearsal"]
     if shows:
         raise UsageError(f"{agents}: {shows[0]} is a rehearsal and not a language model: nothing is a result with it")
     return [
-        with_prompts(await resolve_run(one, once_per_task=wish.episodes is None, split=wish.split), library)
-        for one in _seed_runs(run, wish.seeds)
+        with_prompts(await resolve_run(one, once_per_task=request.episodes is None, split=request.split), library)
+        for one in _seed_runs(run, request.seeds)
     ]
 
 
-async def _configure_first(wish: TransferRequest, source: TransferSource) -> list[RunConfig]:
+async def _configure_first(request: TransferRequest, source: TransferSource) -> list[RunConfig]:
     """Return the team's evaluations in the first environment: its training's own, on other seeds."""
     measured = source.config.held_out[0]
-    name = Path(wish.agents).name
+    name = Path(request.agents).name
     # As the training measured itself, but on other seeds: its own chose the best epoch.
     own = {
         "agents": load_policy_agents(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
-        "episodes": wish.episodes or 1,
-        "concurrency": wish.concurrency or measured.concurrency,
+        "episodes": request.episodes or 1,
+        "concurrency": request.concurrency or measured.concurrency,
     }
     split = None if measured.split is None else measured.split.name
     runs = [
-        await resolve_run(one, once_per_task=wish.episodes is None, split=split, redraw=True)
-        for one in _seed_runs(measured.model_copy(update=own), wish.seeds)
+        await resolve_run(one, once_per_task=request.episodes is None, split=split, redraw=True)
+        for one in _seed_runs(measured.model_copy(update=own), request.seeds)
     ]
     # Another prompt would count as forgetting.
     changed = find_changed_prompt(runs[0], source.library)
@@ -269,24 +269,24 @@ async def _configure_first(wish: TransferRequest, source: TransferSource) -> lis
     return runs
 
 
-async def _configure_training(library: Library, wish: TransferRequest) -> TrainingConfig:
+async def _configure_training(library: Library, request: TransferRequest) -> TrainingConfig:
     """Return the training in the second environment, from the current team."""
     # The same function as a training's own command: a second training is an ordinary one.
-    assert wish.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
+    assert request.algorithm is not None, "a team that trains on comes from a training, which names its algorithm"
     return await configure_training(
         library,
-        algorithm=wish.algorithm,
-        preset=wish.preset,
-        env=wish.env,
-        graph=wish.graph,
-        agents=wish.agents,
-        ablation=wish.ablation,
-        backend=wish.backend,
-        tasks=wish.tasks,
-        split=None if wish.split is None else TRAIN,
-        seed=wish.seed,
-        concurrency=wish.concurrency,
-        settings=wish.settings,
+        algorithm=request.algorithm,
+        preset=request.preset,
+        env=request.env,
+        graph=request.graph,
+        agents=request.agents,
+        ablation=request.ablation,
+        backend=request.backend,
+        tasks=request.tasks,
+        split=None if request.split is None else TRAIN,
+        seed=request.seed,
+        concurrency=request.concurrency,
+        settings=request.settings,
     )
 
 
@@ -301,46 +301,46 @@ def _place(library: Library) -> str | None:
 # ------------------------------------------------------------------------------------------------------ refusals
 
 
-def _check_wish(wish: TransferRequest) -> None:
+def _check_wish(request: TransferRequest) -> None:
     """Refuse what the request alone shows to be wrong."""
     # What the request alone decides is refused before any file is read.
-    if not wish.seeds or len(set(wish.seeds)) != len(wish.seeds):
-        raise UsageError(f"--seeds {','.join(map(str, wish.seeds))}: name each seed once, and at least one")
-    odd = [seed for seed in wish.seeds if seed not in EVALUATION_SEEDS]
+    if not request.seeds or len(set(request.seeds)) != len(request.seeds):
+        raise UsageError(f"--seeds {','.join(map(str, request.seeds))}: name each seed once, and at least one")
+    odd = [seed for seed in request.seeds if seed not in EVALUATION_SEEDS]
     if odd:
         raise UsageError(
             f"--seeds: {odd[0]} is a seed for training; results need seeds for evaluation, "
             f"{EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}"
         )
-    if wish.split == TRAIN:
+    if request.split == TRAIN:
         raise UsageError(f"--split {TRAIN}: is learned from; measure on new-seeds, unseen-tasks or unseen-app, or none")
-    if wish.mode == "continual" and parse_policy(wish.agents) is None:
+    if request.mode == "continual" and parse_policy(request.agents) is None:
         raise UsageError(
-            f"--agents {wish.agents}: continual continues a training, in whose environment forgetting is measured: "
+            f"--agents {request.agents}: continual continues a training, in whose environment forgetting is measured: "
             "name RUN@best, RUN@last or RUN@epoch3"
         )
 
 
-def _find_method(wish: TransferRequest) -> type[Method]:
+def _find_method(request: TransferRequest) -> type[Method]:
     """Return the class of the method's settings; without training, the settings common to all."""
-    return Method if wish.algorithm is None else load_algorithm(wish.algorithm).method
+    return Method if request.algorithm is None else load_algorithm(request.algorithm).method
 
 
-def _check_settings(wish: TransferRequest) -> None:
+def _check_settings(request: TransferRequest) -> None:
     """Refuse settings that do not fit the training algorithm."""
     # An ablation that changes the graph would transfer another team.
-    known = {} if wish.algorithm is None else load_algorithm(wish.algorithm).ablations
-    ablation = known.get(wish.ablation or "")
+    known = {} if request.algorithm is None else load_algorithm(request.algorithm).ablations
+    ablation = known.get(request.ablation or "")
     if ablation is not None and ablation.graph is not None:
         raise UsageError(
-            f"--ablation {wish.ablation}: plays another graph, but a team is transferred with its own graph; train one "
-            f"like that (collab train --ablation {wish.ablation}) and name it with --agents"
+            f"--ablation {request.ablation}: plays another graph, but a team is transferred with its own graph; train "
+            f"one like that (collab train --ablation {request.ablation}) and name it with --agents"
         )
-    refuse_run_settings(wish.settings, _ELSEWHERE, _find_method(wish))
-    told = {one.partition("=")[0] for one in wish.settings}
-    method = sorted(name for name in mark_run_settings(sorted(told), _find_method(wish)) if not name.startswith(RUN))
+    refuse_run_settings(request.settings, _ELSEWHERE, _find_method(request))
+    told = {one.partition("=")[0] for one in request.settings}
+    method = sorted(name for name in mark_run_settings(sorted(told), _find_method(request)) if not name.startswith(RUN))
     # Settings of a method without a training would be ignored silently.
-    if wish.mode == "direct" and method:
+    if request.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
 
@@ -357,8 +357,8 @@ def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:
             )
 
 
-def _check_unseen(wish: TransferRequest, training: TrainingConfig, which: str, next_move: str) -> None:
+def _check_unseen(request: TransferRequest, training: TrainingConfig, which: str, next_move: str) -> None:
     """Refuse to measure on seeds by which an epoch of a training is chosen."""
-    chosen = [seed for seed in wish.seeds if seed in training.method.held_out.seeds]
+    chosen = [seed for seed in request.seeds if seed in training.method.held_out.seeds]
     if chosen:
         raise UsageError(f"--seeds: an epoch of the {which} is chosen on seed {chosen[0]}; {next_move}")

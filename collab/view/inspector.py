@@ -21,8 +21,7 @@ from collab.errors import RunFormatError, UnknownName, UsageError
 from collab.store import events
 from collab.types import Observation
 from collab.view import episodes as compared
-from collab.view import overview, runs, training
-from collab.view import search as finds
+from collab.view import overview, runs, search, training
 from collab.view import step as screens
 from collab.view.common import SHORT, shorten
 from collab.view.episodes import ActionTrace, build_episode_view, filter_episodes, list_episode_rows
@@ -60,62 +59,62 @@ class Inspector:
 
     Args:
         paths: runs, trainings, or folders with some.
-        spares: folder for indices of runs whose own is of no use; None for the user's cache.
+        index_cache: folder for indices of runs whose own is of no use; None for the user's cache.
 
     Raises:
         UsageError: a path holds none.
     """
 
-    def __init__(self, paths: Sequence[Path], *, spares: Path | None = None) -> None:
-        self._desk = ViewContext(paths, spares or get_index_cache())
+    def __init__(self, paths: Sequence[Path], *, index_cache: Path | None = None) -> None:
+        self._context = ViewContext(paths, index_cache or get_index_cache())
 
     def warm_up(self) -> None:
-        """Load what reads runs, open those that were named, or a folder's newest, and a step of each.
+        """Load the readers, open the named runs or a folder's newest ones, and read a step of each.
 
-        Who asks first need not wait for it.
+        The first request then need not wait for it.
         """
         events.prepare()
         screens.prepare()
-        for root in self._desk.roots.list_named() or self._desk.roots.find_newest():
-            with contextlib.suppress(*UNREADABLE), self._desk.open_run(root.path) as run:  # requests tell why
+        for root in self._context.roots.list_named() or self._context.roots.find_newest():
+            with contextlib.suppress(*UNREADABLE), self._context.open_run(root.path) as run:  # requests tell why
                 for episode, step in run.reader.query(_FIRST):
                     step_view(root, run, episode, step, None)  # loads what reads and draws it
                 run.beside.read()
 
     def close(self) -> None:
         """Free memory."""
-        self._desk.close()
+        self._context.close()
 
     # ------------------------------------------------------------------------------------------------ the runs
 
     def runs(self) -> RunsView:
         """Return all runs and trainings, newest first; unreadable ones last."""
-        rows = [self.row(root.id) for root in self._desk.roots.top()]
+        rows = [self.row(root.id) for root in self._context.roots.top()]
         return RunsView(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
 
     def ids(self) -> list[str]:
         """Return the ids of all listed runs and trainings."""
-        return [root.id for root in self._desk.roots.top()]
+        return [root.id for root in self._context.roots.top()]
 
     def row(self, id: str) -> RunRow:
         """Return the row of a run or training."""
-        return self._desk.row(id)
+        return self._context.row(id)
 
     def run(self, id: str) -> RunView:
         """Return one of them, and where it belongs."""
         # A training has no log of its own: its row, parts and label sets come from the runs inside it.
-        root = self._desk.roots.find(id)
+        root = self._context.roots.find(id)
         if root.kind == "training":
             return RunView(
                 run=self.row(id),
                 training=None,
-                parts=training.list_part_rows(self._desk, root),
+                parts=training.list_part_rows(self._context, root),
                 versions={},
-                label_sets=training.list_label_sets(self._desk, root),
+                label_sets=training.list_label_sets(self._context, root),
                 pair_sets=(),
                 config=runs.format_config(root, None),
             )
-        with self._desk.open_run(root.path) as run:
+        with self._context.open_run(root.path) as run:
             return RunView(
                 run=self.row(id),
                 training=root.training,
@@ -129,23 +128,23 @@ class Inspector:
 
     def overview(self, id: str, labels: str | None = None) -> RunOverview:
         """Return a run or a training in numbers."""
-        root = self._desk.roots.find(id)
-        return self._desk.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
+        root = self._context.roots.find(id)
+        return self._context.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
 
     def problems(self, id: str) -> ProblemsView:
         """Return all problems: the parts that cannot be read."""
-        root = self._desk.roots.find(id)
+        root = self._context.roots.find(id)
         if root.kind == "training":
             own = runs.list_training_problems(root)
             # Of a training, the problems of all its runs, with the run's folder in front.
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
-                for part in self._desk.roots.parts(root)
+                for part in self._context.roots.parts(root)
                 for one in self.problems(part.id).problems
             ]
             return ProblemsView(problems=[*own, *inside])
         try:
-            with self._desk.open_run(root.path) as run:
+            with self._context.open_run(root.path) as run:
                 found = [*run.reader.problems, *run.beside.problems()]
         except RunFormatError as error:
             # A run that cannot be opened at all is one problem, not an error of the page.
@@ -156,12 +155,12 @@ class Inspector:
 
     def get_growth(self, id: str) -> GrowthView:
         """Return how far a run has grown, cheaply, for clients that wait for news."""
-        root = self._desk.roots.find(id)
-        state = self._desk.state(root)
-        row = self.row(id) if root.kind == "training" else self._desk.get_known_row(root)
+        root = self._context.roots.find(id)
+        state = self._context.state(root)
+        row = self.row(id) if root.kind == "training" else self._context.get_known_row(root)
         if row is not None:
             return GrowthView(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             done, steps = run.reader.query(
                 "SELECT (SELECT count(*) FROM episodes WHERE state != 'unfinished'), (SELECT count(*) FROM steps)"
             )[0]
@@ -169,7 +168,7 @@ class Inspector:
 
     def state(self, id: str) -> str:
         """Return a text that changes when something is written; reads no run."""
-        return self._desk.state(self._desk.roots.find(id))
+        return self._context.state(self._context.roots.find(id))
 
     # -------------------------------------------------------------------------------------------- the episodes
 
@@ -182,10 +181,10 @@ class Inspector:
     ) -> FoundStepsView:
         """Find steps of one kind; in a training, those of its rollouts."""
         found = [
-            finds.find_steps(
+            search.find_steps(
                 root, run, list_episode_rows(root, run), kind, run.beside.choose_label_set(labels, known=False)
             )
-            for root, run in self._desk.iterate_readable(id)
+            for root, run in self._context.iterate_readable(id)
         ]
         named = next((one.labels for one in found if one.labels is not None), None)
         rows = [row for one in found for row in one.rows]
@@ -193,29 +192,29 @@ class Inspector:
 
     def search(self, id: str, q: str) -> HitsView:
         """Search words; in a training, in its rollouts."""
-        q, most = q[:SHORT], finds.MOST_HITS + 1
+        q, most = q[:SHORT], search.MOST_HITS + 1
         rows: list[Any] = []
-        for root, run in self._desk.iterate_readable(id):
-            rows += finds.search_words(root, run, q, most - len(rows))
+        for root, run in self._context.iterate_readable(id):
+            rows += search.search_words(root, run, q, most - len(rows))
             if len(rows) >= most:
                 break
         return HitsView(q=q, rows=rows[: most - 1], more=len(rows) >= most)
 
     def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """Return an episode with its steps as rows."""
-        with self._desk.run(id) as (root, run):
+        with self._context.run(id) as (root, run):
             return build_episode_view(root, run, episode, run.beside.choose_label_set(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
     def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """Return a step whole."""
-        with self._desk.run(id) as (root, run):
+        with self._context.run(id) as (root, run):
             return step_view(root, run, episode, step, run.beside.choose_label_set(labels))
 
     def final(self, id: str, episode: str) -> ScreenView:
         """Return the screen after the last action."""
-        with self._desk.run(id) as (root, run):
+        with self._context.run(id) as (root, run):
             seen = _get_screen(run, episode, FINAL)
             return build_screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
 
@@ -223,42 +222,42 @@ class Inspector:
         self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None
     ) -> WholeCellView:
         """Return the exact words of a cell."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return build_whole_cell(run.reader, one, agent, round, told)
 
     def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """Return the exact words of all cells of a step, in conversation order."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
     def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
         """Return the long parts of a screen; `step` is a number or "final"."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             return build_whole_screen(_get_screen(run, episode, step))
 
     def critics(self, id: str, episode: str, step: int) -> CriticsView:
         """Return every label set's judgement of a step."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             return build_critics(run, run.beside.list_label_sets(), episode, goal, one)
 
     def picture(self, id: str, hash: str) -> bytes:
         """Return a recorded picture as WebP."""
-        return load_picture(self._desk.roots.find(id).path, hash)
+        return load_picture(self._context.roots.find(id).path, hash)
 
     def draw_screen(self, id: str, episode: str, step: str) -> bytes:
         """Draw a screen from its elements as PNG; `step` as in `screen`."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             seen = _get_screen(run, episode, step)
         return draw_screen(seen)
 
     def observation(self, id: str, episode: str, step: str) -> Observation:
         """Return a screen as it was recorded; `step` as in `screen`."""
-        with self._desk.run(id) as (_, run):
+        with self._context.run(id) as (_, run):
             return _get_screen(run, episode, step)
 
     # ------------------------------------------------------------------------------------------- two beside each
@@ -271,7 +270,7 @@ class Inspector:
         self, a: str, b: str, episode_a: str, episode_b: str, labels: str | None = None
     ) -> EpisodePairView:
         """Compare two episodes step by step; a label set that one of their runs lacks is not shown for it."""
-        with self._desk.run(a) as (root_a, run_a), self._desk.run(b) as (root_b, run_b):
+        with self._context.run(a) as (root_a, run_a), self._context.run(b) as (root_b, run_b):
             return compared.pair_episodes(
                 (root_a, run_a, episode_a, run_a.beside.choose_label_set(labels, known=False)),
                 (root_b, run_b, episode_b, run_b.beside.choose_label_set(labels, known=False)),
@@ -281,16 +280,16 @@ class Inspector:
 
     def _overview(self, root: ListedRun, labels: str | None) -> RunOverview:
         if root.kind == "training":
-            return training.build_training_overview(self._desk, root, labels)
-        with self._desk.open_run(root.path) as run:
+            return training.build_training_overview(self._context, root, labels)
+        with self._context.open_run(root.path) as run:
             return overview.build_overview(self.row(root.id), root, run, run.beside.choose_label_set(labels))
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
-        return [row for root, run in self._desk.iterate_readable(id) for row in list_episode_rows(root, run)]
+        return [row for root, run in self._context.iterate_readable(id) for row in list_episode_rows(root, run)]
 
     def _compare(self, id: str) -> tuple[RunRow, Sequence[EpisodeRow], dict[tuple[str, str], ActionTrace]]:
         traces: dict[tuple[str, str], ActionTrace] = {}
-        for root, run in self._desk.iterate_readable(id):
+        for root, run in self._context.iterate_readable(id):
             traces |= {(root.id, episode): trace for episode, trace in compared.read_traces(run).items()}
         return self.row(id), self._episodes(id), traces
 

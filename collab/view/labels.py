@@ -171,7 +171,8 @@ class LabelSetIndex:
     def _say(self, content: Any, place: Place) -> None:
         if content["type"] == "failed":
             key = (str(content["trajectory"]), int(content["step"]))
-            said = _build_failed(f"{content['error']}: {content['message']}", place)
+            failed = f"{content['error']}: {content['message']}"
+            said = StepScores(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
             # A judged step stays judged, even if the critic failed before or after.
             if key not in self.said or self.said[key].failed is not None:
                 self.said[key] = said
@@ -183,7 +184,7 @@ class LabelSetIndex:
         missing = tuple(why for _, _, why in words) if any(why is not None for _, _, why in words) else ()
         self.said[rewards["trajectory"], rewards["step"]] = StepScores(
             cells=self._read_line(cells),
-            scores=_to_array(score for _, score, _ in words),
+            scores=array("d", (math.nan if score is None else score for _, score, _ in words)),
             missing=self._read_line(missing),
             place=place,
             spent=_read_spent(content["calls"]),
@@ -216,14 +217,6 @@ def sum_known(values: Iterable[Any]) -> Any:
 def take_first_line(error: Exception) -> str:
     """Return an error's message on one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _build_failed(failed: str, place: Place) -> StepScores:
-    return StepScores(cells=(), scores=array("d"), missing=(), place=place, failed=failed)
-
-
-def _to_array(scores: Iterable[float | None]) -> array[float]:
-    return array("d", [math.nan if score is None else score for score in scores])
 
 
 def _read_spent(calls: Any) -> Sums:

@@ -241,7 +241,7 @@ def _build_pairs(
 
 
 def _read_graph(reader: RunReader, number: int) -> GraphView | None:
-    """As it was at the first step of the epoch."""
+    """Return the graph at the first step of the epoch."""
     first = reader.query(_FIRST, number)
     if not first:
         return None

@@ -147,12 +147,12 @@ class ReaderPool:
     """Open runs by directory. Safe to use from several threads.
 
     Args:
-        spares: folder for indices of runs whose own is of no use.
+        index_cache: folder for indices of runs whose own is of no use.
     """
 
-    def __init__(self, spares: Path) -> None:
-        clean_index_cache(spares)
-        self._spares = spares
+    def __init__(self, index_cache: Path) -> None:
+        clean_index_cache(index_cache)
+        self._index_cache = index_cache
         self._mutex = threading.RLock()
         self._locks: dict[Path, threading.Lock] = {}
         self._held: OrderedDict[Path, OpenRun] = OrderedDict()
@@ -186,7 +186,7 @@ class ReaderPool:
         with alone:
             one = self._find_fitting(directory)
             if one is None:
-                one = OpenRun(directory, locate_cached_index(directory, self._spares))
+                one = OpenRun(directory, locate_cached_index(directory, self._index_cache))
                 with self._mutex:
                     one.users += 1
                     self._held[directory] = one
@@ -282,8 +282,8 @@ def measure_seconds(run: Path) -> float:
 def sum_paid(reader: RunReader) -> Sums:
     """Sum the calls of a run's agents, also of steps that never ended and of replaced attempts.
 
-    That is what its processes told at their end. Of one that told nothing, because it was killed or is at work, it is
-    what was recorded.
+    Processes report this at their end. For one that reported nothing, because it was killed or still runs, the recorded
+    calls count.
     """
     recorded: Sums = reader.query(CALLS)[0]
     whole = usage.read_usage(reader)

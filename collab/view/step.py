@@ -478,7 +478,7 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
                 one,
                 layer=depths.get(cell.agent),
                 judged=told,
-                pairs=_count_sides(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
+                pairs=_list_pair_ids(ReplyRef(trajectory=episode, step=step, cell=cell.cell), pairs),
             )
             for cell in one.matrix
         ],
@@ -600,7 +600,7 @@ def _read(synthetic: str | None, observation: Observation) -> ActionView | None:
     return None if action is None else build_action_view(action, observation)
 
 
-def _count_sides(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
+def _list_pair_ids(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]]) -> list[str]:
     return [common.shorten(pair.id) for _, pair in pairs if reply in pair.chosen or reply in pair.rejected]
 
 

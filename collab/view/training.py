@@ -1,6 +1,6 @@
 """A training in numbers: the records of its epochs, with its runs and logs.
 
-Open runs by id, with their readers and cached values.
+`ViewContext` opens runs and trainings by id, and keeps their readers and computed values.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ _TRAINING = ("epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
 
 
 class ViewContext:
-    """Safe to use from several threads.
+    """Runs and trainings by id, with open readers and cached values; safe to use from several threads.
 
     Args:
         paths: runs, trainings, or folders with some.
-        spares: folder for indices of runs whose own is of no use.
+        index_cache: folder for indices of runs whose own is of no use.
 
     Raises:
         UsageError: a path holds none.
     """
 
-    def __init__(self, paths: Sequence[Path], spares: Path) -> None:
+    def __init__(self, paths: Sequence[Path], index_cache: Path) -> None:
         self.roots = RunList(paths)
-        self._pool = ReaderPool(spares)
+        self._pool = ReaderPool(index_cache)
         self._kept: dict[tuple[str, str], tuple[str, Any]] = {}
         self._mutex = threading.Lock()
 

@@ -207,8 +207,8 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
         "by the recipe contrast=1 ": RebuildRequest(run=out, name=NAME, sources=parse_sources("contrast")),
         "with another adversary": RebuildRequest(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
     }
-    for reason, wish in otherwise.items():
-        asyncio.run(rebuild(wish, library))
+    for reason, given in otherwise.items():
+        asyncio.run(rebuild(given, library))
         with pytest.raises(RunFormatError, match=re.escape(refusal).replace(re.escape("{}.*"), reason + ".*")):
             asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
         shutil.rmtree(out / "pairs")

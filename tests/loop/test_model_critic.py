@@ -58,10 +58,10 @@ def test_a_training_that_stopped_while_it_judged_ends_like_one_that_did_not(
 
 def test_its_calibration_is_found_by_its_weights(config: TrainingConfig, tmp_path: Path) -> None:
     library, out = Library(own=Path(str(config.library))), tmp_path / "measured"
-    wish = CalibrationRequest(
+    given = CalibrationRequest(
         env="corridor", critic=str(tmp_path / "scorer.yaml"), cases=2, settings=["permutations=0"]
     )
-    asyncio.run(calibrate(asyncio.run(configure(library, wish)), out))
+    asyncio.run(calibrate(asyncio.run(configure(library, given)), out))
     suite = build_suite(config.run)
     assert asyncio.run(admit_critic(config, suite, calibrations=out)).startswith("calibrated 2")
     make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1, seed=1)

@@ -127,11 +127,11 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
 
     hot = library / "agents" / "warm.yaml"
     hot.write_text((library / "agents" / "scholar.yaml").read_text().replace("0.7", "1.1"))
-    wish = TransferRequest(
+    given = TransferRequest(
         mode="direct", agents=trained, base=str(hot), env="corridor", graph="pair", tasks=("TypeWord",), split=None
     )
     with pytest.raises(UsageError, match=r"temperature 1\.1 against temperature 0\.7.*run\.agents"):
-        asyncio.run(configure(Library(own=library), wish))
+        asyncio.run(configure(Library(own=library), given))
 
 
 def test_a_held_out_line_names_temperatures_and_replies_without_an_action() -> None:

@@ -38,10 +38,10 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def made(run: Path, library: Library, **wish: Any) -> RebuiltPairs:
-    if isinstance(source := wish.pop("source", None), str):
-        wish["sources"] = parse_sources(source)
-    return asyncio.run(rebuild(RebuildRequest(run=run, **wish), library))
+def made(run: Path, library: Library, **given: Any) -> RebuiltPairs:
+    if isinstance(source := given.pop("source", None), str):
+        given["sources"] = parse_sources(source)
+    return asyncio.run(rebuild(RebuildRequest(run=run, **given), library))
 
 
 def ids(result: RebuiltPairs) -> list[str]:
@@ -436,8 +436,8 @@ def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: 
     whole = made(run, library, adversary="clumsy", name="whole")
     shutil.rmtree(run / "pairs")
     shutil.rmtree(run / "proposals")
-    wish: dict[str, Any] = {"adversary": "clumsy", "budget": Budget(tokens=1)}
-    result = made(run, library, **wish)
+    given: dict[str, Any] = {"adversary": "clumsy", "budget": Budget(tokens=1)}
+    result = made(run, library, **given)
     assert result.stopped is not None
     assert "of 1 token" in result.stopped
     assert (result.stored, result.changes) == (None, None)
@@ -495,7 +495,7 @@ def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Li
 
 
 @pytest.mark.parametrize(
-    ("wish", "told"),
+    ("given", "told"),
     [
         ({"critic": "orcale"}, "no label set, critic or agents file called 'orcale'; did you mean oracle"),
         ({"labels": "orcale"}, "no label set of .* called 'orcale'; .*say who judges: --critic NAME"),
@@ -509,10 +509,10 @@ def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Li
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_asked(
-    run: Path, library: Library, wish: dict[str, Any], told: str
+    run: Path, library: Library, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        made(run, library, **wish)
+        made(run, library, **given)
     assert not (run / "labels").exists()
 
 

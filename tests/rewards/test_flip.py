@@ -121,7 +121,7 @@ def test_labels_of_a_run_keep_what_was_flipped_and_never_mix_inspectoranother_sh
     assert "oracle-2+flip0.3" in capsys.readouterr().out
     # The inspector's detail of a cell shows the score that the critic itself gave.
     first = json.loads(log.read_text().splitlines()[0])["rewards"]
-    inspector = Inspector([run], spares=tmp_path / "spares")
+    inspector = Inspector([run], index_cache=tmp_path / "index_cache")
     try:
         shown = inspector.step(inspector.ids()[0], first["trajectory"], first["step"], "wrong")
         assert shown.critic == "oracle-2+flip0.3"

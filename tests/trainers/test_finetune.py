@@ -555,7 +555,9 @@ def test_too_little_memory_is_one_line_and_the_run_goes_on(samples, base: Path, 
     monkeypatch.setattr(Trainer, "training_step", failing)
     with pytest.raises(TrainingFailure, match=r"out: memory does not suffice to train: CUDA out of .*rows_at_once"):
         train(prepared, folder, device="cpu")
-    with pytest.raises(TrainingFailure, match=r"memory does not suffice to train: .*; go on where there is more of it"):
+    with pytest.raises(
+        TrainingFailure, match=r"memory does not suffice to train: .*; resume where there is more of it"
+    ):
         train(prepared, folder, device="cpu")
     train(prepared, folder, device="cpu")
     assert same(whole, weights(folder.final))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.trainers.distributed import bound_caches, give_back
+from collab.trainers.distributed import bound_caches, release_memory
 
 
 def resident() -> int:
@@ -21,7 +21,7 @@ def test_holes_between_blocks_in_use_are_given_back() -> None:
     kept = blocks[::100]
     full = resident()
     del blocks
-    give_back()
+    release_memory()
     assert resident() < full - 80_000_000
     assert len(kept) == 20
 

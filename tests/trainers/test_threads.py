@@ -12,7 +12,7 @@ import torch
 
 from collab.errors import RunFormatError
 from collab.models.checkpoint import hash_weights
-from collab.trainers.distributed import as_begun, build_threads_head
+from collab.trainers.distributed import build_threads_head, use_recorded_threads
 from collab.trainers.run import begin, train
 
 
@@ -28,10 +28,10 @@ def test_the_number_is_that_of_the_beginning_and_afterwards_what_it_was() -> Non
     torch.set_num_threads(2)
     head, told = build_threads_head(), list[str]()
     assert head == {"threads": 2}
-    with as_begun(head, "head.json", told.append):
+    with use_recorded_threads(head, "head.json", told.append):
         assert (torch.get_num_threads(), told) == (2, [])
     torch.set_num_threads(1)
-    with contextlib.suppress(KeyError), as_begun(head, "head.json", told.append):
+    with contextlib.suppress(KeyError), use_recorded_threads(head, "head.json", told.append):
         assert torch.get_num_threads() == 2
         raise KeyError
     assert torch.get_num_threads() == 1
@@ -40,11 +40,11 @@ def test_the_number_is_that_of_the_beginning_and_afterwards_what_it_was() -> Non
 
 def test_a_head_that_does_not_tell_changes_nothing_and_a_damaged_one_is_refused() -> None:
     torch.set_num_threads(1)
-    with as_begun({"format": 1}, "head.json"):
+    with use_recorded_threads({"format": 1}, "head.json"):
         assert torch.get_num_threads() == 1
     for damaged in (0, "2", True):
         with pytest.raises(RunFormatError, match=r"head\.json: threads .*: allowed are whole numbers from 1"):
-            with as_begun({"threads": damaged}, "head.json"):
+            with use_recorded_threads({"threads": damaged}, "head.json"):
                 pass
 
 

@@ -167,7 +167,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def inspector(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inspector]:
     """Looks into that run."""
-    one = Inspector([recorded], spares=tmp_path_factory.mktemp("spares"))
+    one = Inspector([recorded], index_cache=tmp_path_factory.mktemp("index_cache"))
     yield one
     one.close()
 
@@ -178,7 +178,7 @@ def inspect(tmp_path: Path) -> Iterator[Callable[[Path], Inspector]]:
     opened: list[Inspector] = []
 
     def make(path: Path) -> Inspector:
-        opened.append(Inspector([path], spares=tmp_path / "spares"))
+        opened.append(Inspector([path], index_cache=tmp_path / "index_cache"))
         return opened[-1]
 
     yield make

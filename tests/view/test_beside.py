@@ -68,7 +68,7 @@ def test_about_one_episode_is_what_the_whole_says_of_it(recorded: Path) -> None:
 def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inspector = Inspector([recorded], spares=tmp_path)
+    inspector = Inspector([recorded], index_cache=tmp_path)
     id = inspector.ids()[0]
     with monkeypatch.context() as patched:
         patched.setattr("collab.view.labels.index_label_set", None)
@@ -82,7 +82,7 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
 
 
 def test_what_was_appended_to_is_looked_at_again(run: Path, tmp_path: Path) -> None:
-    pool = ReaderPool(tmp_path / "spares")
+    pool = ReaderPool(tmp_path / "index_cache")
     (id, *_) = episodes(run)
     with pool.open_run(run) as one:
         before = one.beside.read_scores("oracle", id)
@@ -98,7 +98,7 @@ def test_what_was_appended_to_is_looked_at_again(run: Path, tmp_path: Path) -> N
 def test_runs_that_were_named_are_opened_before_anybody_asks(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inspector = Inspector([recorded], spares=tmp_path)
+    inspector = Inspector([recorded], index_cache=tmp_path)
     inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
     monkeypatch.setattr("collab.view.labels.index_label_set", None)
@@ -113,11 +113,11 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
     for name, at in (("old", 1), ("new", 3), ("older", 2)):
         shutil.copytree(recorded, tmp_path / "runs" / name)
         os.utime(tmp_path / "runs" / name, (at, at))
-    inspector = Inspector([tmp_path / "runs"], spares=tmp_path)
+    inspector = Inspector([tmp_path / "runs"], index_cache=tmp_path)
     inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
     shown = {}
-    for root in inspector._desk.roots.top():
+    for root in inspector._context.roots.top():
         with contextlib.suppress(TypeError):
             shown[root.path.name] = inspector.overview(root.id).labels
     assert shown == {"new": "oracle"}
@@ -127,7 +127,7 @@ def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
 
 
 def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Path) -> None:
-    pool = ReaderPool(tmp_path / "spares")
+    pool = ReaderPool(tmp_path / "index_cache")
     with pool.open_run(run) as one:
         assert (one.beside.choose_label_set(None), one.beside.choose_label_set("")) == ("oracle", None)
         (run / "labels" / "oracle").rename(run / "labels" / "zz")
@@ -140,7 +140,7 @@ def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Pa
 
 
 def test_what_critics_and_adversaries_took_is_in_the_sums_of_a_run(run: Path, tmp_path: Path) -> None:
-    played = Inspector([run], spares=tmp_path / "spares")
+    played = Inspector([run], index_cache=tmp_path / "index_cache")
     without = played.row(played.ids()[0])
     played.close()
     (path,) = (run / "labels" / "oracle" / "events").iterdir()
@@ -153,7 +153,7 @@ def test_what_critics_and_adversaries_took_is_in_the_sums_of_a_run(run: Path, tm
     (head,) = (run / "pairs").glob("*/pairs.json")
     asked = {"calls": 4, "prompt_tokens": 40, "completion_tokens": 0, "cost_usd": 0.25}
     head.write_text(json.dumps(json.loads(head.read_text()) | {"spent": asked}))
-    inspector = Inspector([run], spares=tmp_path / "spares")
+    inspector = Inspector([run], index_cache=tmp_path / "index_cache")
     id = inspector.ids()[0]
     row, (epoch,) = inspector.row(id), inspector.overview(id, "").epochs
     assert (row.calls, row.cost_usd) == (without.calls + 2 * 3 + 4, 2 * 1.0 + 0.25)
@@ -175,7 +175,7 @@ def test_sums_are_over_those_that_tell() -> None:
 
 def test_spare_indices_are_deleted_when_nobody_looks_at_their_runs(run: Path, tmp_path: Path) -> None:
     (run / "index.sqlite").unlink()
-    folder = tmp_path / "spares"
+    folder = tmp_path / "index_cache"
     folder.mkdir()
     mine = readers.locate_cached_index(run, folder)
     old = [mine, folder / f"{'0' * 64}.sqlite", folder / f".{'1' * 64}.sqlite.0a1b", folder / "notes.txt"]

@@ -24,7 +24,7 @@ def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, t
         writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
         for step in (*one.steps[:2], other):
             writer.step(one.id, step)
-    inspector = Inspector([recorded, store.path], spares=tmp_path / "spares")
+    inspector = Inspector([recorded, store.path], index_cache=tmp_path / "index_cache")
     a, b = (next(row.id for row in inspector.runs().runs if row.path == str(path)) for path in (recorded, store.path))
     compared = inspector.compare(a, b)
     (instance,) = compared.both
@@ -59,7 +59,7 @@ def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: P
             writer.begin_episode(one.id, one.task, episode=0, epoch=0, environment="x", environment_version="1")
             for step in steps:
                 writer.step(one.id, step)
-    inspector = Inspector(folders, spares=tmp_path / "spares")
+    inspector = Inspector(folders, index_cache=tmp_path / "index_cache")
     a, *others = (next(row.id for row in inspector.runs().runs if row.path == str(folder)) for folder in folders)
     for b, step, why in zip(others, (1, 2), ("action", "screen"), strict=True):
         (instance,) = inspector.compare(a, b).both

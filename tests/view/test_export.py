@@ -25,7 +25,7 @@ from collab.view.schema.episodes import EpisodeFilter
 def report(recorded, read_report, tmp_path_factory):
     """All episodes of the recorded run: what the export says, and the file as a browser takes it apart."""
     folder = tmp_path_factory.mktemp("report")
-    inspector = Inspector([recorded], spares=folder / "spares")
+    inspector = Inspector([recorded], index_cache=folder / "index_cache")
     made = export(inspector, run_of(inspector), folder / "report.html")
     inspector.close()
     return made, read_report(made.path)

@@ -36,7 +36,7 @@ def test_a_growing_run_is_told_of_and_a_quiet_one_is_not(recorded: Path, tmp_pat
     with RunStore.open(recorded).open_reader() as reader:
         played = next(reader.iterate_trajectories())
     store = RunStore.create(tmp_path / "runs" / "one", Manifest(command="rollout", config={}, seed=0))
-    inspector = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
+    inspector = Inspector([tmp_path / "runs"], index_cache=tmp_path / "index_cache")
     where = {"episode": 0, "epoch": 0, "environment": "phone", "environment_version": "1"}
 
     async def go() -> None:

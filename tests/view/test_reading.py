@@ -91,7 +91,7 @@ def test_nothing_in_a_run_is_changed_by_looking(recorded: Path, tmp_path: Path) 
     shutil.copytree(recorded, run := tmp_path / "run")
     (run / index.FILE).unlink()
     before = files(run)
-    one = Inspector([run], spares=tmp_path / "spares")
+    one = Inspector([run], index_cache=tmp_path / "index_cache")
     look_at_everything(one)
     one.close()
     assert files(run) == before
@@ -311,7 +311,7 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
     lines[1]["case"] = "0" * 64
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (first, second) = [(line["rewards"]["trajectory"], line["rewards"]["step"]) for line in lines[:2]]
-    inspector = Inspector([run], spares=tmp_path / "spares")
+    inspector = Inspector([run], index_cache=tmp_path / "index_cache")
     id = inspector.runs().runs[0].id
     found = inspector.critics(id, *first)
     one, other = found.critics
@@ -346,7 +346,7 @@ def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, t
     pairs.write_bytes(b"[]\n" + pairs.read_bytes())
     (tmp_path / "runs" / "empty" / "events").mkdir(parents=True)
     (tmp_path / "runs" / "empty" / "run.json").write_text("{")
-    inspector = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
+    inspector = Inspector([tmp_path / "runs"], index_cache=tmp_path / "index_cache")
     left, empty = inspector.runs().runs
     assert (left.unreadable, left.done) == (None, 3)
     assert "empty" in (empty.unreadable or "")
@@ -377,7 +377,7 @@ def test_a_run_without_an_index_is_indexed_once_and_outside_of_it(
     monkeypatch.setattr(index, "_FAR_BEHIND", 1)
     shutil.copytree(recorded, run := tmp_path / "run")
     (run / index.FILE).write_bytes(b"spoilt")
-    spare = tmp_path / "spares" / "one.sqlite"
+    spare = tmp_path / "index_cache" / "one.sqlite"
     first = index.Index.load(run, spare=spare)
     dump = list(first.connection.iterdump())
     first.close()

@@ -185,7 +185,7 @@ def test_no_name_leads_out_of_the_runs(recorded: Path, tmp_path: Path) -> None:
     (folder / f"{hash}.webp").symlink_to(tmp_path / "secret.webp")
     (folder / f"ab{'1' * 62}.webp").write_bytes(b"<script>alert(1)</script>")
     (tmp_path / "runs" / "linked").symlink_to(recorded)
-    one = Inspector([tmp_path / "runs"], spares=tmp_path / "spares")
+    one = Inspector([tmp_path / "runs"], index_cache=tmp_path / "index_cache")
     with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
         (id,) = [row.id for row in one.runs().runs]
         assert client.get(f"/api/run/{id}/picture/{hash}").status_code == 410
@@ -243,7 +243,7 @@ def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_p
         writer.begin_episode("Task/0", made.task, **where)
         writer.step("Task/0", step)
         writer.end_episode("Task/0", outcome=replace(played.outcome, reason=text), final=made.final, seconds=1.0)
-    one = Inspector([store.path], spares=tmp_path / "spares")
+    one = Inspector([store.path], index_cache=tmp_path / "index_cache")
     with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
         id = one.runs().runs[0].id
         told = client.get(f"/api/run/{id}/step", params={"episode": "Task/0", "step": 0})

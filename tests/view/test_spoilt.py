@@ -35,7 +35,7 @@ def run(recorded: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[ReaderPool]:
-    one = ReaderPool(tmp_path / "spares")
+    one = ReaderPool(tmp_path / "index_cache")
     yield one
     one.close()
 
@@ -83,7 +83,7 @@ def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, t
     assert len(inspector.compare(id, id).both) == 3
     assert any("9.0" in one.reason for one in inspector.problems(id).problems)
     with pytest.raises(RunFormatError, match=r"9\.0"):
-        inspector.episodes(next(one for one in inspector._desk.roots._known if "-1-rollout" in one), EpisodeFilter())
+        inspector.episodes(next(one for one in inspector._context.roots._known if "-1-rollout" in one), EpisodeFilter())
 
 
 def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, tmp_path: Path, inspect: Open) -> None:

@@ -112,7 +112,7 @@ def test_a_journal_of_a_synthesis_is_no_run_and_a_run_without_a_head_is_one(reco
     (headless / "run.json").unlink()
     (log,) = (headless / "events").iterdir()
     log.write_bytes(b"spoilt\n" + log.read_bytes())
-    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
     assert [Path(row.path).name for row in inspector.runs().runs] == ["headless"]
     assert inspector.runs().runs[0].done == 3
     inspector.close()

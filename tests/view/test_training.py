@@ -73,7 +73,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     (folder.get_epoch(1).get_training_dir("shared") / "metrics.jsonl").write_text(
         "".join(json.dumps(one) + "\n" for one in metrics)
     )
-    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
     (row,) = inspector.runs().runs
     assert (row.command, row.algorithm) == ("train", "collabuiagents")
     assert (row.kind, row.planned, row.done, row.success.successes) == ("training", 2, 1, 2)
@@ -220,7 +220,7 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
     write_json(rollout / "run.json", head)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     shutil.copytree(rollout, tmp_path / "alone")
-    inspector = Inspector([tmp_path], spares=tmp_path / "spares")
+    inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
     alone, training = sorted(inspector.runs().runs, key=lambda row: row.kind)
     part = inspector.run(training.id).parts[0].id
     assert (alone.success.episodes, inspector.row(part).success.episodes) == (10, 10)

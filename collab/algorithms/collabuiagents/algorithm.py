@@ -29,7 +29,6 @@ from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples, encode_cells
 from collab.loop.interfaces import Algorithm, Checked, Rollout, TriedStep
-from collab.loop.phases import DrawnTasks
 from collab.loop.policy import build_chat_tokenizer, get_template
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
 from collab.loop.record import EpochRecord, TrainingDir
@@ -450,7 +449,7 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
 
 
 def _tell_whole(config: CollabConfig) -> list[str]:
-    """Say that episodes go on behind their first error, although the method would end them there."""
+    """Warn that episodes continue after their first error, although the method would end them there."""
     method = config.method
     if not method.teaches_to_first_error or config.ends_at_first_error:
         return []
@@ -503,7 +502,7 @@ class CollabUIAgents(Algorithm):
         "dpo.anchor=0.5",
         "replay_fraction=0",
     )
-    curriculum, labeller, learner = DrawnTasks(), CreditLabeller(), CreditLearner()
+    labeller, learner = CreditLabeller(), CreditLearner()
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return critic and adversary with the content of their files."""

@@ -24,8 +24,8 @@ from collab.loop.estimate import build_likely_examples
 from collab.loop.example_store import Examples, get_examples_file, read_counts, store
 from collab.loop.examples import Target, make_builder
 from collab.loop.finetuning import Finetuning, build_task, finetune
-from collab.loop.interfaces import Algorithm, Labels, NoLabels, Rollout, TriedStep, Update
-from collab.loop.phases import DrawnTasks, refuse_barren_rollout
+from collab.loop.interfaces import Algorithm, Labels, Rollout, TriedStep, Update
+from collab.loop.phases import refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import ExampleCounts
@@ -133,19 +133,17 @@ class FilteredBC(Algorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "filtered-bc"
     toy = ("episodes=12", "run.environment.backends.fake.options.declared=false")  # easy enough to be solved at times
-    curriculum, labeller, learner = DrawnTasks(), NoLabels(), ImitationLearner()
+    learner = ImitationLearner()
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Estimate learning from every reply of every episode, an upper bound."""
         from collab.trainers.estimate import forecast
 
-        # Of policies that are trained apart, the first one's cost stands for all.
-        slots = next(iter(config.groups.values()))
-        base, said, read = tried.policy.of(slots), *tried.select_cells(slots)
+        slots = next(iter(config.groups.values()))  # the first policy's cost stands for all
+        base, (said, read) = tried.policy.of(slots), tried.select_cells(slots)
         recipe: Recipe = config.method.recipe.model_copy(update=get_template(config.run.agents[slots[0]]))
         task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=recipe)
         items = build_likely_examples(said, read, build_chat_tokenizer(config.run.agents[slots[0]], base))
-        # An upper bound: every episode solved, and every reply imitated.
         replies = Range(low=0, high=rolled.high * len(tried.prompts))
         training = forecast(task, items, tried.device, processes=config.method.processes)
         return Estimate(noun="replies", examples=replies, replies=replies, training=training)

@@ -1,7 +1,4 @@
-"""Preference pairs as a person reads them, and as scripts do.
-
-Pairs of whole trajectories as a person reads them, and as scripts do.
-"""
+"""Format preference pairs of replies and of whole trajectories, for people and as JSON data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results are told: rates with intervals, per task and difficulty, every episode with its seed.
+"""Print results: rates with intervals, per task and difficulty, and every episode with its seed.
 
 What the recorded calls of a run cost, per round, layer, agent and model, and whose proposals won.
 
@@ -181,7 +181,7 @@ def print_headline(label: str, report: Report, *, privileged: bool) -> None:
 
 
 def show_cause(path: Path, report: Report) -> None:
-    """Print where to look when at least half of all replies gave no action."""
+    """Print where to look if at least half of all replies gave no action."""
     replies = report.replies
     if replies.total and 2 * replies.without_action >= replies.total:
         worst = max(report.results, key=lambda one: one.replies.without_action)
@@ -243,7 +243,7 @@ def show_groups(report: Report) -> None:
 
 
 def _group_row(group: GroupReport) -> tuple[str | int | None, ...]:
-    """Name, success, interval and episodes; then the rate over completed episodes, and broken ones."""
+    """Return name, success, interval and episodes, then the rate over completed episodes, and the broken ones."""
     completed = group.completed
     return (
         group.name,

@@ -1,4 +1,4 @@
-"""How a training of a team is told: epochs side by side while it goes on and in the end, and as JSON data."""
+"""Format a training: a table of its epochs, while it runs and at its end, and JSON data."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 SPARED = ("95 % interval", "agreement", "rewarded", "margin", "accuracy", "tokens")
-"""Columns that a narrow terminal goes without, in this order: the list of each epoch has them all."""
+"""Columns dropped on a narrow terminal, in this order; the lines of each epoch hold all of them."""
 
 
 def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple[list[str], list[list[object]]]:
     """Build columns and rows of the epochs side by side.
 
     Args:
-        room: columns of a terminal, which so many columns of the table are left out for as it takes; None for all.
+        room: width of the terminal, to which the table is cut by dropping columns; None keeps all.
     """
     cells = [build_epoch_row(record) for record in records]
     # Columns of all epochs, in the order of first use: algorithms add their own.
@@ -72,16 +72,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 _SHOWN = 6
-"""Epochs side by side that a screen shows, where it is high enough."""
+"""Epochs in the table, if the screen is high enough."""
 _LINE = 4
-"""Lines that its line takes on a narrow screen, and one that stays free."""
+"""Lines kept free: the progress line, wrapped on a narrow screen, and one more."""
 
 
 def format_below(progress: TrainingProgress) -> list[str]:
-    """Return the lines for the screen below that line.
+    """Return the lines below the progress line.
 
-    The last epochs side by side, what is known of the one that goes on, and all of the last one that is over. A low
-    screen shows fewer epochs side by side, one at least.
+    They hold a table of the last epochs, the facts of the running epoch so far, and all lines of the last finished one.
+    A low screen shows fewer epochs in the table, at least one.
     """
     width, height = shutil.get_terminal_size()
     for epochs in range(_SHOWN, 0, -1):

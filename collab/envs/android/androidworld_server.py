@@ -143,7 +143,7 @@ class ServerSuite:
 
     Args:
         url: where the server listens.
-        suite_seed: of the instances; the server is told to draw its suite anew with it.
+        suite_seed: of the instances; the server draws its suite again with it.
         instances: how many instances of each task are drawn.
         family: AndroidWorld's suite family.
         max_steps: step budget of tasks that this version does not know; the server does not tell budgets.
@@ -215,7 +215,7 @@ class ServerSuite:
         return self._open
 
     async def close(self) -> None:
-        """Give nothing back: the server goes on."""
+        """Do nothing: the server keeps running."""
 
     def _list_known(self) -> list[str]:
         if self._names is None:

@@ -353,7 +353,7 @@ class DeviceEnvironment:
             self._driver.start(package)
 
     async def _look(self) -> Observation:
-        """Look at the screen when it has settled; with what the phone said since the last step."""
+        """Observe the screen once it has settled, with the phone's messages since the last step."""
         return await self._see(self._options.settle_s, self._driver.toast)
 
     async def _see(self, settle_s: float, notice: Callable[[], str | None]) -> Observation:
@@ -485,8 +485,8 @@ class DeviceSuite:
         allow_apps: apps that may be touched: names, packages or "Name=package". Needed to play; None lists tasks.
         allow_effects: also send, call, buy, delete and grant permissions; False asks at the terminal each time, and
             refuses where there is none.
-        settle_s: how long the screen may go on changing after an action.
-        answer_timeout_s: a device that does not answer for so long is lost.
+        settle_s: how long the screen may keep changing after an action.
+        answer_timeout_s: a device that does not answer within this time is lost.
     """
 
     version = "device-1"

@@ -1,10 +1,10 @@
-"""Finding a device through an adb server, before anything is driven on it.
+"""Find a device through an adb server, before anything is driven on it.
 
-adbutils starts a real adb server wherever none answers, and that one goes on after us. The client here never does.
+adbutils starts a real adb server wherever none answers, and that server outlives this process. The client here starts
+none.
 
-Apps on a device by the names that `open_app` understands: AndroidWorld's, and those that a user gives them.
-
-The log of a run on devices: every action, on disk before it is executed.
+The module also finds a device's apps by the names that `open_app` understands (AndroidWorld's, and those that a user
+gives them), and writes the log of a run on devices: every action, on disk before it is executed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeviceAddress:
 
 
 def find(place: DeviceAddress) -> adbutils.AdbDevice:
-    """Return the device that is meant. No adb server is started: it would go on after us.
+    """Return the named device. No adb server is started, because it would outlive this process.
 
     Raises:
         MissingExtra: adbutils is not installed.

@@ -77,7 +77,7 @@ class Driver:
         return str(self._device.info["currentPackageName"])
 
     def toast(self) -> str | None:
-        """Return the message that was shown last; it is told only once."""
+        """Return the message that was shown last; each is returned only once."""
         text = self._device.last_toast
         if not text:
             return None

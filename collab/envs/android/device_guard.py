@@ -1,11 +1,11 @@
-"""What an agent may do on a user's real phone.
+"""Decide what an agent may do on a user's real phone.
 
 Apps that were not allowed are not touched: an agent may only leave them. What reaches beyond the screen (sending,
 calling, buying, deleting, granting permissions) needs `allow_effects`, or a "yes" at the terminal. So does moving a
 finger sideways over a row of a list, which deletes or archives it in many apps and looks the same in all.
 
-What else reaches beyond is told by the words on the control and in its resource id. That is a seat belt and no proof:
-an unlabelled control says nothing, and labels in other languages are known only by their ids.
+All other effects are recognised by the words on a control and in its resource id. That is a seat belt and no proof: an
+unlabelled control shows nothing, and labels in other languages are known only by their ids.
 """
 
 from __future__ import annotations

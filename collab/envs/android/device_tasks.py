@@ -275,7 +275,7 @@ class CarriedTasks:
         return None
 
     def report_answer(self, text: str) -> None:
-        """Tell the device what the agent said to its user."""
+        """Send the agent's answer to the device."""
         self._ask("answer", text=text)
 
     def judge(self, ending: EpisodeEnd) -> Outcome:

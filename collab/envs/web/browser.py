@@ -7,11 +7,11 @@
 One `Browser` is one Chromium process; every page lives in a context of its own and shares nothing with its
 neighbours. Playwright is imported when a browser starts, not before.
 
-Pages of a browser that are used again and again.
+A pool keeps pages for repeated use:
 
-pool = PagePool(browser, size=8, viewport=…)
-page = await pool.acquire()
-await pool.release(page)                      # a crashed or hung page is replaced by a fresh one
+    pool = PagePool(browser, size=8, viewport=…)
+    page = await pool.acquire()
+    await pool.release(page)                      # a crashed or hung page is replaced by a fresh one
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class BrowserChoice:
     """What named it: the caller, the environment variable, Playwright's own folder, or the system."""
     path: Path
     version: str | None
-    """As the program tells it, e.g. "Chromium 140.0.7339.16"; None when it tells none."""
+    """As the program prints it, e.g. "Chromium 140.0.7339.16"; None if it prints none."""
 
 
 def find_browser(executable_path: str | None = None) -> BrowserChoice:

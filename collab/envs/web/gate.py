@@ -154,7 +154,7 @@ class HostPolicy:
 
 
 def shorten_address(url: str) -> str:
-    """Return an address as it is told and recorded: of sensible length, and without what is secret in it."""
+    """Return an address for messages and records, shortened and without secrets."""
     shown = str(hide_in_addresses(url[: 2 * MOST_ADDRESS]))
     return shown if len(shown) <= MOST_ADDRESS else shown[: MOST_ADDRESS - 1] + "…"
 

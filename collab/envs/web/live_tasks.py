@@ -113,7 +113,7 @@ class LiveTask(BaseModel):
 
     @property
     def shown_start(self) -> str:
-        """The start address as it is told and recorded."""
+        """The start address for messages and records, without secrets."""
         return str(hide_in_addresses(self.address))
 
 

@@ -324,7 +324,7 @@ class MiniwobPage:
     # ---------------------------------------------------------------------------------------------- inside
 
     def _bury(self, tab: Page) -> None:
-        """Close a crashed tab: its session is not told, and a waiting caller would go on waiting."""
+        """Close a crashed tab: its session does not notice the crash, and a waiting caller would wait forever."""
         self._burial = asyncio.ensure_future(close_page(tab))
 
     async def _ask(self, function: str, *arguments: Any) -> Any:

@@ -245,7 +245,7 @@ class MobileMiniwobSuite:
         return list_infos(sorted(PHONE), self._max_steps)
 
     def instance(self, name: str, seed: int) -> Task:
-        """Return a page and a seed; the goal is told by the page."""
+        """Return the task of a page and a seed; the page itself gives the goal."""
         return build_task(self.name, name, seed, PHONE, self._max_steps)
 
     async def open(self) -> MiniwobEnvironment:

@@ -82,7 +82,7 @@ class PageScene:
         """Return the keys of those of these elements that were clicked, in order, one entry per click.
 
         Raises:
-            SolutionError: a key press may have clicked, too, and cannot be told.
+            SolutionError: a key press may also have clicked, which cannot be seen.
         """
         keys = {element.key for element in among}
         if any(deed.type == "keyboard_enter" for deed in self.deeds):

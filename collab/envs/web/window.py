@@ -1,9 +1,9 @@
 """One browser window as its user has it: tabs, dialogs, downloads, refusals.
 
-What happens beside the page is answered by fixed rules and told once, in `take_notices`:
+Fixed rules answer what happens beside the page, and `take_notices` reports it once:
 
 - alert, confirm and "leave this page?" are answered OK (or Cancel, by option); prompt is answered with the text the
-  page proposes; all are told with their text;
+  page proposes; all are reported with their text;
 - a new window becomes a tab and is shown as soon as its page begins to arrive; above `max_tabs` it is closed again;
 - a closed tab leaves the list; when the last one closes, an empty one opens;
 - downloads are refused;

@@ -18,7 +18,7 @@ from collab.models.checkpoint import Checkpoint, get_tolerance, is_out_of_memory
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 from collab.models.engine.scheduler import Bound, RequestQueue
 from collab.models.tokenizer import PromptIds, take_first_line
-from collab.models.vision import PREFIX_FAMILIES
+from collab.models.weights import PREFIX_FAMILIES
 from collab.types import Sampling
 
 

@@ -83,28 +83,28 @@ class CalibrationRequest:
     settings: Sequence[str] = ()
 
 
-async def configure(library: Library, wish: CalibrationRequest) -> CalibrationConfig:
+async def configure(library: Library, request: CalibrationRequest) -> CalibrationConfig:
     """Build the configuration of a calibration from names; no call is made and nothing is written.
 
     Raises:
         UsageError: a name, a number or a combination does not fit; the environment has no steps of known worth, or no
             such task is trained on.
     """
-    environment = load_environment(library, wish.env)
-    critic = load_critic(library, wish.critic)
+    environment = load_environment(library, request.env)
+    critic = load_critic(library, request.critic)
     # Definitions go in whole: files may change between start and resume.
     data = {
-        "environment_name": _shorten(wish.env),
+        "environment_name": _shorten(request.env),
         "environment": environment,
-        "critic_name": _shorten(wish.critic),
+        "critic_name": _shorten(request.critic),
         "critic": critic,
-        "tasks": list(wish.tasks) or environment.own_tasks,
-        "cases": wish.cases,
-        "seed": wish.seed,
-        "budget": wish.budget.model_dump(),
+        "tasks": list(request.tasks) or environment.own_tasks,
+        "cases": request.cases,
+        "seed": request.seed,
+        "budget": request.budget.model_dump(),
     }
     asked = validate(CalibrationConfig, data, "collab critic calibrate")
-    config = override(asked, wish.settings)
+    config = override(asked, request.settings)
     # Values of an option cannot be set otherwise: two sources for one value could contradict each other.
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):

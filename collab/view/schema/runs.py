@@ -151,7 +151,7 @@ class ProblemsView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthView:
-    """Told when a run grew or its status changed, and once for each run at the beginning (SSE event "run")."""
+    """Sent when a run grew or its status changed, and once for each run at the beginning (SSE event "run")."""
 
     id: str
     state: str

@@ -76,7 +76,7 @@ def build_config(folder: Path) -> Callable[..., CalibrationConfig]:
     """The configuration of a small calibration; anything can be asked for differently."""
 
     def make(**other: Any) -> CalibrationConfig:
-        wish = {"env": "corridor", "critic": "judge", "cases": 4, "settings": ["permutations=1"], **other}
-        return asyncio.run(configure(Library(own=folder), CalibrationRequest(**wish)))
+        given = {"env": "corridor", "critic": "judge", "cases": 4, "settings": ["permutations=1"], **other}
+        return asyncio.run(configure(Library(own=folder), CalibrationRequest(**given)))
 
     return make

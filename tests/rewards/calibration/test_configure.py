@@ -31,7 +31,7 @@ def test_settings_reach_the_critic(build_config: Wanted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("given", "message"),
     [
         ({"env": "web"}, "web cannot be copied or rebuilt, or knows no solutions"),
         ({"env": "nowhere"}, "no environment called 'nowhere'"),
@@ -44,9 +44,9 @@ def test_settings_reach_the_critic(build_config: Wanted) -> None:
         ({"settings": ["critic.modality=both"]}, "modality"),
     ],
 )
-def test_a_mistake_is_one_line(build_config: Wanted, wish: dict[str, Any], message: str) -> None:
+def test_a_mistake_is_one_line(build_config: Wanted, given: dict[str, Any], message: str) -> None:
     with pytest.raises(CollabError) as refused:
-        build_config(**wish)
+        build_config(**given)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert refused.value.exit_code == 2

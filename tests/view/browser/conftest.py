@@ -30,13 +30,13 @@ BAD = ("serious", "critical")
 
 
 @contextmanager
-def serve(paths: list[Path], spares: Path) -> Iterator[tuple[str, Inspector]]:
+def serve(paths: list[Path], index_cache: Path) -> Iterator[tuple[str, Inspector]]:
     """The address of a server that shows these runs, with its token."""
     import uvicorn
 
     from collab.view.server import build_application
 
-    inspector = Inspector(paths, spares=spares)
+    inspector = Inspector(paths, index_cache=index_cache)
     with open_listening_socket("127.0.0.1", 0) as listener:
         gate = Gate("127.0.0.1", listener.getsockname()[1])
         app = build_application(inspector, gate, stopped=lambda: server.should_exit, pause_s=0.1)
@@ -68,7 +68,7 @@ def chromium(recorded):
 def serving(tmp_path):
     """Shows a run; gives the address and the inspector behind it."""
     with ExitStack() as stack:
-        yield lambda run: stack.enter_context(serve([run], tmp_path / "spares"))
+        yield lambda run: stack.enter_context(serve([run], tmp_path / "index_cache"))
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_a_plot_is_saved_in_pixels(team, open_page, turn, saved):
 
 @pytest.mark.slow
 def test_a_report_opens_from_a_file_without_a_network(recorded, open_page, turn, step_place, saved, faults, tmp_path):
-    inspector = Inspector([recorded], spares=tmp_path / "spares")
+    inspector = Inspector([recorded], index_cache=tmp_path / "index_cache")
     out = tmp_path / "report.html"
     export(inspector, run := inspector.runs().runs[0].id, out)
     inspector.close()

@@ -1,7 +1,7 @@
-"""Finding views by uiautomator2's selectors: the dictionaries its client sends.
+"""Find views by uiautomator2's selectors: the dictionaries its client sends.
 
-Fields must all hold; `instance` picks one of the matches; a chain of "child" and "sibling" goes on from the first
-match. A string stands for what `childByText` and its kin have found: the same, written as JSON.
+Fields must all hold; `instance` picks one of the matches; a chain of "child" and "sibling" continues from the
+first match. A string stands for what `childByText` and its kin have found: the same, written as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the judges said about all instances, as a page of Markdown and as JSON."""
+"""Verdicts of both judges on all instances, as a page of Markdown and as JSON."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def load_english_names() -> Mapping[str, str]:
 
 
 def is_usual(manner: Manner) -> bool:
-    """Return whether everything is said as the apps say it."""
+    """Return whether all texts are the apps' own."""
     return manner is USUAL or (manner.language == "english" and manner.wording is None)
 
 

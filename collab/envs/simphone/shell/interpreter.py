@@ -1,4 +1,4 @@
-"""Runs a command line on a phone: `run(phone, command) → ShellResult`. Pure: the phone given is not changed.
+"""Run a command line on a phone: `run(phone, command) → ShellResult`. Pure: the phone given is not changed.
 
 What a command can use and change is its `ShellSession`; a command is a function of the session, its arguments and its
 input. Work is bounded: at most `MAX_COMMANDS` commands and `MAX_OUTPUT` characters in a run.

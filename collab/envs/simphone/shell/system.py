@@ -342,7 +342,7 @@ def _parse_moment(text: str, phone: Phone) -> datetime.datetime | None:
 
 
 def sleep(session: ShellSession, args: list[str], stdin: str) -> Output:
-    """Let time pass on the phone: its clock goes on without waiting."""
+    """Advance the phone's clock without waiting."""
     try:
         seconds = sum(float(arg) for arg in args)
     except ValueError:

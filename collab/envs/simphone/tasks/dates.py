@@ -1,4 +1,4 @@
-"""Days and times as tasks name them: read, said in other words, drawn."""
+"""Days and times as tasks name them: parse, reword and draw them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compute_moment(params: Params) -> tuple[int, int]:
 
 
 def make_dated_goal(*templates: str) -> Callable[[Params, random.Random], str]:
-    """Return goals in which the date may be said in other words."""
+    """Return goals in which the date may be reworded."""
 
     def goal(params: Params, rng: random.Random) -> str:
         words = {**params, "date": _reword_date(rng, str(params["date"]))} if "date" in params else params

@@ -134,7 +134,7 @@ def format_records(records: Sequence[Mapping[str, str]], form: str) -> str:
 def make_goal(
     describe: Callable[[Params], Mapping[str, str]], *templates: str
 ) -> Callable[[Params, random.Random], str]:
-    """Return goals from templates whose parts in braces are told from the parameters."""
+    """Return goals from templates whose parts in braces are filled from the parameters."""
 
     def goal(params: Params, rng: random.Random) -> str:
         return rng.choice(templates).format(**describe(params))

@@ -4,12 +4,12 @@ python simphone_judge.py --package PATH --port PORT --serial SERIAL
 
     {"do": "start", "task": NAME, "suite_seed": 30}   set the phone up → goal, params, seed, max_steps
     {"do": "act", "action": {"action_type": …}}       execute an action as AndroidWorld does, through adb
-    {"do": "answer", "text": TEXT}                    what the agent answered last; null for nothing
+    {"do": "answer", "text": TEXT}                    the last answer of the agent; null for none
     {"do": "score"}                                   is_successful → score
     {"do": "end"}                                     tear_down
 
 An answer is one line: {"ok": true, …}, or {"ok": false, "error": TEXT} when AndroidWorld raised. Everything that
-AndroidWorld prints goes to standard error. Where it waits for the device, the phone's clock goes on without waiting.
+AndroidWorld prints goes to standard error. Where it waits for the device, the phone's clock advances instead.
 """
 
 from __future__ import annotations
