@@ -110,6 +110,7 @@ def train(
     """
     from collab.api import build_check_options, tell_outside
     from collab.config import Budget
+    from collab.trainers.prepare import check_device, check_reports
 
     # The algorithm decides which options exist, so it is checked first.
     _check_algorithm(context, algo)
@@ -144,6 +145,9 @@ def train(
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.tell_doubts(config.run)
+    # A plan plays for minutes: what would be refused behind it is refused before it.
+    check_device(device or options.AUTO)
+    check_reports(reports or ())
     # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, definitions, device or options.AUTO, as_json)

@@ -181,6 +181,7 @@ def transfer(
     """
     from collab.api import build_check_options
     from collab.config import Budget
+    from collab.trainers.prepare import check_device, check_reports
 
     limit = None if budget is None else Budget.parse(budget)
     reports = None if report_to is None else split_names("--report-to", report_to)
@@ -211,6 +212,8 @@ def transfer(
     )
     # Everything that could be refused is refused here, before a directory exists.
     config = _configure_transfer(library, request)
+    check_device(device or options.AUTO)
+    check_reports(reports or ())
     # A plan needs no --out and leaves nothing.
     if plan:
         _show_plan(config, None, device, as_json=as_json)

@@ -59,6 +59,8 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
         (("--agents", "scholar", "--out", "x", "--report-to", "tensorbored"), "did you mean tensorboard"),
+        (("--agents", "scholar", "--plan", "--report-to", "tensorbored"), "did you mean tensorboard"),
+        (("--agents", "scholar", "--plan", "--device", "gpu"), "device"),
         (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
         (("--agents", "scholar", "--set", "run.tasks=[a]"), "--set run.tasks: say it with --tasks"),
         (("--agents", "scholar", "--set", "run.seed=39"), "--set run.seed: say it with --seed"),
