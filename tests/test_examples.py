@@ -20,7 +20,7 @@ ELSEWHERE = frozenset(
     {"AsyncOpenAI", "from_pretrained", "from_string", "initialize_task", "is_successful", "load_dataset"}
 )
 """Names of other packages that an example may call."""
-YOURS = frozenset({"Mine", "MyLearner"})
+YOURS = frozenset({"Mine", "MyLabeller", "MyLearner"})
 """Names that an example leaves to its reader."""
 FORMULAS = frozenset({"P", "SR", "r"})
 """Functions of a formula in a docstring."""

@@ -8,9 +8,9 @@
 
 `loop` calls these three, epoch by epoch, and knows nothing else of an algorithm:
 
-    plan    = await algorithm.curriculum.plan(state, number, policy)         # which tasks, and how they are played
-    labels  = await algorithm.labeller.label(state, rollout)                 # each label once, beside the rollout
-    update  = await algorithm.learner.update(state, rollout, labels, policy) # examples first, then new weights
+    plan    = await curriculum.plan(state, number, policy)          # which tasks, and how they are played
+    labels  = await labeller.label(state, rollout)                  # each label once, beside the rollout
+    update  = await learner.update(state, rollout, labels, policy)  # examples first, then new weights
 
 Each may be killed anywhere: it reads what is complete, resumes what was begun, and makes what is missing. An algorithm
 is found by its name: a built-in one (`collab.rollout.build.BUILT_IN`), or an entry point of the group

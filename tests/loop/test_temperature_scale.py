@@ -107,7 +107,7 @@ def test_the_preset_explores_at_its_own_temperatures_and_plays_as_declared(confi
     assert "rollouts sampled at temperatures 0.3, 1.2" in told
     preset = load_method(load_algorithm("collabuiagents"))
     assert preset.exploration_temperatures == [0.3, 0.5, 0.8, 1.0]
-    assert (preset.epochs, preset.steps, preset.recipe.final_norm_learning_rate) == (4, 800, None)
+    assert (preset.epochs, preset.steps, preset.recipe.final_norm_learning_rate) == (2, 800, None)
 
 
 @pytest.mark.slow

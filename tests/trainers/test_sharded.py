@@ -79,7 +79,7 @@ def test_a_trainer_that_splits_otherwise_than_said_trains_nothing(is_fsdp2: bool
 
 def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
     check_checkpoint(tmp_path, {})
-    with pytest.raises(UsageError, match=r"was written with whole models \(ddp\), this run has fsdp; go on as"):
+    with pytest.raises(UsageError, match=r"was written with whole models \(ddp\), this run has fsdp; resume as"):
         check_checkpoint(tmp_path, FSDP)
     (tmp_path / "pytorch_model_fsdp.bin").touch()
     check_checkpoint(tmp_path, FSDP)

@@ -81,6 +81,7 @@ class BrowserWindow:
         self._answered: set[Request] = set()  # those whose answer has begun
         self._guarded: set[Page] = set()
         self._reopened: set[Page] = set()  # whose first page was opened again
+        self._warnings = 0  # certificate warnings that are being replaced
         self._notices: dict[str, None] = {}
         self._untold = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -139,6 +140,8 @@ class BrowserWindow:
         A page is there as soon as its answer begins, which may have no end.
         After `forget_openings` new tabs are not asked about until one comes.
         """
+        if self._warnings:
+            return True
         return any(
             request.is_navigation_request() and self._is_relevant(request)
             for request in self._pending - self._answered
@@ -258,6 +261,7 @@ class BrowserWindow:
         self._on_request_end(request)
         is_page = request.is_navigation_request() and not _is_framed(request)
         if is_page and (request.failure or "").startswith("net::ERR_CERT"):
+            self._warnings += 1
             self._start(self._leave_warning(request))
 
     def _on_request_end(self, request: Request) -> None:
@@ -331,17 +335,21 @@ class BrowserWindow:
     async def _leave_warning(self, request: Request) -> None:
         """Replace the browser's warning in a new tab, which asked for its page before certificates were decided on."""
         end = time.monotonic() + _TAB_S
-        while (page := _find_page(request)) is None or page not in self._guarded:
-            if time.monotonic() > end:
-                return
-            await asyncio.sleep(0.02)
-        is_believed = request.method == "GET" and self._policy.accepts_certificate(request.url)
-        if is_believed and page not in self._reopened:
-            self._reopened.add(page)
-            await page.goto(request.url, wait_until="commit")
-        else:
-            self._notice_distrust(request.url, (request.failure or "").removeprefix("net::"))
-            await page.goto("about:blank")
+        try:
+            while (page := _find_page(request)) is None or page not in self._guarded:
+                if time.monotonic() > end:
+                    return
+                await asyncio.sleep(0.02)
+            is_believed = request.method == "GET" and self._policy.accepts_certificate(request.url)
+            if is_believed and page not in self._reopened:
+                self._reopened.add(page)
+                await page.goto(request.url, wait_until="commit")
+            else:
+                self._notice_distrust(request.url, (request.failure or "").removeprefix("net::"))
+                await page.goto("about:blank")
+        finally:
+            self._warnings -= 1
+            self.arrived = time.monotonic()
 
     def _notice_distrust(self, url: str, error: str) -> None:
         self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: its certificate is not trusted ({error})")
