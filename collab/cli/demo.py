@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collab.types import Step, Trajectory
 
 SEED = 30
-CONCURRENCY = 16
+CONCURRENCY = 24
 """Episodes at once: a local model answers many prompts in about the time of one."""
-TASKS, TASKS_QUICK = 30, 9
+TASKS, TASKS_QUICK = 24, 9
 """Phone tasks, drawn from the short ones whose instances are kept for evaluation."""
 SHORT = 20
 """Largest step budget of a demo task; AndroidWorld has some of 60 and more."""
