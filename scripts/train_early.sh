@@ -3,7 +3,7 @@
 #
 #     scripts/train_early.sh [OUT]             default: runs/early
 #
-# It takes a quarter of an hour on two cores. What is finished is not done again, and what was stopped or killed goes on
+# It takes eight minutes on two cores. What is finished is not done again, and what was stopped or killed goes on
 # where it was, so the same command may be given as often as it takes. The same seed gives the same weights on the same
 # machine. OUT is made, or was made by this script with the same seed, settings, preset and prompts; anything else is
 # refused and left as it is. OUT/final/final is the result.
