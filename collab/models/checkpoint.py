@@ -121,7 +121,7 @@ class Adapters:
             before = _compute_sample(self._model)
             _untie(self._model, _make_module_name(name))
             model = self._peft.merge_and_unload(safe_merge=True, adapter_names=[_make_module_name(name)])
-        except Exception as error:  # each kind of adapter has its own reasons
+        except Exception as error:  # PEFT's kinds of adapters refuse with errors of any type, and none means a bug here
             raise ConfigError(f"{named}: {take_first_line(error)}; play it over its base instead") from error
         vars(model).pop("peft_config", None)  # or transformers would save an adapter
         after = _compute_sample(model)

@@ -338,7 +338,7 @@ async def find_skip(scene: Scene, right: Action) -> Action | None:
     fork = await environment.fork()
     try:
         result = await fork.step(right)
-        following = () if result.done else fork.oracle()  # type: ignore[attr-defined]
+        following = fork.oracle() if isinstance(fork, HasOracle) and not result.done else None
     finally:
         await fork.close()
     found = _find_here(space.canonical(following[0], result.observation), result, scene) if following else None

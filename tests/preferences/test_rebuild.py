@@ -38,7 +38,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-def made(run: Path, library: Library, **given: Any) -> RebuiltPairs:
+def rebuild_pairs(run: Path, library: Library, **given: Any) -> RebuiltPairs:
     if isinstance(source := given.pop("source", None), str):
         given["sources"] = parse_sources(source)
     return asyncio.run(rebuild(RebuildRequest(run=run, **given), library))
@@ -95,11 +95,11 @@ def test_only_episodes_that_count_are_judged_and_paired(run: Path, library: Libr
         0,
         3,
     )
-    assert made(run, library).beyond == 0
+    assert rebuild_pairs(run, library).beyond == 0
 
 
 def test_a_run_without_pairs_is_judged_by_the_oracle_and_paired_with_the_sampler(run: Path, library: Library) -> None:
-    result, steps = made(run, library), len(cases_of(run))
+    result, steps = rebuild_pairs(run, library), len(cases_of(run))
     assert result.stored is not None
     head = result.stored.head
     assert (result.stored.name, result.new, result.changes, result.stopped) == ("oracle", True, None, None)
@@ -125,17 +125,17 @@ def test_so_many_steps_are_asked_about_at_once(
         return await judge(critic, case)
 
     monkeypatch.setattr(SolutionCritic, "judge", slowly)
-    made(run, library, concurrency=asked)
+    rebuild_pairs(run, library, concurrency=asked)
     assert seen["judged"] == most
 
 
 def test_the_same_again_asks_nobody_and_changes_nothing(run: Path, library: Library) -> None:
-    first, again = made(run, library), made(run, library)
+    first, again = rebuild_pairs(run, library), rebuild_pairs(run, library)
     assert (again.new, again.judged, again.asked) == (False, 0, 0)
     assert again.stored == first.stored
     assert again.changes is not None
     assert again.changes.difference.empty
-    named = made(run, library, name="copy")
+    named = rebuild_pairs(run, library, name="copy")
     assert (named.new, ids(named)) == (True, ids(first))
     assert named.changes is not None
     assert named.changes.difference.empty
@@ -146,15 +146,15 @@ def test_a_threshold_keeps_and_drops_as_counted_by_hand(run: Path, library: Libr
     judged_by_hand(run, "hand", executed_best)
     every = [(case, cell) for case in cases_of(run) for cell in case.matrix if cell.action is not None]
     best = [cell for case, cell in every if cell.action == case.executed]
-    before = made(run, library, critic="hand", threshold=0.5)
+    before = rebuild_pairs(run, library, critic="hand", threshold=0.5)
     assert before.stored is not None
     head = before.stored.head
     assert head.pairs + sum(count for cause, count in head.counts.items() if cause != "adversary") == len(best) > 0
-    none = made(run, library, threshold=0.6)
+    none = rebuild_pairs(run, library, threshold=0.6)
     assert none.changes is not None
     assert (len(ids(none)), len(none.changes.difference.dropped)) == (0, head.pairs)
     assert none.changes.dropped == {NOT_REWARDED: head.pairs}
-    back = made(run, library, threshold=0.5)
+    back = rebuild_pairs(run, library, threshold=0.5)
     assert (ids(back), back.new, back.asked) == (ids(before), False, 0)
 
 
@@ -166,10 +166,10 @@ def test_the_opposite_critic_turns_every_contrast_round(run: Path, library: Libr
         for case in cases_of(run)
         if len({cell.action for cell in case.matrix} - {None}) == 2 == len(case.matrix.utterances)
     ]
-    up = made(run, library, critic="up", source="contrast")
+    up = rebuild_pairs(run, library, critic="up", source="contrast")
     assert (len(ids(up)), up.asked) == (len(apart), 0)
     assert apart
-    down = made(run, library, critic="down")
+    down = rebuild_pairs(run, library, critic="down")
     assert down.changes is not None
     found = down.changes.difference
     assert (len(found.flipped), found.added, found.dropped, found.kept) == (len(apart), (), (), ())
@@ -181,7 +181,7 @@ def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
     run: Path, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(run, tmp_path / "whole")
-    whole = made(tmp_path / "whole", library)
+    whole = rebuild_pairs(tmp_path / "whole", library)
     judged, asked = SolutionCritic.judge, SamplerAdversary.propose
     calls = {"judged": 0, "asked": 0}
 
@@ -201,10 +201,10 @@ def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
     monkeypatch.setattr(SamplerAdversary, "propose", dying_propose)
     for _ in ("while judging", "while pairing"):
         with pytest.raises((Killed, BaseExceptionGroup)) as died:
-            made(run, library)
+            rebuild_pairs(run, library)
         assert died.type is Killed or died.group_contains(Killed, depth=None)
         assert list_pair_sets(run) == []
-    result = made(run, library)
+    result = rebuild_pairs(run, library)
     assert result.judged == 0
     assert calls["judged"] == whole.judged + 1
     assert calls["asked"] == whole.asked + 1
@@ -212,18 +212,18 @@ def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
 
 
 def test_steps_that_are_not_judged_yet_are_judged_by_who_judged_the_others(run: Path, library: Library) -> None:
-    made(run, library)
+    rebuild_pairs(run, library)
     folder = run / "labels" / "oracle" / "events"
     (log,) = folder.glob("*.jsonl")
     lines = log.read_text().splitlines(keepends=True)
     log.write_text("".join(lines[:-2]))
-    result = made(run, library)
+    result = rebuild_pairs(run, library)
     assert (result.judged, result.new) == (2, False)
 
 
 def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: Library) -> None:
-    made(run, library)
-    result = made(run, library, critic="judge")
+    rebuild_pairs(run, library)
+    result = rebuild_pairs(run, library, critic="judge")
     assert result.stored is not None
     assert result.changes is not None
     assert (result.stored.name, result.changes.against) == ("judge", "oracle")
@@ -235,10 +235,10 @@ def test_the_agents_file_of_a_critic_judges_each_step_once(run: Path, library: L
     }
     (log,) = (run / "labels" / "judge" / "events").glob("*.jsonl")
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
-    again = made(run, library)
+    again = rebuild_pairs(run, library)
     assert (again.judged, again.spent.calls, again.new, ids(again)) == (1, 1, False, ids(result))
     with pytest.raises(ConfigError, match="speaks and does not judge"):
-        made(run, library, critic="clumsy")
+        rebuild_pairs(run, library, critic="clumsy")
 
 
 @pytest.mark.slow
@@ -246,10 +246,10 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=2, hidden=16, layers=1)
     scorer = tmp_path / "scorer.yaml"
     scorer.write_text(f"kind: model\noptions: {{path: {json.dumps(str(weights))}}}\nprompt: critic-model\n")
-    first = made(run, library, critic=str(scorer), budget=Budget(tokens=500))
+    first = rebuild_pairs(run, library, critic=str(scorer), budget=Budget(tokens=500))
     assert first.stopped is not None
     assert 0 < first.judged < len(cases_of(run))
-    result = made(run, library, critic=str(scorer))
+    result = rebuild_pairs(run, library, critic=str(scorer))
     assert result.stored is not None
     assert first.judged + result.judged == len(cases_of(run))
     assert (result.stored.name, result.stored.head.critic) == ("scorer", "model-1")
@@ -260,16 +260,16 @@ def test_a_reward_model_judges_with_the_weights_that_are_recorded(run: Path, tmp
     rewarded = {(*key, one.cell) for key, each in rewards.items() for one in each if one.reward}
     better = [side for pair in result.stored.pairs for side in pair.chosen]
     assert {(side.trajectory, side.step, side.cell) for side in better} <= rewarded
-    assert made(run, library, critic=str(scorer)).judged == 0
+    assert rebuild_pairs(run, library, critic=str(scorer)).judged == 0
     make_tiny_checkpoint(weights, labels=2, hidden=16, layers=1, seed=1)
     with pytest.raises(UsageError, match=r"labels 'scorer' of .* were made with other weights; .* --labels scorer-2 "):
-        made(run, library, critic=str(scorer))
-    assert (made(run, library).judged, made(run, library, labels="scorer").judged) == (0, 0)
+        rebuild_pairs(run, library, critic=str(scorer))
+    assert (rebuild_pairs(run, library).judged, rebuild_pairs(run, library, labels="scorer").judged) == (0, 0)
     (log,) = sorted((run / "labels" / "scorer" / "events").glob("*.jsonl"))[:1]
     log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UsageError, match=r"lack 1 step, were made with other weights; .* --labels scorer-2"):
-        made(run, library)
-    renewed = made(run, library, critic=str(scorer), labels="scorer-2")
+        rebuild_pairs(run, library)
+    renewed = rebuild_pairs(run, library, critic=str(scorer), labels="scorer-2")
     assert renewed.judged == len(cases_of(run))
     assert read_labels(run, "scorer-2").head.options["weights"] == hash_weights(weights)
 
@@ -280,7 +280,7 @@ def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_p
     (tmp_path / "own" / "agents").mkdir(parents=True)
     mine, own = tmp_path / "own" / "agents" / "mine.yaml", Library(own=tmp_path / "own")
     mine.write_text("kind: outcome\n")
-    made(run, own, critic="mine")
+    rebuild_pairs(run, own, critic="mine")
     if not whole:
         (log,) = (run / "labels" / "mine" / "events").glob("*.jsonl")
         log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
@@ -291,12 +291,12 @@ def test_a_changed_file_is_not_taken_for_the_critic_that_judged(run: Path, tmp_p
     )
     for name in ("mine", str(mine)):
         with pytest.raises(UsageError, match=f"^--critic {name}: labels 'mine' of {run} {refusal}$"):
-            made(run, own, critic=name)
-    new = made(run, own, critic="mine", labels="mine-2")
+            rebuild_pairs(run, own, critic=name)
+    new = rebuild_pairs(run, own, critic="mine", labels="mine-2")
     assert new.stored is not None
     assert (new.judged, new.stored.head.critic, new.stored.head.labels) == (len(cases_of(run)), "oracle-2", "mine-2")
-    assert made(run, own, critic="mine", labels="mine-2").judged == 0
-    old = made(run, own, labels="mine")
+    assert rebuild_pairs(run, own, critic="mine", labels="mine-2").judged == 0
+    old = rebuild_pairs(run, own, labels="mine")
     assert old.stored is not None
     assert (old.judged, old.stored.head.critic, old.stored.head.labels) == (int(not whole), "outcome-1", "mine")
 
@@ -307,11 +307,11 @@ def test_two_files_with_one_stem_are_two_critics(run: Path, tmp_path: Path, libr
     for name, file in files.items():
         file.parent.mkdir()
         file.write_text(told[name])
-    made(run, library, critic=str(files["one"]))
+    rebuild_pairs(run, library, critic=str(files["one"]))
     with pytest.raises(UsageError, match=r"'critic' of .* were made with options\.replay None, now it is True; "):
-        made(run, library, critic=str(files["other"]))
+        rebuild_pairs(run, library, critic=str(files["other"]))
     files["other"].write_text("description: The same.\nkind: outcome\n")
-    assert made(run, library, critic=str(files["other"])).judged == 0
+    assert rebuild_pairs(run, library, critic=str(files["other"])).judged == 0
 
 
 def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: Library) -> None:
@@ -319,14 +319,14 @@ def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: 
     for name in ("hand", "clumsy", "oracle"):
         judged_by_hand(run, name, executed_best)
     for name in ("hand", "clumsy"):
-        result = made(run, library, critic=name)
+        result = rebuild_pairs(run, library, critic=name)
         assert result.stored is not None
         assert (result.judged, result.stored.head.labels, result.stored.head.critic) == (0, name, "hand-1")
     with pytest.raises(UsageError, match=r"'oracle' of .* were made with critic 'hand-1', now it is 'oracle-2'"):
-        made(run, library, critic="oracle")
-    assert made(run, library, labels="oracle").judged == 0
+        rebuild_pairs(run, library, critic="oracle")
+    assert rebuild_pairs(run, library, labels="oracle").judged == 0
     with pytest.raises(UsageError, match=r"--labels new: --critic hand names labels that are there already"):
-        made(run, library, critic="hand", labels="new")
+        rebuild_pairs(run, library, critic="hand", labels="new")
 
 
 def test_an_agents_file_that_cannot_be_read_hides_no_labels_but_those_of_an_agents_file(
@@ -335,36 +335,36 @@ def test_an_agents_file_that_cannot_be_read_hides_no_labels_but_those_of_an_agen
     (tmp_path / "own" / "agents").mkdir(parents=True)
     mine, own = tmp_path / "own" / "agents" / "mine.yaml", Library(own=tmp_path / "own")
     mine.write_text("kind: outcome\n")
-    made(run, own, critic="mine")
+    rebuild_pairs(run, own, critic="mine")
     for name in ("mine", "hand"):
         (mine.parent / f"{name}.yaml").write_text("kind: [\n")
     judged_by_hand(run, "hand", executed_best)
-    result = made(run, own, critic="hand")
+    result = rebuild_pairs(run, own, critic="hand")
     assert result.stored is not None
     assert (result.judged, result.stored.head.labels, result.stored.head.critic) == (0, "hand", "hand-1")
     with pytest.raises(ConfigError, match=r"mine\.yaml.*: not YAML"):
-        made(run, own, critic="mine")
+        rebuild_pairs(run, own, critic="mine")
 
 
 def test_errors_name_the_agents_file_and_not_the_labels(run: Path, tmp_path: Path, library: Library) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("kind: llm\noptions: {model: openai}\n")
     with pytest.raises(ConfigError, match=rf"^agents/{mine}: options\.model: got 'openai'"):
-        made(run, library, critic=str(mine), labels="mine-2")
+        rebuild_pairs(run, library, critic=str(mine), labels="mine-2")
     mine.write_text("kind: llm\noptions: {model: {kind: scripted, options: {replies: [x]}}}\n")
     with pytest.raises(UsageError, match=rf"^--budget usd: agents/{mine} does not say what it costs"):
-        made(run, library, critic=str(mine), labels="mine-2", budget=Budget(usd=1.0))
+        rebuild_pairs(run, library, critic=str(mine), labels="mine-2", budget=Budget(usd=1.0))
 
 
 def test_changes_are_not_explained_by_labels_of_another_critic(run: Path, library: Library) -> None:
     """The labels by which the earlier pairs were made are removed, and made anew by somebody else."""
     judged_by_hand(run, "hand", executed_worst)
-    made(run, library, critic="hand", name="earlier")
+    rebuild_pairs(run, library, critic="hand", name="earlier")
     shutil.copytree(run, run.parent / "kept")
     shutil.rmtree(run / "labels")
-    made(run, library, critic="judge", labels="hand", name="other")
+    rebuild_pairs(run, library, critic="judge", labels="hand", name="other")
     kept, renewed = (
-        made(each, library, critic="oracle", against="earlier").changes for each in (run.parent / "kept", run)
+        rebuild_pairs(each, library, critic="oracle", against="earlier").changes for each in (run.parent / "kept", run)
     )
     assert kept is not None
     assert renewed is not None
@@ -374,7 +374,7 @@ def test_changes_are_not_explained_by_labels_of_another_critic(run: Path, librar
 
 def test_steps_that_an_unknown_critic_left_out_are_counted(run: Path, library: Library) -> None:
     judged_by_hand(run, "hand", executed_best, steps=3)
-    result = made(run, library)
+    result = rebuild_pairs(run, library)
     assert result.stored is not None
     head = result.stored.head
     assert (head.labels, result.judged, head.unjudged) == ("hand", 0, len(cases_of(run)) - 3)
@@ -388,61 +388,61 @@ def test_whose_labels_decide_is_asked_where_it_is_not_clear(run: Path, library: 
     with LabelWriter(run, "model", LabelHead(critic="llm-1", options={"model": "m"})):
         pass
     with pytest.raises(UsageError, match=r"has labels by hand, model; choose which decide"):
-        made(run, library)
+        rebuild_pairs(run, library)
     with pytest.raises(UsageError, match="nothing is judged yet, and they do not record how llm is asked"):
-        made(run, library, critic="model")
+        rebuild_pairs(run, library, critic="model")
 
 
 def test_an_agents_file_makes_worse_sides_up_once(run: Path, library: Library) -> None:
-    first = made(run, library, adversary="clumsy", name="clumsy")
+    first = rebuild_pairs(run, library, adversary="clumsy", name="clumsy")
     assert first.stored is not None
     assert first.stored.head.adversary == "llm-1"
     assert {pair.adversary for pair in first.stored.pairs} == {"llm-1: scripted"}
     assert first.spent.calls == first.asked > 0
-    again = made(run, library, cap=1)
+    again = rebuild_pairs(run, library, cap=1)
     assert again.stored is not None
     assert (again.stored.name, again.asked, again.spent.calls) == ("oracle", 0, 0)
     assert (again.stored.head.recipe.cap, again.stored.head.adversary) == (1, "llm-1")
-    assert made(run, library, cap=NO_CAP).stored == first.stored
-    sampler = made(run, library, adversary="sampler", cap=NO_CAP)
+    assert rebuild_pairs(run, library, cap=NO_CAP).stored == first.stored
+    sampler = rebuild_pairs(run, library, adversary="sampler", cap=NO_CAP)
     assert sampler.stored is not None
     assert {pair.adversary for pair in sampler.stored.pairs} != {"llm-1: scripted"}
 
 
 def test_pairs_end_at_the_first_error_until_something_else_is_said(run: Path, library: Library) -> None:
-    whole = made(run, library, name="whole")
-    cut = made(run, library, stop_at_first_error=True, name="cut")
-    capped = made(run, library, cap=1)
+    whole = rebuild_pairs(run, library, name="whole")
+    cut = rebuild_pairs(run, library, stop_at_first_error=True, name="cut")
+    capped = rebuild_pairs(run, library, cap=1)
     assert cut.stored is not None
     assert capped.stored is not None
     assert set(ids(cut)) < set(ids(whole))
     assert (cut.stored.head.recipe.stop_at_first_error, capped.stored.head.recipe.stop_at_first_error) == (True, True)
-    assert ids(made(run, library, cap=NO_CAP, stop_at_first_error=False)) == ids(whole)
+    assert ids(rebuild_pairs(run, library, cap=NO_CAP, stop_at_first_error=False)) == ids(whole)
 
 
 def test_adversaries_take_turns_by_weight(run: Path, library: Library) -> None:
-    mixed = made(run, library, adversary="sampler=1,clumsy=1", name="mixed")
+    mixed = rebuild_pairs(run, library, adversary="sampler=1,clumsy=1", name="mixed")
     assert mixed.stored is not None
     assert mixed.stored.head.adversary == "mixture-sampler-1+llm-1"
     makers = {str(pair.adversary).partition(":")[0] for pair in mixed.stored.pairs}
     assert makers == {"sampler-1", "llm-1"}
     assert 0 < mixed.spent.calls < mixed.asked
-    again = made(run, library, cap=1)
+    again = rebuild_pairs(run, library, cap=1)
     assert again.stored is not None
     assert (again.asked, again.stored.head.adversary) == (0, "mixture-sampler-1+llm-1")
 
 
 def test_a_budget_stops_before_the_adversary_is_asked_again(run: Path, library: Library) -> None:
-    whole = made(run, library, adversary="clumsy", name="whole")
+    whole = rebuild_pairs(run, library, adversary="clumsy", name="whole")
     shutil.rmtree(run / "pairs")
     shutil.rmtree(run / "proposals")
     given: dict[str, Any] = {"adversary": "clumsy", "budget": Budget(tokens=1)}
-    result = made(run, library, **given)
+    result = rebuild_pairs(run, library, **given)
     assert result.stopped is not None
     assert "of 1 token" in result.stopped
     assert (result.stored, result.changes) == (None, None)
     assert 0 < result.asked < whole.asked
-    rest = made(run, library, adversary="clumsy")
+    rest = rebuild_pairs(run, library, adversary="clumsy")
     assert result.asked + rest.asked == whole.asked
     assert ids(rest) == ids(whole)
 
@@ -455,11 +455,11 @@ def test_stopping_on_request_keeps_what_was_judged(run: Path, library: Library) 
 
     result = asyncio.run(stopped())
     assert (result.stopped, result.stored) == ("stopped on request", None)
-    assert made(run, library).stopped is None
+    assert rebuild_pairs(run, library).stopped is None
 
 
 def test_an_adversary_that_is_gone_ends_it_and_stores_nothing(run: Path, library: Library) -> None:
-    gone = made(run, library, adversary="gone")
+    gone = rebuild_pairs(run, library, adversary="gone")
     assert gone.stored is None
     assert gone.stopped is not None
     assert re.match(
@@ -475,19 +475,19 @@ def test_no_model_is_asked_to_err_on_a_picture_that_it_is_not_shown(run: Path, l
     (run / "run.json").write_text(json.dumps(head))
     for adversary in ("clumsy", "sampler=1,clumsy=1"):
         with pytest.raises(UsageError, match=r"saw pictures alone .* use --adversary sampler, or pairs of"):
-            made(run, library, adversary=adversary)
-    assert made(run, library, adversary="sampler").stored is not None
+            rebuild_pairs(run, library, adversary=adversary)
+    assert rebuild_pairs(run, library, adversary="sampler").stored is not None
 
 
 def test_what_decides_no_answer_makes_nobody_answer_again(run: Path, library: Library) -> None:
     """Another description, more calls at once: neither changes what the adversary says."""
     assert library.own is not None
     file = library.own / "agents" / "clumsy.yaml"
-    whole, text = made(run, library, adversary="clumsy"), file.read_text()
+    whole, text = rebuild_pairs(run, library, adversary="clumsy"), file.read_text()
     assert whole.asked > 0
     try:
         file.write_text(f"description: Other words.\nhistory: 2\nprompt: pocket\n{text}")
-        again = made(run, library, adversary="clumsy")
+        again = rebuild_pairs(run, library, adversary="clumsy")
     finally:
         file.write_text(text)
     assert (again.asked, again.new) == (0, False)
@@ -512,26 +512,26 @@ def test_what_does_not_fit_is_refused_before_anything_is_asked(
     run: Path, library: Library, given: dict[str, Any], told: str
 ) -> None:
     with pytest.raises(UsageError, match=told):
-        made(run, library, **given)
+        rebuild_pairs(run, library, **given)
     assert not (run / "labels").exists()
 
 
 def test_a_name_with_other_pairs_is_refused_before_anybody_is_asked(run: Path, library: Library) -> None:
-    made(run, library)
+    rebuild_pairs(run, library)
     proposals = sorted((run / "proposals" / "events").iterdir())
     with pytest.raises(UsageError, match="has other pairs of that name"):
-        made(run, library, name="oracle", threshold=0.2)
+        rebuild_pairs(run, library, name="oracle", threshold=0.2)
     assert sorted((run / "proposals" / "events").iterdir()) == proposals
 
 
 def test_pairs_of_an_unknown_adversary_ask_for_a_name(run: Path, library: Library) -> None:
-    made(run, library)
+    rebuild_pairs(run, library)
     head = run / "pairs" / "oracle" / "pairs.json"
     content = json.loads(head.read_text()) | {"adversary": "odd-1", "adversary_options": {"agent": "who"}}
     head.write_text(json.dumps(content))
     with pytest.raises(UsageError, match="name the adversary: --adversary NAME"):
-        made(run, library, threshold=0.3)
-    assert made(run, library, threshold=0.3, adversary="sampler").new
+        rebuild_pairs(run, library, threshold=0.3)
+    assert rebuild_pairs(run, library, threshold=0.3, adversary="sampler").new
 
 
 @pytest.mark.parametrize(

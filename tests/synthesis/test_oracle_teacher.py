@@ -16,7 +16,7 @@ from collab.agents.agent import StepContext as Deliberation
 from collab.data.example import Example, Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.solution import GOOD, OracleCritic
+from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
 from collab.envs.text import flatten, format_element
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
@@ -398,14 +398,18 @@ def test_a_demonstrator_in_a_hurry_skips_a_step_and_is_wrong(following: Walk, re
             assert row == usual
             return
         said, right = (read_reply(one.reply, scene.suite.space, scene.observation).action for one in (row, usual))
-        assert (await OracleCritic(scene.environment)(said)).score < GOOD  # type: ignore[arg-type]
+        assert isinstance(scene.environment, SolutionEnvironment)
+        assert (await OracleCritic(scene.environment)(said)).score < GOOD
         assert right is not None
         assert said is not None
         skipped.append((right.type, said.type))
         # What was skipped comes first, and the screen behind it asks for what was done.
-        fork = await scene.environment.fork()  # type: ignore[attr-defined]
+        fork = await scene.environment.fork()
+        assert isinstance(fork, SolutionEnvironment)
         behind = await fork.step(right)
-        following = scene.suite.space.canonical(fork.oracle()[0], behind.observation)
+        solution = fork.oracle()
+        assert solution
+        following = scene.suite.space.canonical(solution[0], behind.observation)
         assert (following.type, following.arguments) == (said.type, said.arguments)
 
     following("ContactsAddContact", visit)

@@ -1,4 +1,4 @@
-"""From a given to a transfer: who plays where, and what is refused."""
+"""From a request to a transfer: who plays where, and what is refused."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ def trained(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Train
 
 
 @pytest.fixture
-def given(trained: TrainingDir) -> TransferRequest:
+def transfer_request(trained: TrainingDir) -> TransferRequest:
     return TransferRequest(
         mode="continual", agents=f"{trained.path}@best", env="street", graph="pair", seeds=(30, 31), episodes=2
     )
 
 
-def put(library: Library, given: TransferRequest, **changes: Any) -> TransferConfig:
-    return asyncio.run(configure(library, replace(given, **changes)))
+def put(library: Library, transfer_request: TransferRequest, **changes: Any) -> TransferConfig:
+    return asyncio.run(configure(library, replace(transfer_request, **changes)))
 
 
-def test_both_play_the_same_with_other_weights(library: Library, given: TransferRequest, trained: TrainingDir) -> None:
-    config = put(library, given, mode="direct")
+def test_both_play_the_same_with_other_weights(
+    library: Library, transfer_request: TransferRequest, trained: TrainingDir
+) -> None:
+    config = put(library, transfer_request, mode="direct")
     assert (config.training, config.first, list_parts_after(config)) == (None, [], [])
     for base, team in zip(config.base, config.transferred, strict=True):
         assert {agent.options["path"] for agent in team.agents.values()} == {
@@ -64,8 +66,10 @@ def test_both_play_the_same_with_other_weights(library: Library, given: Transfer
     assert config.base_name == f"{trained.path}@epoch0"
 
 
-def test_continual_trains_from_the_team_and_measures_at_home(library: Library, given: TransferRequest) -> None:
-    config = put(library, given, settings=("epochs=1", "run.agents.*.sampling.temperature=0"))
+def test_continual_trains_from_the_team_and_measures_at_home(
+    library: Library, transfer_request: TransferRequest
+) -> None:
+    config = put(library, transfer_request, settings=("epochs=1", "run.agents.*.sampling.temperature=0"))
     assert [part.name for part in list_parts_before(config)] == [
         "second/base",
         "second/transferred",
@@ -89,10 +93,12 @@ def test_continual_trains_from_the_team_and_measures_at_home(library: Library, g
 
 @pytest.mark.slow
 def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(
-    library: Library, given: TransferRequest
+    library: Library, transfer_request: TransferRequest
 ) -> None:
-    alone = {"settings": (*given.settings, "replay_fraction=0")}  # pairs cannot be rehearsed as single replies
-    whole, changed = put(library, given, **alone), put(library, given, ablation="rft", **alone)
+    alone = {
+        "settings": (*transfer_request.settings, "replay_fraction=0")
+    }  # pairs cannot be rehearsed as single replies
+    whole, changed = put(library, transfer_request, **alone), put(library, transfer_request, ablation="rft", **alone)
     assert whole.training is not None
     assert changed.training is not None
     assert (whole.training.called, changed.training.called) == ("collab", "collab, ablation rft")
@@ -101,8 +107,10 @@ def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(
     assert changed.model_dump(exclude=apart) == whole.model_dump(exclude=apart)
 
 
-def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library, given: TransferRequest) -> None:
-    config = put(library, given, episodes=None, tasks=("PressButton", "TypeWord"))
+def test_every_task_is_played_once_unless_a_number_is_asked_for(
+    library: Library, transfer_request: TransferRequest
+) -> None:
+    config = put(library, transfer_request, episodes=None, tasks=("PressButton", "TypeWord"))
     assert [run.episodes for run in (*config.base, *config.transferred)] == [2] * 4
     assert [run.episodes for run in config.first] == [1, 1]
 
@@ -135,42 +143,44 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(library: Library
     ],
 )
 def test_what_does_not_fit_is_refused(
-    library: Library, given: TransferRequest, changes: dict[str, Any], said: str
+    library: Library, transfer_request: TransferRequest, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises((UsageError, ConfigError, GraphError, RunFormatError), match=said):
-        put(library, given, **changes)
+        put(library, transfer_request, **changes)
 
 
-def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, given: TransferRequest) -> None:
-    config = put(library, given, mode="direct", env="corridor", tasks=("TypeWord",))
+def test_other_tasks_of_the_same_environment_are_elsewhere(library: Library, transfer_request: TransferRequest) -> None:
+    config = put(library, transfer_request, mode="direct", env="corridor", tasks=("TypeWord",))
     assert config.transferred[0].tasks == ["TypeWord"]
 
 
 def test_a_base_that_changed_since_is_no_base(
-    library: Library, given: TransferRequest, trained: TrainingDir, tmp_path: Path
+    library: Library, transfer_request: TransferRequest, trained: TrainingDir, tmp_path: Path
 ) -> None:
     other = TrainingDir(tmp_path / "run")
     head = trained.read()
     other.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})
     with pytest.raises(RunFormatError, match="its first checkpoint has changed; name what to compare with: --base"):
-        put(library, given, mode="direct", agents=f"{other.path}@epoch0")
+        put(library, transfer_request, mode="direct", agents=f"{other.path}@epoch0")
 
 
 def test_prompts_that_changed_since_are_refused(
-    library: Library, given: TransferRequest, tmp_path: Path, trained: TrainingDir
+    library: Library, transfer_request: TransferRequest, tmp_path: Path, trained: TrainingDir
 ) -> None:
     other, head = TrainingDir(tmp_path / "run"), trained.read()
     for run in head["config"]["held_out"]:
         run["prompts"]["pocket"] = dict.fromkeys(run["prompts"]["pocket"], "other words")
     other.begin(head)
     with pytest.raises(UsageError, match="prompts/pocket has changed since"):
-        put(library, given, agents=f"{other.path}@epoch0")
+        put(library, transfer_request, agents=f"{other.path}@epoch0")
 
 
 def test_a_team_that_is_its_own_base_is_compared_with_nothing(
-    library: Library, given: TransferRequest, trained: TrainingDir
+    library: Library, transfer_request: TransferRequest, trained: TrainingDir
 ) -> None:
     start = f"{trained.path}@epoch0"
     with pytest.raises(UsageError, match=r"@epoch0: its weights are those of .*@epoch0, so there is nothing"):
-        put(library, given, mode="direct", agents=start)
-    assert put(library, given, agents=start).training is not None, "what training goes on to is compared with it"
+        put(library, transfer_request, mode="direct", agents=start)
+    assert put(library, transfer_request, agents=start).training is not None, (
+        "what training goes on to is compared with it"
+    )

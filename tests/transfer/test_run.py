@@ -121,8 +121,8 @@ PRESSES = TransferRequest(
 """Somebody who always presses the first button, against somebody who presses none."""
 
 
-def put(library: Library, given: TransferRequest) -> TransferConfig:
-    return asyncio.run(configure(library, given))
+def put(library: Library, transfer_request: TransferRequest) -> TransferConfig:
+    return asyncio.run(configure(library, transfer_request))
 
 
 def run(config: TransferConfig, out: Path, **options: object) -> TransferResult:
@@ -348,7 +348,7 @@ def test_an_adapter_that_changed_since_is_noticed(kind: str, where: str, library
 
 
 @pytest.fixture(scope="module")
-def given(home: Path) -> TransferRequest:
+def transfer_request(home: Path) -> TransferRequest:
     """Train on in the street for an epoch, whatever it is good for; with so many episodes some have pairs."""
     return TransferRequest(
         mode="continual",
@@ -362,9 +362,11 @@ def given(home: Path) -> TransferRequest:
 
 
 @pytest.fixture(scope="module")
-def whole(taught: Library, given: TransferRequest, tmp_path_factory: pytest.TempPathFactory) -> TransferResult:
+def whole(
+    taught: Library, transfer_request: TransferRequest, tmp_path_factory: pytest.TempPathFactory
+) -> TransferResult:
     """A continual transfer that nobody disturbed."""
-    return run(put(taught, given), tmp_path_factory.mktemp("whole") / "out")
+    return run(put(taught, transfer_request), tmp_path_factory.mktemp("whole") / "out")
 
 
 def episodes_of(path: Path) -> dict[str, str]:
@@ -409,22 +411,22 @@ def test_continual_trains_on_and_measures_both_environments(whole: TransferResul
 
 @pytest.mark.slow
 def test_the_command_reports_its_training_where_it_is_asked_to(
-    taught: Library, given: TransferRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    taught: Library, transfer_request: TransferRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     event_accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     asked = [
         "--mode",
-        given.mode,
+        transfer_request.mode,
         "--agents",
-        given.agents,
+        transfer_request.agents,
         "--env",
-        given.env,
+        transfer_request.env,
         "--graph",
-        given.graph,
+        transfer_request.graph,
         "--seeds",
         "30",
     ]
-    settings = [word for one in given.settings for word in ("--set", one)]
+    settings = [word for one in transfer_request.settings for word in ("--set", one)]
     more = [
         "--library",
         str(taught.own),
@@ -445,10 +447,10 @@ def test_the_command_reports_its_training_where_it_is_asked_to(
 
 @pytest.mark.slow
 def test_what_was_killed_anywhere_comes_to_the_same(
-    whole: TransferResult, taught: Library, given: TransferRequest, tmp_path: Path
+    whole: TransferResult, taught: Library, transfer_request: TransferRequest, tmp_path: Path
 ) -> None:
     told, out = tmp_path / "config.json", tmp_path / "out"
-    told.write_text(put(taught, given).model_dump_json())
+    told.write_text(put(taught, transfer_request).model_dump_json())
     command = [sys.executable, "-c", CHILD, str(out), str(told), *POINTS, "never"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "never 0"], done.stderr
