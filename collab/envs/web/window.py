@@ -312,11 +312,11 @@ class BrowserWindow:
         """Ask before every document, redirects included; a refused one leaves the page as it is."""
         session = self._sessions[page] = await self._context.new_cdp_session(page)
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
-        await session.send("Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
+        await _insist(session, page, "Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
         # Decided here for every host: the browser's own warning has a link that opens the page all the same.
         session.on("Security.certificateError", lambda event: self._start(self._accept_certificate(session, event)))
-        await session.send("Security.enable")
-        await session.send("Security.setOverrideCertificateErrors", {"override": True})
+        await _insist(session, page, "Security.enable")
+        await _insist(session, page, "Security.setOverrideCertificateErrors", {"override": True})
         self._guarded.add(page)
         session.on("Page.windowOpen", self._on_tab_announced)
         session.on("Page.frameScheduledNavigation", self._on_navigation)
@@ -337,7 +337,7 @@ class BrowserWindow:
         end = time.monotonic() + _TAB_S
         try:
             while (page := _find_page(request)) is None or page not in self._guarded:
-                if time.monotonic() > end:
+                if time.monotonic() > end or (page is not None and page.is_closed()):
                     return
                 await asyncio.sleep(0.02)
             is_believed = request.method == "GET" and self._policy.accepts_certificate(request.url)
@@ -415,6 +415,22 @@ async def _run_quietly(work: Any) -> None:
 
     with contextlib.suppress(Error):
         await work
+
+
+async def _insist(session: CDPSession, page: Page, method: str, options: dict[str, Any] | None = None) -> None:
+    """Send a command without which a tab must not stay open: again while the tab changes its process, else close it."""
+    from playwright.async_api import Error
+
+    end = time.monotonic() + _TAB_S
+    while True:
+        try:
+            await session.send(method, options)
+            return
+        except Error:
+            if page.is_closed() or time.monotonic() > end:
+                await page.close()
+                raise
+            await asyncio.sleep(0.02)
 
 
 def _is_framed(request: Request) -> bool:
