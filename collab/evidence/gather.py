@@ -218,6 +218,7 @@ def _gather_epoch(
         rollout=rollout,
         held_out=_rows(result for run in runs for result in run.report.results),
         pairs=sum(one.examples + one.older for one in record.examples.values()),
+        updates=sum(one.steps for one in record.trained.values()),
         agreement=record.agreement,
         weights={name: digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()},
         hash=record.hash,

@@ -4,13 +4,13 @@
 
 A template knows `results` (see `collab.evidence.tables`), `done` and `total` (numbers of units), `base` (digest of the
 weights that all began with), `missing` (the words for what is not measured), `difference` (of two spots, in words),
-`picture` (draws curves and returns their line), and the filters `fill` (a paragraph), `span`, `listed` and `mean`. The
-same files give the same page, wherever it is made.
+`parts` (what columns of times are), `curves` and `gains` (draw a picture and return its line), and the filter `fill`
+(a paragraph). The same files give the same page, wherever it is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -23,10 +23,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from collab.errors import ConfigError
 from collab.evaluation.comparison import compare
 from collab.evaluation.report import show_difference, show_rate
-from collab.evidence.tables import MISSING, Results, make_table
+from collab.evidence.tables import MISSING, PARTS_ARE, Results, make_table
 from collab.library import read_text
 from collab.utils.files import report_write_errors, write_atomic
-from collab.utils.plotting import PALETTE, create_axes, plot_style, to_svg
+from collab.utils.plotting import PALE, PALETTE, create_axes, make_printable, mark_style, plot_style, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
@@ -95,6 +95,61 @@ _COLOURS = (*PALETTE[:6], "#7F7F7F", "#000000", "#8C564B")
 """Readers who see few colours can tell them apart; dashes do the rest."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """One arm in one phase, in points over another arm."""
+
+    arm: str
+    phase: str
+    """As readers know it."""
+    points: float
+    interval: tuple[float, float]
+
+
+def collect_gains(results: Results, arms: Sequence[str], phases: Sequence[str], against: str) -> list[Gain]:
+    """Return the difference of each arm to another one, in each phase that both have played.
+
+    Raises:
+        UsageError: results cannot be compared.
+    """
+    found = []
+    for arm in arms:
+        for phase in phases:
+            difference = results.compare(f"{against}/{phase}", f"{arm}/{phase}")
+            if difference is not None:
+                low, high = (100 * end for end in difference.interval)
+                label = results.plan.phases[phase].label
+                gain = Gain(
+                    arm=results.plan.arms[arm].label,
+                    phase=label,
+                    points=100 * difference.difference,
+                    interval=(low, high),
+                )
+                found.append(gain)
+    return found
+
+
+@plot_style()
+def draw_gains(title: str, unit: str, gains: Sequence[Gain]) -> FigureBase:
+    """Draw a row per arm: a mark per phase, with its interval; ValueError without a gain."""
+    if not gains:
+        raise ValueError("no gain, no picture")
+    arms, phases = (list(dict.fromkeys(getattr(one, name) for one in gains)) for name in ("arm", "phase"))
+    axes = create_axes(title, unit, width=460, height=20 + 16 * len(phases) * len(arms))
+    axes.axvline(0, color=PALE, linewidth=1)
+    for place, phase in enumerate(phases):
+        own = [one for one in gains if one.phase == phase]
+        rows = [arms.index(one.arm) + (place - (len(phases) - 1) / 2) * 0.8 / len(phases) for one in own]
+        look = mark_style(place)
+        axes.hlines(rows, *zip(*(one.interval for one in own), strict=True), color=look["color"], linewidth=1.5)
+        axes.plot([one.points for one in own], rows, linestyle="none", label=phase, **look)
+    axes.set_yticks(range(len(arms)), [make_printable(arm, 60) for arm in arms])
+    axes.set_ylim(len(arms) - 0.5, -0.5)
+    axes.grid(axis="x")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
+    return axes.figure
+
+
 def render_page(results: Results, template: Path, page: Path) -> None:
     """Write the page, and beside it the folder of its pictures, named as the page without its suffix.
 
@@ -125,18 +180,25 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
     """
     pictures: dict[str, str] = {}
 
-    def picture(name: str, title: str, unit: str, phase: str, value: str) -> str:
-        curves = collect_curves(results, phase, value)
-        if not curves:
+    def show(name: str, title: str, unit: str, figure: FigureBase | None) -> str:
+        if figure is None:
             return f"{title}, {unit}: {MISSING}."
-        pictures[name] = to_svg(draw_curves(title, unit, curves))
+        pictures[name] = to_svg(figure)
         return f"![{title}]({folder}/{name})"
+
+    def curves(name: str, title: str, unit: str, phase: str, value: str) -> str:
+        found = collect_curves(results, phase, value)
+        return show(name, title, unit, draw_curves(title, unit, found) if found else None)
+
+    def gains(name: str, title: str, unit: str, arms: Sequence[str], phases: Sequence[str], against: str) -> str:
+        found = collect_gains(results, arms, phases, against)
+        return show(name, title, unit, draw_gains(title, unit, found) if found else None)
 
     # A name that is not known is an error, so that a page never says nothing in place of a number.
     environment = ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
-    environment.filters |= {"fill": fill_lines, "span": span, "listed": enumerate_words, "mean": mean}
+    environment.filters["fill"] = fill_lines
     try:
         text = environment.from_string(read_text(template)).render(
             results=results,
@@ -148,8 +210,10 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
             missing=MISSING,
             rate=results.rate,
             difference=results.difference,
-            picture=picture,
+            curves=curves,
+            gains=gains,
             pictures=pictures,
+            parts=PARTS_ARE,
         )
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(f"{template}:{error.lineno}: {error.message}") from None
@@ -167,18 +231,6 @@ def fill_lines(text: str, hanging: str = "") -> str:
     """
     lines = wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines) + "\n"
-
-
-def span(numbers: Sequence[float], form: str = "{}") -> str:
-    """Return the least and the largest number, e.g. "14 to 22"; once where they are the same."""
-    least, most = form.format(min(numbers)), form.format(max(numbers))
-    return f"{least} to {most}" if min(numbers) < max(numbers) else least
-
-
-def enumerate_words(words: Iterable[object], form: str = "{}") -> str:
-    """Return words as a sentence lists them, e.g. "252, 271 and 274"."""
-    *most, last = (form.format(word) for word in words)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def judge_training(
@@ -205,6 +257,6 @@ def judge_training(
         "",
         results.time_table(whole=True),
         "",
-        fill_lines(results.describe_times()).rstrip(),
+        fill_lines(PARTS_ARE).rstrip(),
     ]
     return "\n".join(lines), least > 0

@@ -62,6 +62,8 @@ class PlanStage(Definition):
 
     arms: list[str]
     phases: list[str]
+    seeds: list[int] | None = None
+    """Run seeds of the trainings; None for all of the plan."""
 
 
 class Goal(Definition):
@@ -170,7 +172,7 @@ class Plan(Definition):
 
     def _all(self) -> Iterator[EvidenceUnit]:
         for stage in self.stages:
-            for seed in self.seeds:
+            for seed in self.seeds if stage.seeds is None else stage.seeds:
                 for arm in stage.arms:
                     is_trained = self.arms[arm].method is not None
                     for phase in stage.phases:

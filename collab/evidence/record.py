@@ -88,6 +88,8 @@ class EpochNumbers(Definition):
     """Empty where it was not measured."""
     pairs: int = 0
     """Rows that were trained, older ones included."""
+    updates: int = 0
+    """Optimizer steps, of all policies together."""
     loss: float | None = None
     """None where nothing was trained, as all below."""
     margin: float | None = None
@@ -113,8 +115,7 @@ class Seconds(Definition):
     whole: float
     """Of all commands that worked on it, loading included."""
     playing: float | None = None
-    """From the first reset of a run to its last step, over all runs. In files without the next two, loading is in it:
-    a training's rollouts and evaluations from end to end, an evaluation's whole time."""
+    """From the first reset of a run to its last step, over all runs."""
     environment: float | None = None
     """Of playing, the time in which at least one environment was at work; see `collab.evidence.gather`."""
     inference: float | None = None
@@ -142,7 +143,7 @@ class UnitRecord(Definition):
     command: str
     """As it was given, in one line."""
     machine: dict[str, str | int | None]
-    """In words; older files lack the processor's "model" and what was "preloaded"."""
+    """In words; see `collab.evidence.gather.describe_machine`."""
     config: dict[str, Any]
     """Resolved: of a training, or of the first run of an evaluation."""
     seeds: list[int]
@@ -154,8 +155,8 @@ class UnitRecord(Definition):
     """Run hashes: "training", or run seed → hash."""
     measured: MeasuredEpisodes | None = None
     """Of an evaluation."""
-    critics: list[str] | None = None
-    """Of a training: name and version of all that judged it, e.g. "oracle-2". None in files that lack it."""
+    critics: list[str] = Field(default_factory=list)
+    """Of a training: name and version of all that judged it, e.g. "oracle-2"."""
     best: int | None = None
     """Of a training: its best epoch on the held-out seeds."""
     epochs: list[EpochNumbers] = Field(default_factory=list)

@@ -3,9 +3,10 @@
     results = Results(plan, records)
     results.rate("full/new-seeds")                                       # "69.9 [65.4, 74.0] (3 x 432)"
     results.difference("untrained-team/new-seeds", "full/new-seeds")     # "+6.2 [+1.2, +11.5]"
+    results.difference("rft/new-seeds", "full/new-seeds")                # "+1.0 [-2.1, +4.2], not separable"
 
-A cell without a file says "not measured yet"; one that no stage of the plan has, a dash. Nothing else stands for a
-number.
+A difference whose interval holds 0 is "not separable". A cell without a file says "not measured yet"; one that no
+stage of the plan has, a dash. Nothing else stands for a number.
 
 Trained arms have several trainings, one per run seed, that are measured on the same instances. An instance is paired
 with itself within a run seed; an arm that is not trained has none and is paired with each of them. Trainings of one arm
@@ -16,8 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, product
+from dataclasses import replace
 from statistics import mean
 from typing import TypeAlias
 
@@ -35,42 +35,20 @@ _LEARNING = ("critic", "adversary", "training")
 _PARTS = ("playing", *_DIVIDED, *_LEARNING)
 _LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
 """Objective → what an example is; pairs of replies otherwise."""
-_PARTS_ARE = (
-    "Minutes are those of a whole unit. Playing is rollouts and evaluations. Critic and adversary are the time of "
-    "judging and of synthesising rejected replies beside them. Training is optimizer steps. Other is the rest: "
-    "loading, writing, and gaps between parts."
+PARTS_ARE = (
+    "Minutes are those of a whole unit. Playing is rollouts and evaluations. Environment is the part of it in which at "
+    "least one environment was at work (agents of other episodes may have replied meanwhile), inference is the rest. "
+    "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Training is "
+    "optimizer steps. Other is what remains: loading, writing, and gaps between parts."
 )
-_UNDIVIDED_IS = (
-    "Some files were written before the split of playing was measured. They do not show how playing, which includes "
-    "loading, is divided between environments and agents. `--quick` shows it for its own units."
-)
-_DIVIDED_ARE = (
-    "Environment is the part of playing in which at least one environment was at work (agents of other episodes may "
-    "have replied meanwhile), inference is the rest of playing."
-)
+"""What the columns of `Results.time_table` are."""
 
 Spots: TypeAlias = Spot | Sequence[Spot]
-Outcomes: TypeAlias = Mapping[tuple[str, int], bool]
-"""Task and instance seed → whether it was solved."""
 
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskGain:
-    """A task before and after, in percent of its instances."""
-
-    task: str
-    before: float
-    after: float
-
-    @property
-    def gain(self) -> float:
-        """In points."""
-        return self.after - self.before
 
 
 class Results:
@@ -97,22 +75,6 @@ class Results:
         """Return all finished trainings."""
         return [record for record in self.records.values() if record.measured is None]
 
-    def list_judged(self) -> list[UnitRecord]:
-        """Return the finished trainings that a critic judged: all but those of whole episodes."""
-        return [one for one in self.trainings() if one.method.get("objective") != "trajectory-dpo"]
-
-    def batch_rows(self) -> list[int]:
-        """Return how many rows an optimizer step takes, once per number that a training recorded."""
-        return sorted({one.method["dpo"]["batch_rows"] for one in self.trainings() if "dpo" in one.method})
-
-    def outcomes(self, spots: Spots) -> list[Outcomes]:
-        """Return what each evaluation solved, by instance."""
-        return [
-            {(row[0], row[1]): row[3] for row in record.measured.episodes}
-            for record in self.of(spots)
-            if record.measured is not None
-        ]
-
     # ------------------------------------------------------------------------------------------- rates, differences
 
     def rate(self, spot: Spot) -> str:
@@ -130,7 +92,7 @@ class Results:
         if len(spots) > 2 and not self.is_done(*spots):
             return MISSING
         found = self.compare(first, second, tasks=tasks)
-        return MISSING if found is None else show_difference(found) + self._seeds_missing(spots[0], second)
+        return MISSING if found is None else describe_difference(found) + self._seeds_missing(spots[0], second)
 
     def compare(
         self, first: Spots, second: Spot, *, tasks: Collection[str] | None = None, level: float = 0.95
@@ -175,7 +137,7 @@ class Results:
     def _seeds_missing(self, first: Spot, second: Spot) -> str:
         """Say with how many run seeds two arms are compared; empty with all, or with none of them."""
         seeds = _common_seeds(*([record.seed for record in self.of(spot)] for spot in (first, second)))
-        total = len(self.plan.seeds)
+        total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in (first, second))))
         return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
 
     # ------------------------------------------------------------------------------------------------------- goals
@@ -192,14 +154,6 @@ class Results:
                 words = judge_goal(goal, found, " so far" if missing else "")
                 rows.append([goal.label, show_difference(found) + missing, words])
         return make_table(["wanted", "measured", ""], rows)
-
-    def is_missed(self, name: str) -> bool:
-        """Return whether a goal was measured wholly and not reached; UsageError where results cannot be compared."""
-        goal = self.plan.goals[name]
-        if not self.is_done(goal.first, goal.second):
-            return False
-        found = self.compare(goal.first, goal.second)
-        return found is not None and not goal.is_reached(found)
 
     # ----------------------------------------------------------------------------------------------- tables by arm
 
@@ -225,24 +179,6 @@ class Results:
             rows.append(cells)
         return make_table(heads, rows)
 
-    def spot_table(self, phases: Mapping[str, str], against: Spot, head: str) -> str:
-        """Return every arm in every phase against one spot, and whether the difference is separable from 0.
-
-        Args:
-            phases: name → how it is called behind an arm's label.
-            against: the spot.
-            head: of the column of differences.
-        """
-        rows = []
-        for name, arm in self.plan.arms.items():
-            for phase, how in phases.items():
-                found = None if against == f"{name}/{phase}" else self.compare(against, f"{name}/{phase}")
-                if found is not None:
-                    low, high = found.interval
-                    said = "not separable" if low <= 0 <= high else "higher" if low > 0 else "lower"
-                    rows.append([f"{arm.label}, {how}", show_difference(found), said])
-        return make_table(["", head, ""], rows) if rows else MISSING
-
     def seed_table(self, trains: str, plays: str) -> str:
         """Return every training by itself: the epoch that is played, and its success.
 
@@ -257,15 +193,15 @@ class Results:
         return make_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
 
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
-        training, played = (
-            self.records.get(EvidenceUnit(arm=arm, seed=seed, phase=phase)) for phase in (trains, plays)
-        )
+        units = [EvidenceUnit(arm=arm, seed=seed, phase=phase) for phase in (trains, plays)]
+        training, played = map(self.records.get, units)
+        missing = [MISSING if unit in self.plan.units else NOT_PLANNED for unit in units]
         if training is None:
-            return MISSING
+            return missing[0]
         epoch = training.best if self.plan.played == "best" else training.epochs[-1].epoch
         idle = [str(one.epoch) for one in training.epochs if one.epoch and not one.weights]
         nothing = f", nothing trained in epoch {' and '.join(idle)}" if idle else ""
-        measured = MISSING if played is None else format_rate([played])
+        measured = missing[1] if played is None else format_rate([played])
         return f"epoch {epoch}, {training.steps} steps{nothing}: {measured}"
 
     def _training_spots(self) -> list[tuple[str, Spot]]:
@@ -279,12 +215,12 @@ class Results:
         ]
 
     def learned_table(self) -> str:
-        """Return what trainings learned from, how much of it an epoch had, and what it changed at which rate."""
+        """Return what trainings learned from, how much of it an epoch had, and what it changed in how many steps."""
         rows = [
-            [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 4)]
+            [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 5)]
             for label, spot in self._training_spots()
         ]
-        return make_table(["", "learns from", "an epoch, mean (least to most)", "changes", "rate"], rows)
+        return make_table(["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows)
 
     def likelihood_table(self) -> str:
         """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
@@ -306,11 +242,6 @@ class Results:
     def is_divided(self) -> bool:
         """Whether a training's file holds how its playing is divided between environments and agents."""
         return any(record.seconds.environment is not None for record in self.trainings())
-
-    def describe_times(self) -> str:
-        """Return what the columns of `time_table` are."""
-        is_undivided = any(record.seconds.environment is None for record in self.trainings())
-        return " ".join([_PARTS_ARE, *[_UNDIVIDED_IS] * is_undivided, *[_DIVIDED_ARE] * self.is_divided])
 
     def time_table(self, whole: bool = False) -> str:
         """Return what trainings took, in the mean of their run seeds, by part.
@@ -378,58 +309,6 @@ class Results:
             for command, given in alike.items()
         ]
 
-    # ---------------------------------------------------------------------------------------- numbers of sentences
-
-    def percents(self, spots: Spots) -> list[float]:
-        """Return the success of each evaluation, in percent."""
-        return [100 * mean(one.values()) for one in self.outcomes(spots)]
-
-    def count_solved(self, spots: Spots) -> list[int]:
-        """Return how many instances each evaluation solved."""
-        return [sum(one.values()) for one in self.outcomes(spots)]
-
-    def unlike(self, first: Spots, second: Spots | None = None) -> list[int]:
-        """Return in how many instances evaluations differ: any two of `first`, or each of it from each of `second`."""
-        own = self.outcomes(first)
-        pairs = combinations(own, 2) if second is None else product(own, self.outcomes(second))
-        return [sum(one[instance] != other[instance] for instance in one) for one, other in pairs]
-
-    def never_solved(self, spots: Spots) -> tuple[list[tuple[str, int]], list[str]]:
-        """Return the instances that no evaluation solved, and the tasks of which none solved an instance."""
-        played = self.outcomes(spots)
-        solved = {instance for one in played for instance, success in one.items() if success}
-        instances = list(dict.fromkeys(instance for one in played for instance in one))
-        tasks = dict.fromkeys(task for task, _ in instances)
-        return [one for one in instances if one not in solved], list(tasks.keys() - {task for task, _ in solved})
-
-    def task_gains(self, first: Spot, second: Spot) -> list[TaskGain]:
-        """Return each task's success before and after, in the mean of all trainings; what gained most comes first."""
-        before, after = self.outcomes(first), self.outcomes(second)
-        tasks = sorted({task for task, _ in before[0]})
-        gains = [
-            TaskGain(task=one, before=_task_percent(before, one), after=_task_percent(after, one)) for one in tasks
-        ]
-        return sorted(gains, key=lambda one: -one.gain)
-
-    def chosen_gains(self, spots: Spots, epoch: int | None = None) -> list[float]:
-        """Return by how many nats chosen replies became likelier, by training and epoch; -1 is the last epoch."""
-        epochs = [one for training in self.of(spots) for one in _select_epochs(training, epoch)]
-        return [one.chosen_gain for one in epochs if one.chosen_gain is not None]
-
-    def rejected_gains(self, spots: Spots) -> list[float]:
-        """Return the same of rejected replies; empty for whole episodes, whose margins are sums."""
-        return [
-            epoch.chosen_gain - epoch.margin / training.method["dpo"]["beta"]
-            for training in self.of(spots)
-            if training.method.get("objective") == "dpo"
-            for epoch in training.epochs
-            if epoch.chosen_gain is not None and epoch.margin is not None
-        ]
-
-    def alarms(self, spots: Spots, epoch: int) -> int:
-        """Return how many trainings raised the alarm in an epoch."""
-        return sum(one.alarm is not None for training in self.of(spots) for one in _select_epochs(training, epoch))
-
 
 def format_rate(records: Sequence[UnitRecord]) -> str:
     """Return success in percent, its 95 % Wilson interval and how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)".
@@ -443,6 +322,12 @@ def format_rate(records: Sequence[UnitRecord]) -> str:
     successes, episodes = mean(rate.successes for rate in rates), mean(rate.episodes for rate in rates)
     count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
     return show_share(successes / episodes, wilson_interval(successes, episodes), count)
+
+
+def describe_difference(found: RunComparison) -> str:
+    """Return a difference in points with its interval, and that it is not separable where the interval holds 0."""
+    low, high = found.interval
+    return show_difference(found) + (", not separable" if low <= 0 <= high else "")
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
@@ -476,35 +361,31 @@ def _common_seeds(one: Iterable[int | None], other: Iterable[int | None]) -> lis
 
 def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:
     """Return the cells of trainings of one method, at least one."""
-    counts = [epoch.pairs for training in trainings for epoch in training.epochs if epoch.epoch]
-    many = f"{sum(counts) / len(counts):,.0f} ({min(counts):,} to {max(counts):,})" if counts else NOT_PLANNED
+    epochs = [epoch for training in trainings for epoch in training.epochs if epoch.epoch]
+    rows, updates = (_describe_counts([getattr(one, name) for one in epochs]) for name in ("pairs", "updates"))
     method = trainings[0].method
-    if not method:
-        return ["not told", many, "not told", "not told"]
     pairs, recipe = method["pairs"], method["dpo"]
     sources = " and ".join(source for source in ("adversary", "contrast", "correction") if pairs[source])
     lora, norm = recipe["lora"], recipe["final_norm_learning_rate"]
     return [
         _LEARNED.get(method["objective"], f"pairs: {sources}"),
-        many,
+        rows,
+        updates,
         "all weights" if lora is None else f"LoRA of rank {lora['rank']}",
         f"{recipe['learning_rate']:g}" + ("" if norm is None else f", last norm {norm:g}"),
     ]
 
 
+def _describe_counts(counts: Sequence[int]) -> str:
+    """Return the mean of numbers of epochs, with the least and the most where they differ."""
+    if not counts:
+        return NOT_PLANNED
+    least, most = min(counts), max(counts)
+    return f"{mean(counts):,.0f}" + (f" ({least:,} to {most:,})" if least < most else "")
+
+
 def _knows_gain(epoch: EpochNumbers) -> bool:
     return epoch.chosen_gain is not None
-
-
-def _select_epochs(training: UnitRecord, epoch: int | None) -> list[EpochNumbers]:
-    if epoch == -1:
-        return training.epochs[-1:]
-    return [one for one in training.epochs if epoch in (None, one.epoch)]
-
-
-def _task_percent(played: Sequence[Outcomes], task: str) -> float:
-    """Return the mean over trainings, in percent of a task's instances."""
-    return mean(100 * mean(success for (name, _), success in one.items() if name == task) for one in played)
 
 
 def _minutes(records: Sequence[UnitRecord], times: int) -> str:
