@@ -5,8 +5,8 @@
 #
 # The pages are those of mobile-miniwob that know a solution, by which the oracle judges. OPTIONS are for both trainings,
 # e.g. --set epochs=2 --set steps=1200. TRANSFER is for what is done with the trained team alone: how much is measured,
-# and how it learns what is new to it. For the pocket's team, as docs/results.md has it:
-#     TRANSFER="--seeds 30,31,32 --set temperature_scale=1.7 --set replay_fraction=0.4 --set dpo.learning_rate=1e-4"
+# and how it learns what is new to it, e.g.
+#     TRANSFER="--seeds 30,31,32 --set replay_fraction=0.4 --set dpo.learning_rate=1e-4"
 # The same command again goes on where it was stopped or killed.
 # OUT/transfer/result.md is the result. Other agents: AGENTS=local; where `collab` is not on the PATH:
 # COLLAB=.venv/bin/collab scripts/transfer_phone_to_web.sh

@@ -320,7 +320,7 @@ Preset = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b, sharpen) or a YAML "
+        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b) or a YAML "
         "file; default: the algorithm's own.",
         rich_help_panel=HOW,
     ),

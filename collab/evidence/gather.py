@@ -207,6 +207,7 @@ def _gather_epoch(
     played = load_trajectories(folder.rollout, config.method.steps) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
     runs = [read_run(path) for path in find_runs(folder.evaluation)]
+    # Curves are drawn of the first policy: all agents share one in every arm.
     trained = next(iter(record.trained.values()), None)
     numbers: dict[str, Any] = {}
     if trained is not None:

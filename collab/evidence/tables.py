@@ -366,13 +366,13 @@ def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:
     method = trainings[0].method
     pairs, recipe = method["pairs"], method["dpo"]
     sources = " and ".join(source for source in ("adversary", "contrast", "correction") if pairs[source])
-    lora, norm = recipe["lora"], recipe["final_norm_learning_rate"]
+    lora = recipe["lora"]
     return [
         _LEARNED.get(method["objective"], f"pairs: {sources}"),
         rows,
         updates,
         "all weights" if lora is None else f"LoRA of rank {lora['rank']}",
-        f"{recipe['learning_rate']:g}" + ("" if norm is None else f", last norm {norm:g}"),
+        f"{recipe['learning_rate']:g}",
     ]
 
 

@@ -12,7 +12,6 @@ from collab.errors import ConfigError
 from collab.evaluation.metrics import describe_sampling
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.phases import measure_gain_lengths
 from collab.loop.policy import Policy, assign_policy, get_template
 from collab.models.tokenizer import take_first_line
 from collab.models.weights import read_config
@@ -35,8 +34,7 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
         is slow at the recipe's precision, a line each.
 
     Raises:
-        ConfigError: a part cannot be built; or the team explores as hot as at first, and the last norm of a checkpoint
-            cannot be read.
+        ConfigError: a part cannot be built.
         UsageError: a limit is on something that the team does not count; or the environment lacks an installed part.
         ModelFailure: a server does not answer.
         EnvironmentFailure: the environment does not open.
@@ -45,10 +43,7 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
     team = assign_policy(run, first, method.determinism)
     slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")
     found = await check(team.model_copy(update={"budget": budget}), suite)
-    found = [*_warn_cooler(config), *found, *([slow] if slow else [])]
-    if method.grows_hotter:
-        measure_gain_lengths(first)
-    return found
+    return [*_warn_cooler(config), *found, *([slow] if slow else [])]
 
 
 def _warn_cooler(config: TrainingConfig) -> list[str]:
@@ -91,7 +86,6 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
     with note_doing("loading torch and TRL"):
         from trl.trainer.utils import disable_dropout_in_model
 
-        from collab.trainers.optim import check_last_norm
         from collab.trainers.prefix_sharing import find_obstacle, find_structural_obstacle, temper
         from collab.trainers.trainer import build_adapter_config
 
@@ -102,8 +96,6 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
             f"{base}: {type(model).__name__} cannot be checkpointed; set {method.RECIPE}.checkpointing=false"
         )
     with _name_checkpoint(base, method.RECIPE):
-        if recipe.final_norm_learning_rate is not None:
-            check_last_norm(model)
         temper(model, recipe.temperature)
     disable_dropout_in_model(model)  # as it is trained
     fresh = build_adapter_config(model, recipe)
@@ -122,7 +114,7 @@ def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{base}: {error} ({recipe}.temperature, {recipe}.final_norm_learning_rate)") from None
+        raise ConfigError(f"{base}: {error} ({recipe}.temperature)") from None
 
 
 def _build_empty(base: str) -> Any:

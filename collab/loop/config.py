@@ -16,9 +16,9 @@ In `epoch.json` of every epoch: `steps` (environment steps that were learned fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
@@ -27,8 +27,6 @@ from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
 from collab.trainers.distributed import Parallelism, find_obstacle
 from collab.trainers.recipe import Recipe
-
-Exploration: TypeAlias = Literal["as_declared", "match_first_epoch"]
 
 
 class HeldOut(Definition):
@@ -80,16 +78,10 @@ class Method(Definition):
     """Temperatures at which rollouts are sampled: one for all slots, or one per slot in the order of the graph, begun
     again where there are more slots. None samples as the agents do. Evaluations and the trained team are played as
     their agents files say."""
-    exploration: Exploration = "as_declared"
-    """Temperatures of later rollouts: "as_declared" keeps those of the first; "match_first_epoch" raises them as the
-    gain of the last norm grows (see `collab.loop.phases`). Without a learning rate for that norm both are the same."""
-    temperature_scale: float = Field(default=1.0, gt=0)
-    """Factor on the temperatures of all rollouts. Above 1, agents of a team that was trained elsewhere disagree again
-    where the task is new."""
     retokenised: Literal["keep", "refuse"] = "keep"
     """Whether examples are kept whose sampled reply has unknown tokens; counted either way."""
     learning_rate_decay: float = Field(default=1.0, gt=0, le=1)
-    """Factor on the recipe's learning rates from one epoch to the next; 1 keeps them. Each epoch teaches less than the
+    """Factor on the recipe's learning rate from one epoch to the next; 1 keeps it. Each epoch teaches less than the
     one before, so at a full rate later updates are mostly noise."""
     held_out: HeldOut = HeldOut()
     patience: int | None = Field(default=None, ge=1)
@@ -138,42 +130,26 @@ class Method(Definition):
         return recipe
 
     def build_recipe(self, number: int) -> Recipe:
-        """Return the recipe of an epoch, from 1: `learning_rate_decay` times the rates of the epoch before."""
-        factor, last = self.learning_rate_decay ** (number - 1), self.recipe.final_norm_learning_rate
-        rates = {
-            "learning_rate": self.recipe.learning_rate * factor,
-            "final_norm_learning_rate": None if last is None else last * factor,
-        }
-        return self.recipe.model_copy(update=rates)
+        """Return the recipe of an epoch, from 1: `learning_rate_decay` times the rate of the epoch before."""
+        rate = self.recipe.learning_rate * self.learning_rate_decay ** (number - 1)
+        return self.recipe.model_copy(update={"learning_rate": rate})
 
     @property
     def keeps_adapters(self) -> bool:
         """Whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
         return self.recipe.lora is not None and not self.recipe.lora.merge
 
-    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
-        """Return a run sampled as a rollout: at `exploration_temperatures`, times `temperature_scale` and the growth.
-
-        Args:
-            growth: slot → further factor on its temperature; 1 for missing slots.
-        """
-        wanted, growth = self.exploration_temperatures, growth or {}
-        if wanted is None and self.temperature_scale == 1 and not growth:
+    def explore(self, run: RunConfig) -> RunConfig:
+        """Return a run sampled as a rollout, at `exploration_temperatures`."""
+        wanted = self.exploration_temperatures
+        if wanted is None:
             return run
         listed = wanted if isinstance(wanted, list) else [wanted]
         agents = dict(run.agents)
-        for position, (slot, sampling) in enumerate(run.sampling.items()):
-            own = listed[position % len(listed)]
-            base = sampling.temperature if own is None else own
-            found = {"temperature": base * self.temperature_scale * growth.get(slot, 1.0)}
-            agent = run.agents[slot]
+        for position, slot in enumerate(run.sampling):
+            agent, found = run.agents[slot], {"temperature": listed[position % len(listed)]}
             agents[slot] = agent.model_copy(update={"sampling": agent.sampling.model_copy(update=found)})
         return run.model_copy(update={"agents": agents})
-
-    @property
-    def grows_hotter(self) -> bool:
-        """Whether later rollouts may be hotter than declared: the method asks for it, and the last norm has a rate."""
-        return self.exploration == "match_first_epoch" and self.recipe.final_norm_learning_rate is not None
 
 
 class Origin(Definition):
@@ -219,9 +195,9 @@ class TrainingConfig(Definition):
         number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
         return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
-    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
+    def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout; an algorithm may change more than `Method.explore` does."""
-        return self.method.explore(run, growth)
+        return self.method.explore(run)
 
     @property
     def as_explored(self) -> RunConfig:

@@ -103,8 +103,7 @@ def describe_checkpoint(source: WeightSource) -> Facts:
     lines = {"base": _format_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
         recipe = card.get("recipe") or {}
-        rates = (("learning_rate", "learning rate"), ("final_norm_learning_rate", "learning rate of the last norm"))
-        told = (("epochs", "epochs"), *rates, ("beta", "β"), ("context", "context"))
+        told = (("epochs", "epochs"), ("learning_rate", "learning rate"), ("beta", "β"), ("context", "context"))
         sizes = [f"{name} {recipe[field]}" for field, name in told if recipe.get(field) is not None]
         digest = (card.get("data") or {}).get("digest")
         lines |= {
@@ -206,13 +205,10 @@ def _name(path: Path) -> str:
 
 
 def _format_rates(config: TrainingConfig) -> str:
-    method, last = config.method, config.method.recipe.final_norm_learning_rate
+    method = config.method
     falling = "" if method.learning_rate_decay == 1 else f", times {method.learning_rate_decay:g} from epoch to epoch"
     falling += f"; rollouts sampled at {describe_sampling(config.as_explored.sampling)}"
-    if method.grows_hotter:
-        falling += ", later ones hotter by the growth of the last norm's gain"
-    norm = "" if last is None else f", of the last norm {last:g}"
-    return f"learning rate {method.recipe.learning_rate:g}{norm}{falling}"
+    return f"learning rate {method.recipe.learning_rate:g}{falling}"
 
 
 def _format_data(config: TrainingConfig, records: list[EpochRecord], group: str) -> str:

@@ -5,21 +5,8 @@ Each phase reads what is complete, resumes what was begun, or makes what is miss
 A training names its own weights relative to itself, so that it can be moved. Its rollouts and evaluations are ordinary
 runs, which name weights by absolute paths; runs begun before a move are updated to the new place.
 
-A rollout is sampled at the method's exploration temperatures, and an evaluation as the agents file says:
-
-    growth = compute_growth(method, policy, first)   # {"ada": 1.72, …}; empty: the temperatures stay
-    run = config.explore(run, growth)                # the rollout
-
-With `exploration: match_first_epoch`, temperatures rise as training makes the policy surer. A hot policy first learns
-to be surer: the gain of its last norm grows, and all logits with it. At the same temperature its agents then agree in
-nearly all steps, right or wrong. Where all err alike, no cell is rewarded and nothing is corrected, so a second epoch
-teaches next to nothing (docs/recipe.md has the numbers). If temperatures grow as the gain does, agents disagree as
-before about what they have not learned yet.
-
-There are two limits. The trained policy samples at the recipe's `temperature`, so replies of a hotter rollout come from
-a flatter one. And growth is measured from the start of this training, so a team that was trained before begins as sure
-as it is. The method's own `temperature_scale` makes up for it: it multiplies the temperatures of all rollouts, also
-those of the first epoch.
+A rollout is sampled at the method's exploration temperatures (`TrainingConfig.explore`), and an evaluation as the
+agents file says.
 """
 
 from __future__ import annotations
@@ -27,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -41,8 +28,7 @@ from collab.evaluation.metrics import Report, pool
 from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run
 from collab.graphs.dag import Dag
 from collab.graphs.edges import build_dag, sample
-from collab.library import resolve_checkpoint
-from collab.loop.config import Method, TrainingConfig
+from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Algorithm, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, hash_named, hash_played
@@ -114,29 +100,6 @@ def _is_moved(before: Path, now: Path, training: Path) -> bool:
     return before.parts[-len(within) :] == within
 
 
-def compute_growth(method: Method, policy: Policy, first: Policy) -> dict[str, float]:
-    """Return slot → growth of the last norm's gain since the `first` policy of the training.
-
-    It is empty before training, if the method explores as declared, and if the last norm has no rate of its own: then
-    its gain hardly changes.
-
-    Raises:
-        ConfigError: a checkpoint cannot be read.
-    """
-    if not method.grows_hotter or policy.weights == first.weights:
-        return {}
-    then, now = measure_gain_lengths(first), measure_gain_lengths(policy)
-    return {slot: now[slot] / then[slot] for slot in now}
-
-
-def measure_gain_lengths(policy: Policy) -> dict[str, float]:
-    """Return slot → length of the last norm's gain of its weights; ConfigError if a checkpoint cannot be read."""
-    from collab.trainers.optim import measure_gain
-
-    found = {path: measure_gain(Path(resolve_checkpoint(path))) for path in set(policy.weights.values())}
-    return {slot: found[path] for slot, path in policy.weights.items()}
-
-
 class DrawnTasks:
     """The default curriculum: tasks, graph and seed are drawn for each epoch."""
 
@@ -144,8 +107,8 @@ class DrawnTasks:
         """Return the run of an epoch; a graph that was drawn before is read."""
         config = state.config
         dag = draw_graph(config, number, state.folder.get_epoch(number), state.folder.resume)
-        growth, suite = compute_growth(config.method, policy, state.first), await state.open_suite(config.run)
-        return EpochPlan(run=await build_rollout_config(config, number, policy, dag, growth, suite))
+        suite = await state.open_suite(config.run)
+        return EpochPlan(run=await build_rollout_config(config, number, policy, dag, suite))
 
 
 def get_curriculum(algorithm: Algorithm) -> Curriculum:
@@ -182,7 +145,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 
 
 async def build_rollout_config(
-    config: TrainingConfig, number: int, policy: Policy, dag: Dag, growth: Mapping[str, float], suite: Suite
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, suite: Suite
 ) -> RunConfig:
     """Return the run of an epoch: its own seed, its own order of tasks, the epoch's graph and policy.
 
@@ -190,13 +153,12 @@ async def build_rollout_config(
     evaluation (once in some ten thousand epochs).
 
     Args:
-        growth: slot → factor on its temperature; see `compute_growth`.
         suite: of the training's run (`LoopState.open_suite`).
     """
     run = config.run
     tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
-    team = config.explore(assign_policy(run, policy, config.method.determinism), growth)
+    team = config.explore(assign_policy(run, policy, config.method.determinism))
     team = team.model_copy(update={"tasks": tasks, "graph": graph})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)

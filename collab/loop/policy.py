@@ -174,8 +174,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
     if adapter is not None and not method.keeps_adapters:
         raise ConfigError(
             f"agents/{name}: has an adapter, which this method does not train further; set {method.RECIPE}.lora "
-            f"with merge=false (and {method.RECIPE}.final_norm_learning_rate=null), or add the adapter to its base "
-            "first (collab export --merge)"
+            "with merge=false, or add the adapter to its base first (collab export --merge)"
         )
     if adapter is not None and not (Path(adapter) / CONFIG).is_file():
         raise ConfigError(

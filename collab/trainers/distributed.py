@@ -59,11 +59,6 @@ def find_obstacle(recipe: Recipe, parallelism: Parallelism) -> str | None:
         return None
     if recipe.optimizer == "muon":
         return f"optimizer: muon needs whole matrices, and {parallelism} splits them; use optimizer=adamw, or ddp"
-    if recipe.final_norm_learning_rate is not None:
-        return (
-            f"final_norm_learning_rate was never tried on a model that {parallelism} splits; use "
-            "final_norm_learning_rate=null, or ddp"
-        )
     # DeepSpeed steps by itself after each pass; several passes of a step would be several steps.
     if parallelism != "fsdp" and isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix":
         return (

@@ -1,142 +1,17 @@
-"""Optimizers beyond TRL's: Muon with AdamW as one, and a separate learning rate for the last norm's gain.
+"""Muon with AdamW as one optimizer, beyond TRL's: recipe `optimizer: muon`.
 
-    optimizer = MuonAdamW(model, lr=1e-3, weight_decay=0.0, betas=(0.9, 0.999))     # recipe `optimizer: muon`
-
-    gain = find_final_gain(model)                                                   # `final_norm_learning_rate`
-    set_apart(gain, optimizer, rate=1e-2)
-    keep_direction(gain, optimizer)
-
-The last norm's gain scales all logits, so it sets how confident a policy is. Its few hundred entries are about 1, those
-of a matrix a few hundredths, so a learning rate that suits matrices barely moves it. A policy sampled at high
-temperature first learns to be more confident. If the gain cannot move, the matrices change instead and lose other
-abilities. Gains inside the layers keep the common rate: at a fast one they drift apart by a tenth without more
-confidence.
-
-At its own rate the last gain keeps its direction and only changes its length, like a temperature. AdamW moves every
-entry by about the rate, whatever its gradient. Freely trained entries drift apart by a seventh per epoch, which also
-changes the mixture of features.
+optimizer = MuonAdamW(model, lr=1e-3, weight_decay=0.0, betas=(0.9, 0.999))
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from collab.errors import ConfigError
-from collab.models.weights import read_config, readable
-
-
-def find_final_gain(model: nn.Module) -> nn.Parameter:
-    """Return the last norm's gain: the last trained vector that is no bias and stands in no numbered layer.
-
-    Raises:
-        ConfigError: it has none.
-    """
-    # The last norm stands behind all layers, so its gain is the last vector without a layer number in its name.
-    gains = [weight for name, weight in model.named_parameters() if weight.requires_grad and _is_gain(name, weight)]
-    if not gains:
-        raise ConfigError("final_norm_learning_rate: this model has no norm behind its layers; set it to null")
-    return gains[-1]
-
-
-def check_scales(model: nn.Module, gain: nn.Parameter) -> None:
-    """Check that a norm multiplies by its gain alone, so that scaling the gain scales its output.
-
-    Raises:
-        ConfigError: it adds a bias, or multiplies by something else, as 1 + gain in Gemma.
-    """
-    # Tried, not read from the class: families name and compute their norms differently.
-    norm = next(part for part in model.modules() if getattr(part, "weight", None) is gain)
-    signs = torch.ones_like(gain)
-    signs[1::2] = -1  # mean 0 and mean square 1, so that nothing is left to normalise
-    with torch.no_grad():
-        scales = torch.allclose(norm(signs[None])[0], signs * gain, rtol=1e-2, atol=1e-4)
-    if not (scales and gain.any()):
-        raise ConfigError(
-            f"final_norm_learning_rate: the last norm of this model ({type(norm).__name__}) does more than multiply by "
-            "its gain, which cannot be scaled as a whole then; set it to null"
-        )
-
-
-def check_last_norm(model: nn.Module) -> None:
-    """Check that the last norm can be trained at its own rate.
-
-    Args:
-        model: on the meta device.
-
-    Raises:
-        ConfigError: as `find_final_gain` and `check_scales`.
-    """
-    # Weights are on the meta device: the norm alone gets numbers, which is enough to see what it does.
-    gain = find_final_gain(model)
-    norm = copy.deepcopy(next(part for part in model.modules() if getattr(part, "weight", None) is gain))
-    norm.to_empty(device="cpu")
-    with torch.no_grad():
-        for weight in norm.parameters():
-            weight.copy_(torch.linspace(0.5, 1.5, weight.numel()).view_as(weight))
-    check_scales(norm, next(weight for name, weight in norm.named_parameters() if name == "weight"))
-
-
-def set_apart(weight: nn.Parameter, optimizer: Optimizer, rate: float) -> None:
-    """Move a weight of a fresh optimizer into a last group with another rate and without decay."""
-    # Decay would reduce the policy's confidence.
-    for group in optimizer.param_groups:
-        group["params"] = [one for one in group["params"] if one is not weight]
-    optimizer.add_param_group({"params": [weight], "lr": rate, "weight_decay": 0.0})
-
-
-def keep_direction(weight: nn.Parameter, optimizer: Optimizer) -> None:
-    """Restrict every step of an optimizer to scaling a weight as a whole.
-
-    With w before a step and w' after it, the weight becomes (w'·w / w·w) w. A resume needs no stored state.
-    """
-    before = torch.empty_like(weight)
-
-    def remember(*_: object) -> None:
-        # (width,): the hook before a step sees the weight as the gradient was taken.
-        before.copy_(weight.detach())
-
-    def project(*_: object) -> None:
-        with torch.no_grad():
-            # w ← (w'·w / w·w) w: the length is learned, the direction stays.
-            weight.copy_((weight * before).sum() / before.square().sum() * before)
-
-    optimizer.register_step_pre_hook(remember)
-    optimizer.register_step_post_hook(project)
-
-
-def measure_gain(directory: Path) -> float:
-    """Return the length of the last norm's gain in a checkpoint directory; no other weight is read.
-
-    Raises:
-        ConfigError: the checkpoint cannot be read, or has no such norm.
-    """
-    from safetensors import safe_open
-    from transformers import AutoModelForCausalLM
-
-    # On the meta device, so that only one small tensor of the checkpoint is read.
-    with readable(str(directory)), torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(read_config(directory))
-        gain = find_final_gain(model)
-        wanted = next(name for name, weight in model.named_parameters() if weight is gain)
-        # Sharded checkpoints: the tensor is in one of several files.
-        for file in sorted(directory.glob("*.safetensors")):
-            with safe_open(file, "pt", device="cpu") as tensors:
-                if wanted in tensors.keys():
-                    return float(tensors.get_tensor(wanted).float().norm())
-    raise ConfigError(f"{directory}: there is no {wanted} in its safetensors")
-
-
-def _is_gain(name: str, weight: nn.Parameter) -> bool:
-    parts = name.split(".")
-    return weight.ndim == 1 and parts[-1] != "bias" and not any(part.isdigit() for part in parts)
-
 
 MOMENTUM = 0.95
 

@@ -103,9 +103,6 @@ class Recipe(Definition):
     schedule ends with the last step that is taken."""
     learning_rate: float = Field(gt=0)
     """Of the optimizer, after the warm-up."""
-    final_norm_learning_rate: float | None = Field(default=None, gt=0)
-    """Of the gain of the last norm, which sets how sure a policy is of what it says, on the same schedule: it is scaled
-    as a whole (see `optim`). None trains it at `learning_rate`, number by number. With AdamW and all weights only."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
     """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
     warmup: Share = 0.03
@@ -150,16 +147,6 @@ class Recipe(Definition):
     """Steps between two checkpoints to resume from."""
     keep: int = Field(default=2, ge=1)
     """Checkpoints that are kept."""
-
-    @model_validator(mode="after")
-    def _trains_norms(self) -> Recipe:
-        if self.final_norm_learning_rate is not None and (self.lora is not None or self.optimizer != "adamw"):
-            other = "an adapter (lora), which has no norms" if self.lora is not None else f"optimizer {self.optimizer}"
-            raise ValueError(
-                f"final_norm_learning_rate {self.final_norm_learning_rate:g} with {other}: it is for AdamW over all "
-                "weights; set it to null"
-            )
-        return self
 
 
 class SftRecipe(Recipe):

@@ -32,7 +32,7 @@ from collab.trainers.base_model import load_tokenizer, load_weights, take_up
 from collab.trainers.callbacks import PairMeans, check_weights
 from collab.trainers.distributed import allow_fsdp, bound_caches, check_split, get_autocast
 from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, unwrap_model
-from collab.trainers.optim import MuonAdamW, check_scales, find_final_gain, keep_direction, set_apart
+from collab.trainers.optim import MuonAdamW
 from collab.trainers.prefix_sharing import score_labels_only, temper
 from collab.trainers.pretrain import compute_prompt_loss
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
@@ -53,7 +53,7 @@ class FixedOrder:
     recipe: Recipe
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
-        """Build AdamW or Muon by the recipe; the last norm may have its own learning rate."""
+        """Build AdamW or Muon by the recipe."""
         if self.optimizer is not None:
             return self.optimizer
         trained = self.model if model is None else model
@@ -66,12 +66,7 @@ class FixedOrder:
             )
         else:
             # The type checker does not see the trainer that this class is mixed into.
-            optimizer = super().create_optimizer(model)  # type: ignore[misc]
-            if self.recipe.final_norm_learning_rate is not None:
-                gain = find_final_gain(trained)
-                check_scales(trained, gain)
-                set_apart(gain, optimizer, self.recipe.final_norm_learning_rate)
-                keep_direction(gain, optimizer)
+            super().create_optimizer(model)  # type: ignore[misc]
         return self.optimizer
 
     def get_train_dataloader(self: Any) -> Any:

@@ -158,7 +158,7 @@ def served(tmp_path: Path, address: str, *options: str) -> list[str]:
         f"kind: openai\noptions: {{model: {checkpoint}, base_url: '{address}', retries: 0{''.join(options)}}}\n"
         "prompt: pocket\nsampling: {max_tokens: 8}\n"
     )
-    method = ("dpo.lora={rank: 4, alpha: 8, merge: false}", "dpo.final_norm_learning_rate=null", "dpo.saved=float32")
+    method = ("dpo.lora={rank: 4, alpha: 8, merge: false}", "dpo.saved=float32")
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "served", "--library", str(tmp_path / "library")]
     return [*asked, *(item for one in method for item in ("--set", one)), "--out", str(tmp_path / "run")]
 
@@ -366,7 +366,7 @@ def test_a_family_that_this_method_cannot_train_leaves_no_training_behind(
     tokenizer.save_pretrained(tmp_path / "tiny")
     capsys.readouterr()
     asked = ["train-marl", "--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
-    train = [*asked, "--set", "dpo.final_norm_learning_rate=null", "--device", "cpu", "--out", str(tmp_path / "run")]
+    train = [*asked, "--device", "cpu", "--out", str(tmp_path / "run")]
     assert main(train) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"prefixes cannot be shared while it is trained: {reason}" in line

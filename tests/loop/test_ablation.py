@@ -121,9 +121,7 @@ def test_steps_say_how_many_episodes_are_planned(configure_toy) -> None:
 
 
 def test_fine_tuning_takes_over_the_recipe() -> None:
-    recipe = override(
-        load_method(COLLAB).dpo, ["lora={rank: 4, merge: true}", "final_norm_learning_rate=null", "batch_rows=7"]
-    )
+    recipe = override(load_method(COLLAB).dpo, ["lora={rank: 4, merge: true}", "batch_rows=7"])
     same = build_sft_recipe(recipe)
     shared = set(type(recipe).model_fields) & set(type(same).model_fields)
     assert {"learning_rate", "lora", "batch_rows", "rows_at_once", "epochs", "precision"} < shared

@@ -227,5 +227,3 @@ def test_a_team_that_plays_hotter_than_it_learns_is_told(configure_toy) -> None:
     assert doubts(configure_toy(hot, "exploration_temperatures=[0.3, 1.0]")) == []
     (told,) = doubts(configure_toy("exploration_temperatures=[0.3, 1.2]"))
     assert "sampled at temperature 1.2 and learned from at 1, " in told
-    (told,) = doubts(configure_toy("temperature_scale=2"))
-    assert "sampled at temperature 1.4 and learned from at 1, " in told

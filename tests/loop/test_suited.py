@@ -30,7 +30,7 @@ def check(config: TrainingConfig) -> None:
     check_bases(config, build_first_policy(config.run, config.method))
 
 
-LORA = ("dpo.lora={rank: 2, alpha: 4}", "dpo.final_norm_learning_rate=null")
+LORA = ("dpo.lora={rank: 2, alpha: 4}",)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,6 @@ def write_model(config: PreTrainedConfig, tiny: Path, folder: Path) -> str:
     [
         (GPTJ, ("dpo.sharing=prefix",), r"attention of their own; set dpo\.sharing=none"),
         (GEMMA, ("dpo.temperature=1.5",), r"more than a product .* train it with temperature 1"),
-        (GEMMA, ("dpo.final_norm_learning_rate=0.1",), r"last norm .*Gemma2RMSNorm.* set it to null"),
         (MAMBA, (*LORA, "dpo.lora.targets=all-linear"), r"lora\.targets: .*out_proj.* name others"),
     ],
 )
@@ -102,7 +101,7 @@ def test_what_a_family_cannot_do_is_found_before_anybody_plays(
     configure_toy, tiny: Path, tmp_path: Path, config: PreTrainedConfig, settings: tuple[str, ...], said: str
 ) -> None:
     path = write_model(config, tiny, tmp_path / "model")
-    plain = ("dpo.sharing=none", "dpo.final_norm_learning_rate=null", "dpo.temperature=1")
+    plain = ("dpo.sharing=none", "dpo.temperature=1")
     check(override(configure_toy(*plain), [path]))
     with pytest.raises(ConfigError, match=said):
         check(override(configure_toy(*plain, *settings), [path]))

@@ -156,18 +156,10 @@ def test_states_of_optimizers_go_though_a_process_was_killed_before(configure_to
 
 
 def test_rates_fall_from_epoch_to_epoch_and_nothing_else_changes() -> None:
-    method = override(
-        load_method(CollabUIAgents()),
-        ["learning_rate_decay=0.5", "dpo.learning_rate=0.008", "dpo.final_norm_learning_rate=0.1"],
-    )
+    method = override(load_method(CollabUIAgents()), ["learning_rate_decay=0.5", "dpo.learning_rate=0.008"])
     found = [method.build_recipe(number) for number in (1, 2, 3)]
     assert [recipe.learning_rate for recipe in found] == [0.008, 0.004, 0.002]
-    assert [recipe.final_norm_learning_rate for recipe in found] == [0.1, 0.05, 0.025]
-    assert all(
-        recipe.model_copy(update={"learning_rate": 0.008, "final_norm_learning_rate": 0.1}) == method.dpo
-        for recipe in found
-    )
-    assert override(method, ["dpo.final_norm_learning_rate=null"]).build_recipe(3).final_norm_learning_rate is None
+    assert all(recipe.model_copy(update={"learning_rate": 0.008}) == method.dpo for recipe in found)
 
 
 def test_each_epoch_is_trained_at_its_own_rate(

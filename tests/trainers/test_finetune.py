@@ -410,9 +410,7 @@ def test_the_policy_that_sampled_is_the_one_that_is_trained(samples, base: Path,
         pytest.param("sft", ["basic"], ["lora={rank: 4, dropout: 0.1}", "precision=bfloat16"], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], [], marks=pytest.mark.slow),
         pytest.param("dpo", ["preference"], ["lora={rank: 4}"], marks=pytest.mark.slow),
-        pytest.param(
-            "dpo", ["preference"], ["sharing=prefix", "final_norm_learning_rate=0.05"], marks=pytest.mark.slow
-        ),
+        pytest.param("dpo", ["preference"], ["sharing=prefix"], marks=pytest.mark.slow),
     ],
 )
 def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path, stage, levels, more) -> None:
@@ -651,7 +649,6 @@ def test_a_run_that_could_not_begin_leaves_nothing_behind(samples, base: Path, t
     [
         (["optimizer=muon"], "needs whole matrices"),
         (["optimizer=adamw"], "fsdp_version 1"),
-        (["optimizer=adamw", "final_norm_learning_rate=0.1"], "never tried on a model that fsdp splits"),
     ],
 )
 def test_a_launcher_that_splits_the_model_otherwise_is_refused(

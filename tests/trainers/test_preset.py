@@ -45,12 +45,6 @@ def test_the_pocket_is_made_from_nothing() -> None:
         ("sft", "levels=[basic, basic]", "name each once"),
         ("sft", "betas=[0.9, 1]", r"betas.1: Input should be less than 1"),
         ("sft", "learning_rate=.inf", "learning_rate: Input should be a finite number"),
-        (
-            "sft",
-            "final_norm_learning_rate=0.1",
-            "final_norm_learning_rate 0.1 with optimizer muon: it is for AdamW over all weights",
-        ),
-        ("dpo", "final_norm_learning_rate=0", "final_norm_learning_rate: Input should be greater than 0"),
         ("sft", "lora={targets: []}", "lora.targets: List should have at least 1 item"),
         ("dpo", "lora={dropout: 0.1}", "lora.dropout 0.1: preference training compares with a reference"),
         ("dpo", "beta=0", "beta: Input should be greater than 0"),
@@ -59,11 +53,6 @@ def test_the_pocket_is_made_from_nothing() -> None:
 def test_what_makes_no_sense_is_refused(stage, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         override(load_preset("pocket").get_recipe(stage), [setting])
-
-
-def test_an_adapter_trains_no_norms() -> None:
-    with pytest.raises(ConfigError, match=r"final_norm_learning_rate 0.1 with an adapter \(lora\), which has no norms"):
-        override(load_preset("pocket").get_recipe("dpo"), ["final_norm_learning_rate=0.1", "lora={rank: 2}"])
 
 
 def test_sizes_that_do_not_divide_are_refused() -> None:

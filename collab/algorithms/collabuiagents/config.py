@@ -11,7 +11,6 @@ trained: `collab eval` plays it, and epoch 0 of every training measures it on th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, model_validator
@@ -171,9 +170,9 @@ class CollabConfig(TrainingConfig):
         # What judges must be what ends: the episode's end would tell the team more than an inexact critic knows.
         return self.method.teaches_to_first_error and self.critic.kind == ORACLE and not self.critic.flip
 
-    def explore(self, run: RunConfig, growth: Mapping[str, float] | None = None) -> RunConfig:
+    def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout, which may end its episodes with their first error."""
-        team = super().explore(run, growth)
+        team = super().explore(run)
         if not self.ends_at_first_error:
             return team
         limits = team.environment.limits.model_copy(update={"stop_at_first_error": True})
