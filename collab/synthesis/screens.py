@@ -46,7 +46,7 @@ class _Walk:
     way: str
     """Purpose of the scenes' seeds."""
     history: list[HistoryEntry] = field(default_factory=list)
-    last: Action | None = None
+    taken: list[Action] = field(default_factory=list)
 
     @classmethod
     async def begin(cls, suite: Suite, environment: Environment, task: Task, seed: int, way: str) -> _Walk:
@@ -64,7 +64,7 @@ class _Walk:
             step=step,
             observation=self.observation,
             history=tuple(self.history),
-            last=self.last,
+            taken=tuple(self.taken),
             met=met,
             # By the way, the task and the step, so that a scene's draws do not depend on other scenes.
             seed=derive(self.seed, f"{self.way} scene", self.task.name, self.task.seed, step),
@@ -81,7 +81,8 @@ class _Walk:
         result = await self.environment.step(action)
         why = format_said_reason(format_reply(action, before, space), before, space)
         self.history.append(build_history_entry(space, before, action, why, result))
-        self.last, self.observation = action, result.observation
+        self.taken.append(action)
+        self.observation = result.observation
         return result
 
 
