@@ -73,6 +73,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "device": "collab.envs.android.device:DeviceSuite",
         "androidworld-emulator": "collab.envs.android.emulator:EmulatorSuite",
         "androidworld-http": "collab.envs.android.androidworld_server:ServerSuite",
+        "instructions": "collab.synthesis.instruction_suite:InstructionSuite",
         "fake": "collab.testing.corridor:CorridorSuite",
     },
     "models": {

@@ -49,7 +49,6 @@ from collab.rewards.query import (
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.synthesis.conversation import Reader
-from collab.synthesis.facts import Hands
 from collab.synthesis.llm_prompts import (
     FOREIGN,
     NOT_SHOWN,
@@ -62,7 +61,7 @@ from collab.synthesis.llm_prompts import (
     is_shown,
     read_action,
 )
-from collab.synthesis.screens import has_effect, try_action
+from collab.synthesis.screens import changes_view, try_action
 from collab.synthesis.teacher import Lesson, Scene, StoredInstruction
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
@@ -368,14 +367,14 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
 
 
 async def _store_instruction(scene: Scene, goal: str, action: Action, row: Example) -> tuple[StoredInstruction, ...]:
-    """Return an instruction as a task; empty if it cannot be played, or its step has no effect on a fork."""
+    """Return an instruction as a task; empty if it cannot be played, or its step changes nothing that is seen."""
     space = scene.suite.space
     if is_completion(action, space) or is_answer(action):
         return scene.store_instruction(goal, "answer" if is_answer(action) else "complete", [action], row)
     result = await try_action(scene, action)
-    if result is None or not has_effect(scene, result):
+    if result is None or not changes_view(scene, result):
         return ()
-    return scene.store_instruction(goal, "do", [action, Hands(space).declare_done()], row)
+    return scene.store_instruction(goal, "do", [action], row)
 
 
 @dataclass(slots=True)

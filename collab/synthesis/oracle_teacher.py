@@ -27,6 +27,7 @@ from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
+from collab.rewards.oracle import describe_view
 from collab.rewards.perturb import draw_worse
 from collab.rewards.query import format_reason, format_reply
 from collab.seeds import derive, generator
@@ -35,7 +36,7 @@ from collab.synthesis.conversation import Talk
 from collab.synthesis.facts import Hands
 from collab.synthesis.instructions import Instruction, build_two_steps, propose_instructions
 from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
-from collab.synthesis.screens import build_decision_point, describe_effect, has_effect, try_action
+from collab.synthesis.screens import build_decision_point, changes_view, describe_effect, has_effect, try_action
 from collab.synthesis.teacher import Lesson, Scene, Sort, StoredInstruction
 from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
@@ -228,33 +229,34 @@ class OracleTeacher:
     async def _step(self, book: Book, instruction: Instruction) -> None:
         """Add one instruction if following it has an effect."""
         scene = book.scene
-        action = scene.suite.space.canonical(instruction.action, scene.observation)
+        action, result = scene.suite.space.canonical(instruction.action, scene.observation), None
         if instruction.sort == "do":
             result = await try_action(scene, action)
             if result is not None and not has_effect(scene, result):
                 raise Refusal("the instruction changes nothing")
             if result is not None and _opens_nothing(instruction, action, scene, result):
                 raise Refusal("what is to be opened does not open")
-        if instruction.sort == "do":
-            kind, way = "one-step", [action, Hands(scene.suite.space).declare_done()]
-        else:
-            kind, way = f"one-step-{instruction.sort}", [action]
-        self._ask(book, kind, replace(instruction, action=action), way)
+        kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
+        # As a task it is told from nothing done by what is seen: a notice alone is too little.
+        is_seen = instruction.sort != "do" or (result is not None and changes_view(scene, result))
+        self._ask(book, kind, replace(instruction, action=action), [action] if is_seen else [])
 
     async def _teach_two_steps(self, book: Book, first: Instruction) -> None:
         """Add an instruction of two steps at each of its moments."""
         scene = book.scene
         first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
         moments = await build_two_steps(scene, first, book.rng)
+        # Two steps may lead back to where they began: then nothing would be left to do.
+        lead_on = moments and describe_view(moments[-1].scene.observation) != describe_view(scene.observation)
         for number, moment in enumerate(moments):
             # As a task it begins with its first moment; the others are on the way.
-            way = [one.instruction.action for one in moments] if number == 0 else []
+            way = [one.instruction.action for one in moments] if number == 0 and lead_on else []
             try:
                 self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction, way)
             except Refusal as refusal:
                 book.refused[str(refusal)] += 1
 
-    def _ask(self, book: Book, kind: str, instruction: Instruction, way: Sequence[Action | None]) -> None:
+    def _ask(self, book: Book, kind: str, instruction: Instruction, way: Sequence[Action]) -> None:
         """Add an instruction; a share of `Amounts.renamed` of those that open an app renames it.
 
         Args:

@@ -18,6 +18,7 @@ from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.envs.solution import OracleCritic
+from collab.rewards.oracle import describe_view
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.query import format_reply, format_said_reason
 from collab.rollout.episode import build_history_entry
@@ -217,6 +218,11 @@ async def try_action(scene: Scene, action: Action) -> StepResult | None:
 def has_effect(scene: Scene, result: StepResult) -> bool:
     """Return whether an action had a visible effect; an exhausted budget is none."""
     return result.terminated or result.observation.digest != scene.observation.digest
+
+
+def changes_view(scene: Scene, result: StepResult) -> bool:
+    """Return whether an action ended the episode or changed more of the screen than a notice."""
+    return result.terminated or describe_view(result.observation) != describe_view(scene.observation)
 
 
 def describe_effect(scene: Scene, action: Action, result: StepResult) -> str:

@@ -20,6 +20,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from collab.data.example import Example, Level, Provenance
 from collab.envs.base import Environment, Suite
+from collab.envs.random_actions import ENDINGS
+from collab.synthesis.facts import Hands
 from collab.types import Action, HistoryEntry, Observation, Task
 
 Met: TypeAlias = Literal["exploration", "rollout", "mistake"]
@@ -120,18 +122,20 @@ class Scene:
         )
 
     def store_instruction(
-        self, goal: str, sort: Sort, actions: Sequence[Action | None], row: Example
+        self, goal: str, sort: Sort, actions: Sequence[Action], row: Example
     ) -> tuple[StoredInstruction, ...]:
         """Return an instruction on this screen as a task; empty where it cannot be played again.
 
         Args:
-            actions: the teacher's, each canonical on its screen; the last one ends the episode. None if the space has
-                no such action.
+            actions: the teacher's, each canonical on its screen. Behind them the task is declared complete, unless the
+                last one does so.
             row: of the instruction.
         """
-        if not PLAYABLE <= self.suite.capabilities or None in actions:
+        space = self.suite.space
+        done = Hands(space).declare_done()
+        if not PLAYABLE <= self.suite.capabilities or done is None:
             return ()
-        write = self.suite.space.format
+        closing, write = [] if actions[-1].type in ENDINGS else [done], space.format
         found = StoredInstruction(
             goal=goal,
             sort=sort,
@@ -140,7 +144,7 @@ class Scene:
             max_steps=self.task.max_steps,
             before=tuple(None if action is None else write(action) for action in self.taken),
             screen=self.observation.digest,
-            actions=tuple(write(action) for action in actions if action is not None),
+            actions=tuple(write(action) for action in (*actions, *closing)),
             apps=row.provenance.apps,
             teacher=row.provenance.teacher,
             row=row.id,

@@ -91,8 +91,9 @@ def test_instructions_that_can_be_played_are_lines_of_a_file(build_config: Wante
         assert (line["task"], line["seed"]) == (row.provenance.task, row.provenance.seed)
         assert (len(line["before"]), line["screen"]) == (row.provenance.step, row.provenance.screen)
         assert line["goal"] in row.prompt.shared
-        # A thing to do ends with the declaration that it is done; the others are one action.
-        assert len(line["actions"]) == (2 if line["sort"] == "do" else 1)
+        # The last action declares that it is done.
+        assert len(line["actions"]) == (1 if line["sort"] == "complete" else 2)
+        assert "complete" in line["actions"][-1]
 
 
 def test_without_the_level_there_is_no_file_of_instructions(build_config: Wanted, tmp_path: Path):
