@@ -82,9 +82,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "rehearsal": "collab.models.rehearsal:RehearsalModel",
         "scripted": "collab.testing.scripted:ScriptedModel",
     },
-    "scorers": {
-        "model": "collab.models.reward_model:RewardModel",
-    },
+    "scorers": {"model": "collab.models.reward_model:RewardModel"},
     "critics": {
         "model": "collab.rewards.reward_model:ModelCritic",
         "llm": "collab.rewards.llm:LanguageCritic",

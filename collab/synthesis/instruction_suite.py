@@ -100,6 +100,7 @@ def load_instructions(data: Path, digest: str | None = None) -> tuple[Head, str,
             f"{data}: has no {INSTRUCTIONS}, for none of its {rows} rows of level instruction can be played; make "
             "others in an environment that can fork, with --levels instruction and more --screens: collab synth"
         )
+    # Other instructions would make another training of the rest: equal names are not enough.
     written = str(head.files[INSTRUCTIONS]["sha256"])
     found = hash_file(path) if path.is_file() else None
     if found != (digest or written) or found is None:
@@ -188,12 +189,8 @@ class InstructionSuite:
 
     async def open(self) -> InstructionEnvironment:
         """Return a fresh environment."""
-        return self.wrap(await self.inner.open())
-
-    def wrap(self, inner: Environment) -> InstructionEnvironment:
-        """Return an environment of instructions over one of the wrapped suite's."""
-        pictured = isinstance(inner, HasScreenshot)
-        return PicturedEnvironment(self, inner) if pictured else InstructionEnvironment(self, inner)
+        inner = await self.inner.open()
+        return (PicturedEnvironment if isinstance(inner, HasScreenshot) else InstructionEnvironment)(self, inner)
 
     async def find_way(self, one: StoredInstruction, inner: Environment) -> tuple[Seen, ...]:
         """Return the states on the teacher's way, the first one that of the instruction's screen.

@@ -75,7 +75,8 @@ def test_a_critic_that_needs_solutions_is_refused_for_a_models_instructions(
 def test_a_training_on_them_learns_is_stopped_and_ends_with_the_same_hash(
     configure_toy, data: Path, tmp_path: Path
 ) -> None:
-    settings = ("epochs=1", "episodes=6", "exploration_temperatures=1.0")
+    few = ("epochs=1", "episodes=3", "held_out.episodes=1", "held_out.before=false", "dpo.save_every=50")
+    settings = (*few, "exploration_temperatures=1.0")
     config = configure_toy(*settings, agents="early", instructions=data)
     whole = train(config, tmp_path / "whole")
     played, record = tmp_path / "whole" / "epochs" / "1", whole.records[1]
@@ -87,7 +88,7 @@ def test_a_training_on_them_learns_is_stopped_and_ends_with_the_same_hash(
     assert sum(read_metrics(record).pairs.counts.values()) > 0
     assert record.trained["shared"].steps > 0
 
-    stopped = train(config, tmp_path / "run", budget=Budget(tokens=9000))
+    stopped = train(config, tmp_path / "run", budget=Budget(tokens=4000))
     assert stopped.summary is None
     # Moved or changed instructions would make another training of the rest.
     text = (data / "instructions.jsonl").read_text()
