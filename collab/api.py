@@ -196,6 +196,7 @@ async def train(
     ablation: str | None = None,
     backend: str | None = None,
     tasks: Names = (),
+    instructions: Path | str | None = None,
     split: str | None = TRAIN,
     seed: int = 0,
     calibrations: Path | str | None = None,
@@ -217,6 +218,7 @@ async def train(
         algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
+        instructions: directory of `collab synth`; its instructions are trained on, the own tasks measured.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
         settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
@@ -243,6 +245,7 @@ async def train(
         agents=_join_agents(agents),
         backend=backend,
         tasks=named,
+        instructions=None if instructions is None else Path(instructions),
         split=split,
         seed=seed,
         concurrency=concurrency,

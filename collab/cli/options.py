@@ -99,6 +99,16 @@ Split = Annotated[
         rich_help_panel=PLAY,
     ),
 ]
+Instructions = Annotated[
+    Path | None,
+    typer.Option(
+        "--instructions",
+        metavar="DIR",
+        help="Train on the instructions that collab synth made in this environment into DIR, instead of its own tasks; "
+        "held-out evaluations play its own.",
+        rich_help_panel=PLAY,
+    ),
+]
 Backend = Annotated[
     str | None,
     typer.Option(

@@ -244,6 +244,7 @@ def build_result_data(result: SynthResult) -> dict[str, Any]:
 
 def show_result(result: SynthResult) -> None:
     """Print the result of a synthesis; if it stopped early, only the cost of unanswered calls."""
+    from collab.synthesis.journal import INSTRUCTIONS
     from collab.synthesis.units import CARD
 
     calls, report = result.progress.calls, result.report
@@ -254,6 +255,8 @@ def show_result(result: SynthResult) -> None:
         return
     say(result.label)
     say(f"rows     {report.rows}: " + ", ".join(f"{count} {level}" for level, count in report.by_level.items()))
+    if report.playable:
+        say(f"tasks    {format_amount(report.playable, 'instruction')} to train on, {result.path / INSTRUCTIONS}")
     dropped = ", ".join(f"{count} {cause}" for cause, count in report.dropped.items())
     say(f"dropped  {report.made - report.rows}" + (f": {dropped}" if dropped else ""))
     refused = sum(sum(causes.values()) for causes in report.refused.values())

@@ -70,7 +70,7 @@ TRANSFER = Resumable(below=format_below, news=format_news, show=show_result, to_
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
-TRAINS = ("algo", "preset", "ablation", "seed", "calibrations", "anyway", "device", "report_to")
+TRAINS = ("algo", "preset", "ablation", "instructions", "seed", "calibrations", "anyway", "device", "report_to")
 """Parameters of the training."""
 NO_SPLIT = "none"
 
@@ -153,6 +153,7 @@ def transfer(
     graph: options.Graph = "team",
     backend: options.Backend = None,
     tasks: options.Tasks = None,
+    instructions: options.Instructions = None,
     split: Split = "new-seeds",
     seeds: Seeds = None,
     episodes: Episodes = None,
@@ -200,6 +201,7 @@ def transfer(
         graph=graph,
         backend=backend,
         tasks=tuple(split_names("--tasks", tasks)),
+        instructions=instructions,
         split=None if split == NO_SPLIT else split,
         episodes=episodes,
         concurrency=concurrency,

@@ -219,7 +219,7 @@ async def check_fork(subject: Subject) -> str:
         if not isinstance(original, Forkable):
             raise EnvironmentFailure("claims fork, but the environment has no fork()")
         # A few steps first: forks of an initial state may work by chance.
-        prefix, observation = await _wander(suite, original, observation, rng, steps=3)
+        prefix, observation = await _wander(suite, original, observation, rng, steps=min(3, subject.task.max_steps - 1))
         path: list[Action | None] = []
         async with close_twice(await original.fork()) as twin:
             # A third one is stepped elsewhere and closed: neither the original nor its twin may notice.

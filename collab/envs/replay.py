@@ -104,7 +104,7 @@ async def _serve(request: Mapping[str, Any]) -> list[tuple[str, ...]]:
     suite: Suite = getattr(importlib.import_module(module), name)(**request["options"])
     try:
         return [
-            await replay(suite, _read_task(episode["task"]), [_read_action(suite, text) for text in episode["actions"]])
+            await replay(suite, _read_task(episode["task"]), [read_action(suite, text) for text in episode["actions"]])
             for episode in request["episodes"]
         ]
     finally:
@@ -115,7 +115,8 @@ def _read_task(fields: Mapping[str, Any]) -> Task:
     return Task(**{**fields, "apps": tuple(fields["apps"])})
 
 
-def _read_action(suite: Suite, text: str | None) -> Action | None:
+def read_action(suite: Suite, text: str | None) -> Action | None:
+    """Parse a recorded action; None is a step without an action. EnvironmentFailure if it cannot be read."""
     if text is None:
         return None
     parsed = suite.space.parse(text)

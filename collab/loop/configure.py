@@ -18,6 +18,7 @@ from collab.loop.policy import build_first_policy, make_paths_absolute
 from collab.loop.record import TrainingDir
 from collab.loop.trained import load_trained_agents, parse_policy, resolve_epoch
 from collab.rollout.build import resolve_run, with_prompts
+from collab.synthesis.instruction_suite import use_instructions
 
 UNTRAINED = "untrained-team"
 """Name of the untrained team, which is measured beside ablations but is none: nothing is trained."""
@@ -46,6 +47,7 @@ async def configure(
     ablation: str | None = None,
     backend: str | None = None,
     tasks: Sequence[str] = (),
+    instructions: Path | None = None,
     split: str | None = TRAIN,
     seed: int = 0,
     concurrency: int | None = None,
@@ -60,6 +62,8 @@ async def configure(
         graph: played unless the ablation brings its own.
         agents: as for a run, or a trained team to train further: `RUN@best`, `RUN@epoch3`.
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
+        instructions: directory of `collab synth`; rollouts play its instructions instead of the tasks in whose
+            episodes they were met. Held-out evaluations play the environment's own tasks. None for its tasks alone.
         concurrency: episodes at once; None for as many as fill the policies' engine
             (`collab.config.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with `determinism:
             exact`.
@@ -100,6 +104,9 @@ async def configure(
     declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
     run = await resolve_run(run, once_per_task=method.episodes is None and method.steps is None, split=split)
+    # Only what rollouts play: the held-out runs below are made from the environment itself.
+    if instructions is not None:
+        run = await use_instructions(run, instructions)
     run = make_paths_absolute(with_prompts(_plan_episodes(run, known, method), library))
     build_first_policy(run, method)
     config = known.config(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -165,8 +165,11 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
             notes = tuple(algorithm.list_doubts(config, suite))
             # The run that the curriculum plays in epoch 1; every epoch is taken to be as long.
             run = (await get_curriculum(algorithm).plan(state, 1, policy)).run
-            steps = _estimate_steps(config, run, suite)
+            budgets = _list_budgets(run, suite)
             most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
+            # Evaluations may play other tasks, or in another environment, than rollouts.
+            measured = config.held_out[0]
+            steps = _estimate_steps(config, run, budgets, _list_budgets(measured, await state.open_suite(measured)))
         finally:
             await state.close_suite()
     at_once = max(1, min(run.concurrency, run.episodes, most))
@@ -478,14 +481,26 @@ def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> 
     return calls.times(BYTES_PER_CALL).plus(Range(low=0, high=kept))
 
 
-def _estimate_steps(config: TrainingConfig, run: RunConfig, suite: Suite) -> tuple[Range, Range]:
-    """Estimate the steps of a rollout, and of one evaluation on all held-out seeds."""
-    most = {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
+def _list_budgets(run: RunConfig, suite: Suite) -> dict[str, int]:
+    """Return the step budget of each task of a suite in a run."""
+    return {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
+
+
+def _estimate_steps(
+    config: TrainingConfig, run: RunConfig, budgets: Mapping[str, int], held_out: Mapping[str, int]
+) -> tuple[Range, Range]:
+    """Estimate the steps of a rollout, and of one evaluation on all held-out seeds.
+
+    Args:
+        budgets: step budgets of a rollout's tasks.
+        held_out: step budgets of an evaluation's tasks.
+    """
     measured = [episode for one in config.held_out for episode in plan_episodes(one)]
     rolled, tested = (
-        Range(low=len(those), high=sum(most[one.task] for one in those)) for those in (plan_episodes(run), measured)
+        Range(low=len(those), high=sum(most[one.task] for one in those))
+        for those, most in ((plan_episodes(run), budgets), (measured, held_out))
     )
-    return _limit_steps(rolled, config.method.steps, run.concurrency * max(most.values())), tested
+    return _limit_steps(rolled, config.method.steps, run.concurrency * max(budgets.values())), tested
 
 
 def _limit_steps(rolled: Range, steps: int | None, beyond: int) -> Range:

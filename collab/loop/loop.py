@@ -371,6 +371,9 @@ async def resume(
     check_limits(limits, config.method)
     first = build_first_policy(config.run, config.method)
     _check_base(path, first, head["base"])
+    # What rollouts are played in is looked at before an evaluation is: its data may be gone or changed.
+    if "summary" not in head:
+        await build_suite(config.run).close()
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)

@@ -37,7 +37,7 @@ from collab.envs.solution import (
 )
 from collab.errors import EnvironmentFailure, boundary
 from collab.rewards.base import CellScore, CriticInput, Judgement, RestorableState, build_judgement, to_all_equal
-from collab.types import Action
+from collab.types import Action, Observation, StepResult
 
 Seen: TypeAlias = tuple[Any, ...]
 """A state as far as it can be seen; equal for states that cannot be distinguished."""
@@ -84,10 +84,18 @@ async def reach(environment: Forkable, action: Action) -> Seen:
 
 async def _see_result(environment: Environment, action: Action) -> Seen:
     """Execute an action, and return the visible state behind it."""
-    result = await environment.step(action)
+    return describe_state(environment, await environment.step(action))
+
+
+def describe_state(environment: Environment, result: StepResult) -> Seen:
+    """Return the visible state of an environment behind its last step."""
     left = environment.oracle() if isinstance(environment, HasOracle) and not result.done else None
-    screen = result.observation
-    return screen.title, screen.url, screen.elements, screen.tabs, result.terminated, result.outcome, left
+    return *describe_view(result.observation), result.terminated, result.outcome, left
+
+
+def describe_view(screen: Observation) -> Seen:
+    """Return what a screen shows; equal for screens that differ in a notice alone."""
+    return screen.title, screen.url, screen.elements, screen.tabs
 
 
 async def _try_on_fork(environment: Environment, state: RestorableState, action: Action) -> Seen:

@@ -73,6 +73,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "device": "collab.envs.android.device:DeviceSuite",
         "androidworld-emulator": "collab.envs.android.emulator:EmulatorSuite",
         "androidworld-http": "collab.envs.android.androidworld_server:ServerSuite",
+        "instructions": "collab.synthesis.instruction_suite:InstructionSuite",
         "fake": "collab.testing.corridor:CorridorSuite",
     },
     "models": {
@@ -81,9 +82,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "rehearsal": "collab.models.rehearsal:RehearsalModel",
         "scripted": "collab.testing.scripted:ScriptedModel",
     },
-    "scorers": {
-        "model": "collab.models.reward_model:RewardModel",
-    },
+    "scorers": {"model": "collab.models.reward_model:RewardModel"},
     "critics": {
         "model": "collab.rewards.reward_model:ModelCritic",
         "llm": "collab.rewards.llm:LanguageCritic",

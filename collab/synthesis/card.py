@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -31,7 +31,8 @@ from collab.rewards.query import hash_text
 from collab.rollout.build import load_splits
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
-from collab.synthesis.journal import Done, Head, Record, Said, UnansweredQuestion
+from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Record, Said, UnansweredQuestion
+from collab.synthesis.teacher import StoredInstruction
 from collab.types import Usage
 from collab.utils.text import format_amount
 
@@ -130,6 +131,8 @@ class SynthesisReport:
     """Unit → why it broke; its rows are missing, and a resume makes it again."""
     screens: int
     """That were taught."""
+    playable: int
+    """Instructions that can be played as tasks."""
     spent: Usage
     """By all processes; `lost` are calls without a complete answer. Calls in flight at a kill are not counted."""
 
@@ -148,6 +151,14 @@ class Made:
     def iterate_rows(self, order: Sequence[Unit]) -> Iterable[Example]:
         """Return all rows in the order of the plan."""
         return (row for unit in order if unit.id in self.units for row in self.units[unit.id].rows)
+
+    def iterate_instructions(self, order: Sequence[Unit], kept: Collection[str]) -> Iterator[StoredInstruction]:
+        """Yield the instructions of the rows whose ids are in `kept`, at most one of each, in the order of the plan."""
+        seen = set[str]()
+        for one in (one for unit in order if unit.id in self.units for one in self.units[unit.id].instructions):
+            if one.row in kept and seen.isdisjoint((one.row, one.name)):
+                seen |= {one.row, one.name}
+                yield one
 
 
 def gather(records: Iterable[Record]) -> Made:
@@ -172,8 +183,8 @@ def gather(records: Iterable[Record]) -> Made:
     return Made(units=units, broken=broken, said=said, spent=spent)
 
 
-def report(made: Made, selection: Selection) -> SynthesisReport:
-    """Count the made and kept rows."""
+def report(made: Made, selection: Selection, playable: int) -> SynthesisReport:
+    """Count the made and kept rows; `playable` is the number of instructions that can be played as tasks."""
     # Counted on what was kept; `made` and `refused` say what was left out, and why.
     rows, done = selection.rows, made.units.values()
     groups = [group_of(row) for row in rows]
@@ -196,6 +207,7 @@ def report(made: Made, selection: Selection) -> SynthesisReport:
         units=len(made.units) + len(made.broken),
         broken=dict(made.broken),
         screens=sum(record.screens for record in done),
+        playable=playable,
         spent=made.spent,
     )
 
@@ -268,6 +280,7 @@ def _list_origin(
         ("teacher", _describe_teacher(head, config)),
         ("policy's prompt", f"{config.prompt_name}, {_format_hashes(config.prompt)}"),
         ("screens taught", str(report.screens)),
+        *([("instructions that can be played", f"{report.playable}, in {INSTRUCTIONS}")] if report.playable else []),
         ("collab", head.versions.get("collab", "unknown")),
     ]
     # An oracle has no prompts, no sampling and no bill.

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Literal, TypeAlias
 
 from collab.envs.base import Forkable
 from collab.envs.text import flatten, format_element
@@ -32,11 +31,9 @@ from collab.rollout.episode import build_history_entry
 from collab.synthesis import facts
 from collab.synthesis.facts import Hands
 from collab.synthesis.screens import has_effect, list_app_names, try_action
-from collab.synthesis.teacher import Scene
+from collab.synthesis.teacher import Scene, Sort
 from collab.synthesis.wording import PHRASES, ask, draw_text, name_as_user
 from collab.types import Action, Element, HistoryEntry, StepResult
-
-Sort: TypeAlias = Literal["do", "complete", "answer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +47,8 @@ class Instruction:
     """Element line that the reply names first, if not the action's target."""
     history: tuple[HistoryEntry, ...] = ()
     """What was done before."""
+    needs_history: bool = False
+    """Whether the action follows from what was done before, and not from goal and screen alone."""
 
 
 def propose_instructions(scene: Scene, rng: random.Random) -> dict[Sort, list[Instruction]]:
@@ -117,7 +116,7 @@ class _Maker:
         done = self._hands.declare_done()
         if done is not None and self._last and self._last[0].effect not in _NOTHING:
             goal = _write_goal(self._last[0].action)
-            yield Instruction(sort="complete", goal=goal, action=done, history=self._last)
+            yield Instruction(sort="complete", goal=goal, action=done, history=self._last, needs_history=True)
 
     def _draw_other_apps(self) -> list[str]:
         """Draw two other apps whose names match no element of the screen."""
@@ -332,7 +331,7 @@ def _advance_scene(scene: Scene, action: Action, result: StepResult) -> Scene:
         step=scene.step + 1,
         observation=result.observation,
         history=(*scene.history, entry),
-        last=action,
+        taken=(*scene.taken, action),
         seed=scene.seed,
     )
 

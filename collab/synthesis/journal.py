@@ -24,11 +24,14 @@ from collab.errors import RunFormatError, StoreFailure
 from collab.store import log
 from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir
+from collab.synthesis.teacher import StoredInstruction
 from collab.types import Usage
 from collab.utils.files import report_write_errors
 from collab.utils.redact import hide_values, list_secrets
 
 FILE = "synth.json"
+INSTRUCTIONS = "instructions.jsonl"
+"""The instructions that can be played as tasks, a line each (`collab.synthesis.teacher.StoredInstruction`)."""
 
 Counts = Mapping[str, Mapping[str, int]]
 """Level → cause → how often."""
@@ -50,6 +53,8 @@ class Done:
 
     unit: str
     rows: tuple[Example, ...] = ()
+    instructions: tuple[StoredInstruction, ...] = ()
+    """Those of the rows that can be played as tasks."""
     refused: Counts = field(default_factory=dict)
     screens: int = 0
     """Scenes that were taught."""

@@ -61,7 +61,8 @@ from collab.synthesis.llm_prompts import (
     is_shown,
     read_action,
 )
-from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.screens import changes_view, try_action
+from collab.synthesis.teacher import Lesson, Scene, StoredInstruction
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
 
@@ -165,7 +166,8 @@ async def _begin(suite: Suite, environment: Environment, task: Task, seed: int) 
 def _advance_scene(scene: Scene, entry: HistoryEntry, executed: Action | None, *, seed: int) -> Scene:
     step = scene.step + 1
     history = (*scene.history, entry)
-    return replace(scene, step=step, history=history, last=executed, seed=derive(seed, "scene", step))
+    taken = (*scene.taken, executed)
+    return replace(scene, step=step, history=history, taken=taken, seed=derive(seed, "scene", step))
 
 
 class ReplyMemory(Protocol):
@@ -347,6 +349,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
     rows: list[Example] = []
+    instructions: list[StoredInstruction] = []
     # Item by item: one bad instruction must not cost the others.
     for item in found.good:
         decided = _check_item(item, scene, taken)
@@ -355,11 +358,23 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
             if isinstance(decided, Decided)
             else decided
         )
-        if isinstance(row, Example):
+        if isinstance(row, Example) and isinstance(decided, Decided):
             rows.append(row)
-        else:
+            instructions += await _store_instruction(scene, item.instruction, decided.action, row)
+        elif isinstance(row, str):
             refused[row] += 1
-    return Lesson(rows=tuple(rows), refused=refused)
+    return Lesson(rows=tuple(rows), instructions=tuple(instructions), refused=refused)
+
+
+async def _store_instruction(scene: Scene, goal: str, action: Action, row: Example) -> tuple[StoredInstruction, ...]:
+    """Return an instruction as a task; empty if it cannot be played, or its step changes nothing that is seen."""
+    space = scene.suite.space
+    if is_completion(action, space) or is_answer(action):
+        return scene.store_instruction(goal, "answer" if is_answer(action) else "complete", [action], row)
+    result = await try_action(scene, action)
+    if result is None or not changes_view(scene, result):
+        return ()
+    return scene.store_instruction(goal, "do", [action], row)
 
 
 @dataclass(slots=True)

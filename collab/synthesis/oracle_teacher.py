@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collab.data.example import LEVELS, Example, Level
@@ -27,16 +27,17 @@ from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
+from collab.rewards.oracle import describe_view
 from collab.rewards.perturb import draw_worse
 from collab.rewards.query import format_reason, format_reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
 from collab.synthesis.facts import Hands
-from collab.synthesis.instructions import Instruction, Sort, build_two_steps, propose_instructions
+from collab.synthesis.instructions import Instruction, build_two_steps, propose_instructions
 from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
-from collab.synthesis.screens import build_decision_point, describe_effect, has_effect, try_action
-from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.screens import build_decision_point, changes_view, describe_effect, has_effect, try_action
+from collab.synthesis.teacher import Lesson, Scene, Sort, StoredInstruction
 from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
 
@@ -61,6 +62,7 @@ class Book:
     shown: Scene | None = None
     """The renamed scene in prompts (`renaming`); None without renaming."""
     rows: list[Example] = field(default_factory=list)
+    instructions: list[StoredInstruction] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, prompt: Prompt, answer: str) -> None:
@@ -180,7 +182,7 @@ class OracleTeacher:
         else:
             for seat in range(self.amounts.seats):
                 await self._teach_decision(book, seat)
-        return Lesson(rows=tuple(book.rows), refused=book.refused)
+        return Lesson(rows=tuple(book.rows), instructions=tuple(book.instructions), refused=book.refused)
 
     # ----------------------------------------------------------------------------------------------- basic
 
@@ -227,7 +229,7 @@ class OracleTeacher:
     async def _step(self, book: Book, instruction: Instruction) -> None:
         """Add one instruction if following it has an effect."""
         scene = book.scene
-        action = scene.suite.space.canonical(instruction.action, scene.observation)
+        action, result = scene.suite.space.canonical(instruction.action, scene.observation), None
         if instruction.sort == "do":
             result = await try_action(scene, action)
             if result is not None and not has_effect(scene, result):
@@ -235,20 +237,31 @@ class OracleTeacher:
             if result is not None and _opens_nothing(instruction, action, scene, result):
                 raise Refusal("what is to be opened does not open")
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
-        self._ask(book, kind, replace(instruction, action=action))
+        # As a task it is told from nothing done by what is seen: a notice alone is too little.
+        is_seen = instruction.sort != "do" or (result is not None and changes_view(scene, result))
+        self._ask(book, kind, replace(instruction, action=action), [action] if is_seen else [])
 
     async def _teach_two_steps(self, book: Book, first: Instruction) -> None:
         """Add an instruction of two steps at each of its moments."""
         scene = book.scene
         first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
-        for moment in await build_two_steps(scene, first, book.rng):
+        moments = await build_two_steps(scene, first, book.rng)
+        # Two steps may lead back to where they began: then nothing would be left to do.
+        lead_on = moments and describe_view(moments[-1].scene.observation) != describe_view(scene.observation)
+        for number, moment in enumerate(moments):
+            # As a task it begins with its first moment; the others are on the way.
+            way = [one.instruction.action for one in moments] if number == 0 and lead_on else []
             try:
-                self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction)
+                self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction, way)
             except Refusal as refusal:
                 book.refused[str(refusal)] += 1
 
-    def _ask(self, book: Book, kind: str, instruction: Instruction) -> None:
-        """Add an instruction; a share of `Amounts.renamed` of those that open an app renames it."""
+    def _ask(self, book: Book, kind: str, instruction: Instruction, way: Sequence[Action]) -> None:
+        """Add an instruction; a share of `Amounts.renamed` of those that open an app renames it.
+
+        Args:
+            way: its actions as a task (`Scene.store_instruction`); empty if it is none.
+        """
         shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
         if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
             renaming = rename_opened(action, book.rng)
@@ -257,6 +270,9 @@ class OracleTeacher:
             goal, action = renaming.rename_goal(goal), renaming.rename_action(action)
         prompt = require_fitting(lambda: self.talk.build_first_decision(shown, goal, instruction.history, book.rng))
         replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
+        # Under other names the real screen does not show what the goal names.
+        if way and shown is book.scene and not instruction.needs_history:
+            book.instructions += book.scene.store_instruction(goal, instruction.sort, way, book.rows[-1])
 
     # ------------------------------------------------------------------------- demonstration and preference
 

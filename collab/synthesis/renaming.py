@@ -96,7 +96,7 @@ def rename_labels(scene: Scene, rng: random.Random) -> Scene:
         if _LETTER.search(label) and len(label) <= _LONGEST and label.casefold() not in kept
     }
     screen = _rename_screen(scene.observation, lambda text: names.get(text, text))
-    return replace(scene, history=(), last=None, observation=screen)
+    return replace(scene, history=(), taken=(), observation=screen)
 
 
 def find_spelling(app: str, told: str) -> str | None:

@@ -18,6 +18,7 @@ from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.envs.solution import OracleCritic
+from collab.rewards.oracle import describe_view
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.query import format_reply, format_said_reason
 from collab.rollout.episode import build_history_entry
@@ -46,7 +47,7 @@ class _Walk:
     way: str
     """Purpose of the scenes' seeds."""
     history: list[HistoryEntry] = field(default_factory=list)
-    last: Action | None = None
+    taken: list[Action] = field(default_factory=list)
 
     @classmethod
     async def begin(cls, suite: Suite, environment: Environment, task: Task, seed: int, way: str) -> _Walk:
@@ -64,7 +65,7 @@ class _Walk:
             step=step,
             observation=self.observation,
             history=tuple(self.history),
-            last=self.last,
+            taken=tuple(self.taken),
             met=met,
             # By the way, the task and the step, so that a scene's draws do not depend on other scenes.
             seed=derive(self.seed, f"{self.way} scene", self.task.name, self.task.seed, step),
@@ -81,7 +82,8 @@ class _Walk:
         result = await self.environment.step(action)
         why = format_said_reason(format_reply(action, before, space), before, space)
         self.history.append(build_history_entry(space, before, action, why, result))
-        self.last, self.observation = action, result.observation
+        self.taken.append(action)
+        self.observation = result.observation
         return result
 
 
@@ -216,6 +218,11 @@ async def try_action(scene: Scene, action: Action) -> StepResult | None:
 def has_effect(scene: Scene, result: StepResult) -> bool:
     """Return whether an action had a visible effect; an exhausted budget is none."""
     return result.terminated or result.observation.digest != scene.observation.digest
+
+
+def changes_view(scene: Scene, result: StepResult) -> bool:
+    """Return whether an action ended the episode or changed more of the screen than a notice."""
+    return result.terminated or describe_view(result.observation) != describe_view(scene.observation)
 
 
 def describe_effect(scene: Scene, action: Action, result: StepResult) -> str:

@@ -11,13 +11,17 @@ depend on the scene's seed and the level alone, never on the order of calls.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from collab.data.example import Example, Level, Provenance
 from collab.envs.base import Environment, Suite
+from collab.envs.random_actions import ENDINGS
+from collab.synthesis.facts import Hands
 from collab.types import Action, HistoryEntry, Observation, Task
 
 Met: TypeAlias = Literal["exploration", "rollout", "mistake"]
@@ -29,6 +33,48 @@ SUITED: Mapping[Met, frozenset[Level]] = {
     "mistake": frozenset({"demonstration", "preference"}),
 }
 """Levels that suit each kind of scene."""
+
+Sort: TypeAlias = Literal["do", "complete", "answer"]
+"""Of an instruction: something to do, something that is so already, a question."""
+
+PLAYABLE = frozenset({"fork", "deterministic"})
+"""Capabilities of suites whose screens can be reached again, and in which an instruction's effect was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredInstruction:
+    """An instruction that can be played again: a line of `instructions.jsonl`.
+
+    Actions are texts of the suite's action space.
+    """
+
+    goal: str
+    sort: Sort
+    task: str
+    """Name of the task in whose episode the screen was met."""
+    seed: int
+    """Of that task's instance."""
+    max_steps: int
+    """Step budget of that episode, by which a phone spreads its distractions."""
+    before: tuple[str | None, ...]
+    """Actions from the reset to the screen; null is a step without an action."""
+    screen: str
+    """`Observation.digest` of the screen."""
+    actions: tuple[str, ...]
+    """The teacher's, from the screen on; the last one ends the episode."""
+    apps: tuple[str, ...]
+    """As of the row's provenance."""
+    teacher: str
+    """"oracle", or the name of the teacher's agents file."""
+    row: str
+    """Id of the row in `instruction.parquet`."""
+
+    @property
+    def name(self) -> str:
+        """Name as a task: a hash of everything but the row, so that equal instructions have equal names."""
+        content = {name: value for name, value in asdict(self).items() if name != "row"}
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return f"instruction-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +91,16 @@ class Scene:
     observation: Observation
     history: tuple[HistoryEntry, ...] = ()
     """All executed actions as a prompt tells them, oldest first."""
-    last: Action | None = None
-    """The action executed last, canonical on the screen it was made for; None at the start."""
+    taken: tuple[Action | None, ...] = ()
+    """The same actions, each canonical on the screen it was made for; None is a step without an action."""
     met: Met
     seed: int
     """Of everything that is drawn on this scene."""
+
+    @property
+    def last(self) -> Action | None:
+        """The action executed last; None at the start."""
+        return self.taken[-1] if self.taken else None
 
     @property
     def app(self) -> str:
@@ -70,12 +121,44 @@ class Scene:
             teacher_prompt=teacher_prompt,
         )
 
+    def store_instruction(
+        self, goal: str, sort: Sort, actions: Sequence[Action], row: Example
+    ) -> tuple[StoredInstruction, ...]:
+        """Return an instruction on this screen as a task; empty where it cannot be played again.
+
+        Args:
+            actions: the teacher's, each canonical on its screen. Behind them the task is declared complete, unless the
+                last one does so.
+            row: of the instruction.
+        """
+        space = self.suite.space
+        done = Hands(space).declare_done()
+        if not PLAYABLE <= self.suite.capabilities or done is None:
+            return ()
+        closing, write = [] if actions[-1].type in ENDINGS else [done], space.format
+        found = StoredInstruction(
+            goal=goal,
+            sort=sort,
+            task=self.task.name,
+            seed=self.task.seed,
+            max_steps=self.task.max_steps,
+            before=tuple(None if action is None else write(action) for action in self.taken),
+            screen=self.observation.digest,
+            actions=tuple(write(action) for action in (*actions, *closing)),
+            apps=row.provenance.apps,
+            teacher=row.provenance.teacher,
+            row=row.id,
+        )
+        return (found,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lesson:
     """A teacher's rows of a scene."""
 
     rows: tuple[Example, ...] = ()
+    instructions: tuple[StoredInstruction, ...] = ()
+    """Those of the rows that can be played as tasks."""
     refused: Mapping[str, int] = field(default_factory=Counter)
     """Cause of a refused row → count. Causes hold no data of the case, so that they add up: "the reply is not JSON"."""
 

@@ -9,13 +9,14 @@ screen. A broken unit (a dead browser, a silent model server) is recorded with i
 Work ends with the queue, on request, with the budget, after ten broken units in a row, or after ten in a row without a
 usable reply. Units in flight are then dropped, but their logged replies are reused by a resume.
 
-`finish` turns the journal into one Parquet file per level, the card and the manifest.
+`finish` turns the journal into one Parquet file per level, the instructions as tasks, the card and the manifest.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -44,9 +45,9 @@ from collab.synthesis.card import (
     write_card,
 )
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
-from collab.synthesis.journal import Done, Head, Journal, Said, SynthesisDir, read_records
+from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
-from collab.synthesis.teacher import SUITED, Lesson, Scene, Teacher
+from collab.synthesis.teacher import SUITED, Lesson, Scene, StoredInstruction, Teacher
 from collab.types import Task
 from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.files import hash_file, report_write_errors, write_atomic
@@ -86,6 +87,7 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
         ModelFailure: the teacher's model cannot be reached.
     """
     rows: list[Example] = []
+    instructions: list[StoredInstruction] = []
     refused: dict[str, Counter[str]] = {}
     screens = 0
     async with _close_at_end(_meet_scenes(unit, environment, config, workshop)) as met:
@@ -98,11 +100,15 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
                 lesson = await workshop.teacher.teach(item, level)
                 kept, words = _without_kept_words(lesson, item, workshop.kept)
                 rows += kept
+                instructions += lesson.instructions
                 if words or lesson.refused:
                     refused.setdefault(level, Counter()).update(lesson.refused)
                     refused[level].update({KEPT_WORD: words} if words else {})
             await asyncio.sleep(0)  # let other tasks run, e.g. a stop request
-    return Done(unit=unit.id, rows=tuple(rows), refused=refused, screens=screens)
+    # Of a row that was left out, the instruction is, too.
+    ids = {row.id for row in rows} if instructions else set()
+    instructions = [one for one in instructions if one.row in ids]
+    return Done(unit=unit.id, rows=tuple(rows), instructions=tuple(instructions), refused=refused, screens=screens)
 
 
 async def _meet_scenes(
@@ -320,10 +326,13 @@ def finish(
     # Selected over all units by seed, so that the order of making does not matter.
     selection = select(made.iterate_rows(units), seed=config.seed, cap=config.at_most)
     refuse_leaks(selection.rows, splits.values())
-    found = report(made, selection)
+    kept = {row.id for row in selection.rows if row.level == "instruction"}
+    instructions = list(made.iterate_instructions(units, kept))
+    found = report(made, selection, len(instructions))
     files = _write_tables(directory, config, selection.rows)
     folder = SynthesisDir(directory)
     with report_write_errors(directory, folder.resume):
+        files |= _write_instructions(directory, instructions)
         # With a broken unit the set is not finished, and has no card yet.
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
@@ -392,3 +401,14 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
                 out.add(row)
         files[path.name] = {"sha256": hash_file(path), "rows": len(own)}
     return files
+
+
+def _write_instructions(directory: Path, found: Sequence[StoredInstruction]) -> dict[str, dict[str, Any]]:
+    """Write the instructions that can be played as tasks, a line each; without any, remove an old file."""
+    path = directory / INSTRUCTIONS
+    if not found:
+        path.unlink(missing_ok=True)
+        return {}
+    lines = (json.dumps({"name": one.name, **asdict(one)}, ensure_ascii=True) + "\n" for one in found)
+    write_atomic(path, "".join(lines).encode())
+    return {path.name: {"sha256": hash_file(path), "rows": len(found)}}

@@ -68,6 +68,8 @@ class TransferRequest:
     """Continual: name of the training algorithm; None for the one that trained the team."""
     preset: str | None = None
     """Continual: the method; None for the algorithm's own."""
+    instructions: Path | None = None
+    """Continual: directory of `collab synth`, whose instructions the training plays; None for the tasks themselves."""
     ablation: str | None = None
     """Continual: ablation of the method, by name; None for nothing."""
     seed: int = 0
@@ -283,6 +285,7 @@ async def _configure_training(library: Library, request: TransferRequest) -> Tra
         ablation=request.ablation,
         backend=request.backend,
         tasks=request.tasks,
+        instructions=request.instructions,
         split=None if request.split is None else TRAIN,
         seed=request.seed,
         concurrency=request.concurrency,

@@ -58,6 +58,10 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "nowhere@best"), "no such directory"),
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
         (("--agents", "scholar", "--preset", "papr"), "paper"),
+        (
+            ("--agents", "scholar", "--instructions", "nowhere"),
+            "no such directory with instructions; make it with",
+        ),
         (("--agents", "scholar", "--out", "x", "--report-to", "tensorbored"), "did you mean tensorboard"),
         (("--agents", "scholar", "--plan", "--report-to", "tensorbored"), "did you mean tensorboard"),
         (("--agents", "scholar", "--plan", "--device", "gpu"), "device"),

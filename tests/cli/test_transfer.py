@@ -65,6 +65,7 @@ def asked(library: Path) -> list[str]:
         (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "1"), "1 is a seed for training"),
         (("--mode", "direct", "--preset", "paper", "--anyway"), "trains nothing; leave out --preset, --anyway"),
         (("--mode", "direct", "--ablation", "rft"), "trains nothing; leave out --ablation"),
+        (("--mode", "direct", "--instructions", "data"), "trains nothing; leave out --instructions"),
         (("--mode", "direct", "--report-to", "tensorboard"), "trains nothing; leave out --report-to"),
         (("--resume", "nowhere", "--ablation", "rft"), "as it is; leave out --ablation"),
         (("--resume", "nowhere"), "no such directory"),

@@ -19,7 +19,8 @@ CODE = "from collab.cli.main import run; run()"
 
 
 def tables(path: Path) -> dict[str, str]:
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(path.glob("*.parquet"))}
+    files = [*path.glob("*.parquet"), *path.glob("instructions.jsonl")]
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
 
 
 def units(path: Path) -> int:

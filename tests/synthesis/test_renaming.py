@@ -102,7 +102,7 @@ def test_an_instruction_opens_what_it_names(phones: SimPhoneSuite, reader: Reade
 
 
 def test_labels_are_renamed_alike_and_apps_and_prose_are_not(phones: SimPhoneSuite) -> None:
-    here = replace(scene(phones), last=MOBILE.make("navigate_back"))
+    here = replace(scene(phones), taken=(MOBILE.make("navigate_back"),))
     shown = rename_labels(here, generator(3))
     save, title, app, prose = shown.observation.elements
     assert save.label != "Save"

@@ -74,9 +74,31 @@ def test_the_manifest_holds_the_hash_of_each_file(build_config: Wanted, tmp_path
     run(build_config(), tmp_path / "out")
     assert describe_missing(tmp_path / "out") is None
     files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
-    assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "card.md"}
+    assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "instructions.jsonl", "card.md"}
     for name, told in files.items():
         assert told["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
+
+
+def test_instructions_that_can_be_played_are_lines_of_a_file(build_config: Wanted, tmp_path: Path, teacher: str):
+    result = run(build_config(teacher=teacher, levels=["instruction"]), tmp_path / "out")
+    lines = [json.loads(line) for line in (tmp_path / "out" / "instructions.jsonl").read_text().splitlines()]
+    rows = {row.id: row for row in read_rows(tmp_path / "out" / "instruction.parquet")}
+    assert 0 < len(lines) == result.report.playable <= len(rows)
+    assert len({line["name"] for line in lines}) == len({line["row"] for line in lines}) == len(lines)
+    assert {line["teacher"] for line in lines} == {teacher}
+    for line in lines:
+        row = rows[line["row"]]
+        assert (line["task"], line["seed"]) == (row.provenance.task, row.provenance.seed)
+        assert (len(line["before"]), line["screen"]) == (row.provenance.step, row.provenance.screen)
+        assert line["goal"] in row.prompt.shared
+        # The last action declares that it is done.
+        assert len(line["actions"]) == (1 if line["sort"] == "complete" else 2)
+        assert "complete" in line["actions"][-1]
+
+
+def test_without_the_level_there_is_no_file_of_instructions(build_config: Wanted, tmp_path: Path):
+    assert run(build_config(levels=["demonstration"], screens=0), tmp_path / "out").report.playable == 0
+    assert not (tmp_path / "out" / "instructions.jsonl").exists()
 
 
 @pytest.mark.slow

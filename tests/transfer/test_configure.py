@@ -15,6 +15,9 @@ from collab.library import Library
 from collab.loop.loop import hash_base_weights
 from collab.loop.policy import build_first_policy
 from collab.loop.record import EpochRecord, Success, TrainingDir
+from collab.synthesis.config import SynthesisRequest
+from collab.synthesis.config import configure as configure_synthesis
+from collab.synthesis.run import start as synthesise
 from collab.testing import toy_team
 from collab.transfer.config import TransferConfig, TransferRequest, configure
 from collab.transfer.outcome import list_parts_after, list_parts_before
@@ -45,6 +48,20 @@ def transfer_request(trained: TrainingDir) -> TransferRequest:
 
 def put(library: Library, transfer_request: TransferRequest, **changes: Any) -> TransferConfig:
     return asyncio.run(configure(library, replace(transfer_request, **changes)))
+
+
+def test_the_training_plays_instructions_and_every_evaluation_the_tasks(
+    library: Library, transfer_request: TransferRequest, tmp_path: Path
+) -> None:
+    asked = SynthesisRequest(env="street", levels=("instruction",), episodes=2, screens=2)
+    asyncio.run(synthesise(asyncio.run(configure_synthesis(library, asked)), tmp_path / "data"))
+    config, plain = put(library, transfer_request, instructions=tmp_path / "data"), put(library, transfer_request)
+    assert config.training is not None
+    assert plain.training is not None
+    assert config.training.run.environment.part.kind == "instructions"
+    assert config.training.run.tasks != plain.training.run.tasks == ["PressButton"]
+    assert config.training.held_out == plain.training.held_out
+    assert config.model_copy(update={"training": None}) == plain.model_copy(update={"training": None})
 
 
 def test_both_play_the_same_with_other_weights(
