@@ -161,6 +161,9 @@ class Plan(Definition):
             for arm, _, phase in (spot.partition("/") for spot in (goal.first, goal.second)):
                 named += [(arm, self.arms), (phase, self.phases)]
         wrong = next((name for name, known in named if name not in known), None)
+        strange = [seed for stage in self.stages for seed in stage.seeds or () if seed not in self.seeds]
+        if strange:
+            raise ValueError(f"stages: run seed {strange[0]} is none of {self.seeds}")
         if wrong is not None:
             raise ValueError(f"{wrong!r} is neither an arm nor a phase of this plan where it is named")
         return self

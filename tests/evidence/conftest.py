@@ -17,19 +17,26 @@ if SCRIPTS not in sys.path:
     sys.path.insert(0, SCRIPTS)
 
 MakeRecord = Callable[..., Any]
+METHOD = {
+    "objective": "dpo",
+    "pairs": {"adversary": 0.0, "contrast": 0.0, "correction": 1.0},
+    "dpo": {"learning_rate": 2e-5, "final_norm_learning_rate": None, "lora": None},
+}
+"""What tables read of a training's method."""
 
 
 @pytest.fixture
 def make_record() -> MakeRecord:
     """Makes the record of a finished unit: `make_record("full", 0, "new-seeds", "110")` has two of three solved."""
 
-    def rows(solved: str) -> list[Any]:
+    def make_rows(solved: str) -> list[Any]:
         return [(f"Task{place // 2}", 7000 + place, 10, one == "1", 4, None) for place, one in enumerate(solved)]
 
-    def epoch(number: int, solved: str) -> EpochNumbers:
-        trained = {"logp_chosen": -0.5, "chosen_gain": -1.0 * number} if number else {}
+    def make_epoch(number: int, solved: str) -> EpochNumbers:
+        trained: dict[str, Any] = {"logp_chosen": -0.5, "chosen_gain": -1.0 * number} if number else {}
         weights = {"shared": f"weights-{number}"} if number else {}
-        return EpochNumbers(epoch=number, steps=8, held_out=rows(solved), weights=weights, hash="e" * 64, **trained)
+        held_out = make_rows(solved)
+        return EpochNumbers(epoch=number, steps=8, held_out=held_out, weights=weights, hash="e" * 64, **trained)
 
     def make(
         arm: str, seed: int | None, phase: str, solved: str = "", *, epochs: Sequence[str] = (), **more: Any
@@ -42,18 +49,18 @@ def make_record() -> MakeRecord:
             "commit": None,
             "command": f"collab {'train-marl' if trains else 'eval'} --out {arm}",
             "machine": {"processors": 2, "threads": None, "system": "Linux", "python": "3.12", "torch": "2.13"},
-            "config": {},
-            "seeds": [39] if trains else [30],
+            "config": {"method": METHOD} if trains else {},
+            "seeds": [39] if trains else [40],
             "steps": 16 if trains else 4 * len(solved),
             "seconds": Seconds(
                 whole=600.0, playing=300, environment=6, inference=294, critic=60, adversary=0, training=120
             ),
-            "hashes": {"training": "h" * 64} if trains else {"30": "h" * 64},
+            "hashes": {"training": "h" * 64} if trains else {"40": "h" * 64},
             "measured": None
             if trains
-            else MeasuredEpisodes(environment="fake", version="1", split="new-seeds", episodes=rows(solved)),
+            else MeasuredEpisodes(environment="fake", version="1", split="new-seeds", episodes=make_rows(solved)),
             "best": 1 if trains else None,
-            "epochs": [epoch(number, told) for number, told in enumerate(epochs)],
+            "epochs": [make_epoch(number, outcomes) for number, outcomes in enumerate(epochs)],
         }
         return UnitRecord(arm=arm, seed=seed, phase=phase, **{**given, **more})
 

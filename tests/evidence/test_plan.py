@@ -3,37 +3,78 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.config import ABLATIONS
+from collab.algorithms.collabuiagents.config import ABLATIONS, CollabMethod
 from collab.config import override
 from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
-from collab.evidence.plan import EvidenceUnit, Plan, read_plan
-from collab.evidence.record import read_all
+from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
+from collab.evidence.record import Records, UnitRecord, read_all, recipe_of_command
 from collab.library import find_builtin_root
 from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_method
+from collab.preferences.registry import AdversarySpec
 
+MakeRecord = Callable[..., UnitRecord]
 COLLAB = load_algorithm("collabuiagents")
 WORK = Path("runs/tables")
-FOLDER = find_builtin_root() / "docs" / "results"
+DOCS = find_builtin_root() / "docs"
+FOLDER = DOCS / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
-PAGES, TRAINED_PAGES = (PLAN.words[name].split(",") for name in ("pages", "trained_pages"))
+each_plan = pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+TEMPERATURES = {f"agents.{slot}.sampling.temperature" for slot in ("ada", "ben", "cyd", "dee")}
+LIKE_FULL = {"correction-pairs", "anchor"}
+"""Ablations that change nothing of the full method."""
+NOT_MEASURED = {"adversary-pairs", "contrast-pairs", "mixed-pairs", "no-anchor", "all-steps"}
+"""Ablations that no arm has: other sources of pairs, and what docs/recipe.md compares."""
 
 
-def option(words: Sequence[str], name: str) -> str | None:
-    return words[words.index(name) + 1] if name in words else None
+def change_plan(plan: Plan, **parts: Any) -> Plan:
+    """Return the plan with other parts."""
+    return Plan.model_validate(plan.model_dump() | parts)
 
 
-def given(words: Sequence[str], name: str) -> list[str]:
-    return [words[place + 1] for place, word in enumerate(words) if word == name]
+def read_options(words: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of each option of a command, in their order."""
+    options: dict[str, list[str]] = {}
+    for name, value in zip(words[1::2], words[2::2], strict=True):
+        options.setdefault(name, []).append(value)
+    return options
 
 
-@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+def ask(plan: Plan, arm: str, phase: str, seed: int | None = 0) -> dict[str, list[str]]:
+    """Return the options of a unit's command."""
+    return read_options(plan.command(EvidenceUnit(arm=arm, seed=seed, phase=phase), WORK))
+
+
+def load_asked(plan: Plan, arm: str, phase: str = "train") -> tuple[CollabMethod, str]:
+    """Return the method and the graph that an arm is trained by."""
+    options, graph = ask(plan, arm, phase), "team"
+    method = load_method(COLLAB, options["--preset"][-1])
+    if "--ablation" in options:
+        method, graph = apply_ablation(COLLAB, method, options["--ablation"][-1], graph=graph)
+    method = override(method, [one for one in options["--set"] if not one.startswith("run.")])
+    assert isinstance(method, CollabMethod)
+    return method, graph
+
+
+def find_changes(plan: Plan, first: tuple[str, str], second: tuple[str, str]) -> dict[str, tuple[Any, Any]]:
+    """Return what of the recipes of two arms in a phase differs: name → both values."""
+    there, here = (
+        recipe_of_command(plan, EvidenceUnit(arm=arm, seed=0, phase=phase)) for arm, phase in (first, second)
+    )
+    return {name: (there.get(name), here.get(name)) for name in {**there, **here} if there.get(name) != here.get(name)}
+
+
+# ------------------------------------------------------------------------------------------- commands and methods
+
+
+@each_plan
 def test_every_command_is_one_that_collab_reads(plan: Plan) -> None:
     from typer.main import get_command
 
@@ -45,102 +86,191 @@ def test_every_command_is_one_that_collab_reads(plan: Plan) -> None:
         commands[name].make_context(name, list(words))
 
 
-@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
-def test_methods_are_ones_that_collab_knows(plan: Plan) -> None:
-    trained = [unit for unit in plan.units if plan.trains(unit) and unit.seed == 0]
-    told = {}
-    for unit in trained:
-        words = plan.command(unit, WORK)
-        method, ablation = load_method(COLLAB, option(words, "--preset")), option(words, "--ablation")
-        graph = "team"
-        if ablation is not None:
-            method, graph = apply_ablation(COLLAB, method, ablation, graph=graph)
-        method = override(method, [one for one in given(words, "--set") if not one.startswith("run.")])
-        assert graph == plan.arms[unit.arm].graph
+@each_plan
+def test_arms_have_equal_budgets_and_methods_that_collab_knows(plan: Plan) -> None:
+    budgets = set()
+    for arm in plan.trained:
+        method, graph = load_asked(plan, arm)
+        assert graph == plan.arms[arm].graph
         assert method.critic == "critic-oracle"
-        assert method.adversary == override(load_method(COLLAB), ["adversary=sampler"]).adversary
-        told[unit] = (method.epochs, method.steps, method.tasks, str(method.held_out), method.dpo.temperature)
-    for phase in plan.phases:
-        assert len({told[unit] for unit in trained if unit.phase == phase}) <= 1, "arms have equal budgets"
+        assert method.adversary == AdversarySpec(kind="sampler")
+        played = (method.epochs, method.steps, method.episodes, method.tasks, str(method.held_out))
+        budgets.add((*played, method.dpo.epochs, method.dpo.max_steps, method.dpo.batch_rows, method.dpo.temperature))
+    assert len(budgets) == 1
+    assert not any(name in (arm.method or "") for arm in plan.arms.values() for name in ("max_steps", " steps="))
 
 
-@pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
-def test_what_is_measured_is_played_with_seeds_that_nothing_is_trained_on(plan: Plan) -> None:
-    for phase in (one for one in plan.phases.values() if one.kind == "eval"):
-        seeds = [int(seed) for seed in (option(phase.options.split(), "--seeds") or "").split(",")]
-        assert set(seeds) <= set(EVALUATION_SEEDS)
+def test_the_budgets_are_those_that_the_plan_tells() -> None:
+    method, _ = load_asked(PLAN, "full")
+    assert (method.epochs, method.steps, method.dpo.max_steps) == (2, 800, 80)
+    splits = json.loads((DOCS / "splits/androidworld.json").read_text(encoding="utf-8"))
+    tasks = {split["split"]: len(split["tasks"]) for split in splits}
+    played = {name: 3 * int(ask(PLAN, "full", name)["--episodes"][-1]) for name in PLAN.phases if name != "train"}
+    text = " ".join((FOLDER / "plan.yaml").read_text(encoding="utf-8").replace("\n#", " ").split())
+    assert "two epochs of 800 environment steps, and 80 optimizer steps in each" in text
+    assert f"{method.held_out.episodes} held-out episodes on seed 39" in text
+    assert (
+        f"The {tasks['new-seeds']} trained tasks have {played['new-seeds']} instances there, "
+        f"the {tasks['unseen-tasks']} unseen ones {played['unseen-tasks']}, "
+        f"the {tasks['unseen-app']} of the unseen app {played['unseen-app']}."
+    ) in text
 
 
-def test_every_ablation_is_an_arm_unless_the_full_method_is_like_it() -> None:
-    used = {option(arm.method.split(), "--ablation") for arm in PLAN.arms.values() if arm.method}
-    assert set(ABLATIONS) - used == {"mixed-pairs", "correction-pairs", "all-steps", "anchor"}
+def test_every_ablation_is_an_arm_unless_it_is_known_not_to_be() -> None:
+    used = [name for arm in PLAN.trained for name in ask(PLAN, arm, "train").get("--ablation", [])]
+    assert sorted([*used, *LIKE_FULL, *NOT_MEASURED]) == sorted(ABLATIONS)
+    full, _ = load_asked(PLAN, "full")
+    for name in LIKE_FULL:
+        with pytest.raises(ConfigError, match="changes nothing"):
+            apply_ablation(COLLAB, full, name, graph="team")
+    for name in NOT_MEASURED:
+        assert apply_ablation(COLLAB, full, name, graph="team")[0] != full
 
 
-def test_evaluations_of_a_place_play_the_same_instances_for_every_arm() -> None:
-    for phase in ("new-seeds", "new-seeds-cold", "unseen-tasks", "pages"):
-        asked = [PLAN.command(unit, WORK) for unit in PLAN.units if unit.phase.removesuffix("-continued") == phase]
-        alike = {
-            tuple(option(words, name) for name in ("--env", "--split", "--tasks", "--episodes", "--seeds"))
-            for words in asked
-        }
-        ((*_, episodes, seeds),) = alike
-        assert seeds == "30,31,32"
-        assert 3 * int(episodes or 0) >= 300
+def test_the_paper_s_arms_differ_in_the_rate_alone() -> None:
+    rates = {arm: load_asked(PLAN, arm)[0].dpo.learning_rate for arm in PLAN.arms if arm.startswith("paper")}
+    swept = {f"paper-{rate}": float(rate) for rate in ("5e-6", "5e-5", "5e-4")}
+    assert {arm: rate for arm, rate in rates.items() if arm != "paper"} == swept
+    assert load_method(COLLAB, "paper").recipe.learning_rate == swept["paper-5e-6"]
+    for arm, rate in rates.items():
+        assert rate in swept.values(), "the arm that is measured has one of the three"
+        changes = find_changes(PLAN, ("paper-5e-6", "train"), (arm, "train"))
+        assert changes == ({"method.dpo.learning_rate": (5e-6, rate)} if rate != 5e-6 else {})
+
+
+# --------------------------------------------------------------------------------------------- what is played, how
+
+
+@each_plan
+def test_evaluations_play_seeds_that_nothing_was_trained_or_chosen_on(plan: Plan) -> None:
+    known = {"sweep": {33}} if plan is PLAN else {f"new-seeds-{seed}": {seed} for seed in (43, 44, 45)}
+    phases = [name for name, phase in plan.phases.items() if phase.kind == "eval"]
+    assert set(known) <= set(phases)
+    held_out = {seed for arm in plan.trained for seed in load_asked(plan, arm)[0].held_out.seeds}
+    assert held_out == {39}
+    for phase in phases:
+        (seeds,) = ask(plan, "full", phase)["--seeds"]
+        played = {int(seed) for seed in seeds.split(",")}
+        assert played == known.get(phase, {40, 41, 42})
+        assert played <= set(EVALUATION_SEEDS) - held_out
+
+
+@each_plan
+def test_evaluations_of_a_phase_play_the_same_instances_for_every_arm(plan: Plan) -> None:
+    names = ("--env", "--split", "--tasks", "--episodes", "--seeds")
+    for phase in (name for name, one in plan.phases.items() if one.kind == "eval"):
+        asked = [read_options(plan.command(unit, WORK)) for unit in plan.units if unit.phase == phase]
+        assert len({tuple(str(options.get(name)) for name in names) for options in asked}) == 1
+
+
+@pytest.mark.parametrize(
+    ("arm", "cold", "other", "differs", "temperature"),
+    [
+        ("full", "new-seeds", "new-seeds-greedy", {"--episodes"}, 0),
+        ("full", "unseen-tasks", "unseen-greedy", {"--episodes"}, 0),
+        ("full", "unseen-app", "app-greedy", {"--episodes"}, 0),
+        ("untrained-team", "new-seeds", "new-seeds-sharpened", set(), 0.15),
+    ],
+)
+def test_cold_greedy_and_sharpened_play_differ_in_temperature_and_instances_alone(
+    arm: str, cold: str, other: str, differs: set[str], temperature: float
+) -> None:
+    first, second = (ask(PLAN, arm, phase, PLAN.units_of(f"{arm}/{phase}")[0].seed) for phase in (cold, other))
+    changed = {name for name in {**first, **second} if first.get(name) != second.get(name)}
+    assert changed == {"--set", "--out", *differs}
+    assert "--set" not in first, "cold is what the agents file says"
+    assert int(second["--episodes"][-1]) <= int(first["--episodes"][-1])
+    changes = find_changes(PLAN, (arm, cold), (arm, other))
+    assert changes == dict.fromkeys(TEMPERATURES, (0.3, temperature))
 
 
 def test_what_matters_most_comes_first_and_trainings_before_what_plays_them() -> None:
     names = [unit.name for unit in PLAN.units]
-    assert names[:2] == ["untrained-team/new-seeds", "untrained-team/unseen-tasks"]
-    first = names.index("full/seed-0/train")
-    assert all(name.startswith("untrained-") for name in names[:first])
-    assert names[first + 1] == "full/seed-0/new-seeds"
+    assert names[:3] == ["untrained-team/new-seeds", "full/seed-0/train", "full/seed-0/new-seeds"]
     places = {unit: place for place, unit in enumerate(PLAN.units)}
     assert all(places[before] < places[unit] for unit in places if (before := PLAN.needs(unit)))
-    assert all(PLAN.phases[unit.phase].minutes <= 40 for unit in places)
+    assert all(PLAN.phases[unit.phase].minutes <= PLAN.most_minutes == 40 for unit in places)
 
 
-def test_a_trained_team_is_played_as_it_was_last_and_gone_on_with_from_there() -> None:
-    words = PLAN.command(EvidenceUnit(arm="full", seed=1, phase="new-seeds"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/train@last"
-    words = PLAN.command(EvidenceUnit(arm="full", seed=1, phase="continual"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/train@last"
-    words = PLAN.command(EvidenceUnit(arm="full", seed=1, phase="new-seeds-continued"), WORK)
-    assert option(words, "--agents") == "runs/tables/full/seed-1/continual@last"
-    assert (
-        option(PLAN.command(EvidenceUnit(arm="untrained-team", seed=None, phase="pages"), WORK), "--agents") == "pocket"
-    )
+def test_a_stage_may_limit_run_seeds() -> None:
+    assert {unit.seed for unit in PLAN.units if unit.phase == "sweep"} == {0}
+    assert {unit.seed for unit in PLAN.units_of("full/train")} == {0, 1, 2}
+    stages: list[dict[str, Any]] = [
+        {"arms": ["full", "untrained-team"], "phases": ["train", "new-seeds"], "seeds": [2]},
+        {"arms": ["full"], "phases": ["new-seeds", "sweep"]},
+    ]
+    assert [unit.name for unit in change_plan(PLAN, stages=stages).units] == [
+        *("full/seed-2/train", "full/seed-2/new-seeds", "untrained-team/new-seeds"),
+        *(f"full/seed-{seed}/{phase}" for seed in (0, 1) for phase in ("new-seeds", "sweep")),
+        "full/seed-2/sweep",
+    ]
 
 
-def test_pages_are_those_of_the_rule() -> None:
-    text = (find_builtin_root() / "scripts" / "evaluate_pocket.sh").read_text(encoding="utf-8").replace("\\\n", "")
-    assert f"readonly pages={','.join(PAGES)}\n" in text
-    from collab.envs.web.solutions import SOLVED
-
-    splits = json.loads((find_builtin_root() / "docs" / "splits" / "mobile-miniwob.json").read_text(encoding="utf-8"))
-    trained = next(set(split["tasks"]) for split in splits if split["split"] == "train")
-    assert [page for page in PAGES if page in trained & SOLVED] == TRAINED_PAGES
-
-
-def test_all_teams_sample_alike_and_are_trained_as_what_sampled() -> None:
-    trained = PLAN.command(EvidenceUnit(arm="full", seed=0, phase="train"), WORK)
-    played = PLAN.command(EvidenceUnit(arm="full", seed=0, phase="new-seeds"), WORK)
-    assert [f"run.{one}" for one in given(played, "--set")] == [one for one in given(trained, "--set") if "run." in one]
-    assert {"run.agents.*.sampling.temperature=1.5", "dpo.temperature=1.5"} <= set(given(trained, "--set"))
-    cold = given(PLAN.command(EvidenceUnit(arm="full", seed=0, phase="new-seeds-cold"), WORK), "--set")
-    assert cold == [*given(played, "--set"), "agents.*.sampling.temperature=0.3"]
+def test_a_trained_team_is_played_as_it_was_last_and_trained_further_from_there() -> None:
+    assert ask(PLAN, "full", "new-seeds", seed=1)["--agents"] == ["runs/tables/full/seed-1/train@last"]
+    assert ask(PLAN, "untrained-team", "new-seeds", seed=None)["--agents"] == ["early"]
+    assert ask(PLAN, "full", "train")["--agents"] == ["early"]
+    more = {
+        "more": Phase(kind="train-marl", after="train", minutes=1, options="--env androidworld"),
+        "new-seeds-more": PLAN.phases["new-seeds"].model_copy(update={"after": "more"}),
+    }
+    stages = [{"arms": ["full"], "phases": ["train", "new-seeds", *more]}]
+    plan = change_plan(PLAN, phases=PLAN.phases | more, stages=stages)
+    assert ask(plan, "full", "more")["--agents"] == ["runs/tables/full/seed-0/train@last"]
+    assert ask(plan, "full", "new-seeds-more")["--agents"] == ["runs/tables/full/seed-0/more@last"]
+    train, *players = (unit for unit in plan.units if unit.seed == 0)
+    assert plan.players(train) == players
 
 
-def test_what_the_plan_says_of_minutes_is_what_the_committed_units_took() -> None:
-    known = read_all(FOLDER / "units", PLAN)
-    took = {unit: record.seconds.whole / 60 for unit, record in known.items() if record.epochs}
-    phone, pages = ({unit: took[unit] for unit in took if unit.phase == phase} for phase in ("train", "continual"))
-    full = [minutes for unit, minutes in phone.items() if unit.arm == "full"]
-    long, long_on_pages = (sum(minutes > PLAN.most_minutes for minutes in those.values()) for those in (phone, pages))
-    text = " ".join((FOLDER / "plan.yaml").read_text(encoding="utf-8").replace("\n#", " ").split())
-    assert f"Two epochs of the full method took {min(full):.0f} to {max(full):.0f} minutes." in text
-    assert f"{long} of {len(phone)} trainings on the phone took more than 40 minutes" in text
-    assert f"and {long_on_pages} of {len(pages)} on the pages." in text
-    assert f"two epochs of 800 steps there took {min(pages.values()):.0f} to {max(pages.values()):.0f} minutes." in text
+def test_all_teams_sample_alike_in_training_and_after_it() -> None:
+    plan = change_plan(PLAN, play=["agents.*.sampling.top_p=0.9"])
+    assert ask(plan, "full", "train")["--set"][0] == "run.agents.*.sampling.top_p=0.9"
+    assert ask(plan, "full", "new-seeds")["--set"] == ["agents.*.sampling.top_p=0.9"]
+
+
+# ------------------------------------------------------------------------------------------------ what was measured
+
+
+def find_other_budgets(records: Records) -> list[str]:
+    """Return the units that had another budget than the plan gives them: instances, environment or optimizer steps."""
+    wrong = []
+    for unit, record in records.items():
+        if record.measured is not None:
+            options = ask(PLAN, unit.arm, unit.phase, unit.seed)
+            seeds = [int(seed) for seed in options["--seeds"][-1].split(",")]
+            fits = record.seeds == seeds
+            fits &= len(record.measured.episodes) == len(seeds) * int(options["--episodes"][-1])
+        else:
+            method, _ = load_asked(PLAN, unit.arm, unit.phase)
+            trained = [epoch for epoch in record.epochs if epoch.epoch]
+            fits = len(trained) == method.epochs
+            for epoch in trained:
+                longest = max((row[2] for row in epoch.rollout), default=0)  # the last episode is played to its end
+                fits &= epoch.updates == method.dpo.max_steps
+                fits &= 0 <= epoch.steps - (method.steps or 0) < longest
+        wrong += [] if fits else [unit.name]
+    return wrong
+
+
+def test_committed_units_had_the_budgets_of_the_plan() -> None:
+    assert find_other_budgets(read_all(FOLDER / "units", PLAN)) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "updates", "fits"),
+    [(800, 80, True), (809, 80, True), (799, 80, False), (810, 80, False), (800, 79, False)],
+)
+def test_a_training_of_another_budget_is_found(make_record: MakeRecord, steps: int, updates: int, fits: bool) -> None:
+    made = make_record("full", 0, "train", epochs=["1"] * 3)
+    more = {"steps": steps, "updates": updates, "rollout": [("Task", 1, 10, True, 4, None)]}
+    made = made.model_copy(update={"epochs": [one.model_copy(update=more) for one in made.epochs]})
+    assert find_other_budgets({made.unit: made}) == ([] if fits else ["full/seed-0/train"])
+
+
+@pytest.mark.parametrize(("episodes", "fits"), [(48, True), (47, False)])
+def test_an_evaluation_of_another_budget_is_found(make_record: MakeRecord, episodes: int, fits: bool) -> None:
+    made = make_record("full", 0, "app-greedy", "1" * episodes, seeds=[40, 41, 42])
+    assert find_other_budgets({made.unit: made}) == ([] if fits else ["full/seed-0/app-greedy"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.evidence.gather import Interval, PlayTime, _split_playing, measure_play, measure_union
-from collab.store import run as writing
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Note, Record, StepRecorded
 from collab.store.manifest import Manifest
 from collab.store.run import RunStore
@@ -142,7 +141,7 @@ def test_an_episode_whose_reset_broke_was_nothing_but_reset() -> None:
 def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are written and read: an hour lies between two runs, which nobody played."""
     clock = itertools.count()
-    monkeypatch.setattr(writing.Record, "__init__", _timed(writing.Record.__init__, clock))
+    monkeypatch.setattr(Record, "__init__", _timed(Record.__init__, clock))
     for name in ("one", "two"):
         manifest = Manifest(command="eval", config={}, seed=3, planned=1)
         with RunStore.create(tmp_path / name, manifest).open_writer() as writer:  # second 0
@@ -151,7 +150,7 @@ def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             writer.end_episode("Task/0", outcome=Outcome(success=True, score=1.0, reason=""), seconds=2.5)
         next(clock)
     found = _split_playing([tmp_path / "one", tmp_path / "two"])
-    assert (found["playing"], found["environment"]) == (pytest.approx(2 * 2.5), pytest.approx(2 * (0.5 + 0.5)))
+    assert [found["playing"], found["environment"]] == pytest.approx([2 * 2.5, 2 * (0.5 + 0.5)])
     assert _split_playing([]) == {"playing": 0, "environment": 0, "inference": 0}
 
 

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -46,17 +47,16 @@ SMALL = read_plan(find_builtin_root() / "docs/results/plan.yaml").model_copy(
 )
 
 
-def option(words: Sequence[str], name: str) -> str | None:
+def find_option(words: Sequence[str], name: str) -> str | None:
     return words[words.index(name) + 1] if name in words else None
 
 
 @functools.cache
-def head_of_full() -> str:
+def build_head() -> str:
     """`training.json` as the command of TRAIN begins it."""
-    there = {"env": "androidworld", "graph": "team", "agents": "pocket"}
+    there: dict[str, Any] = {"env": "androidworld", "graph": "team", "agents": SMALL.agents}
     settings = [word for word in SMALL.phases[TRAIN.phase].options.split() if "=" in word]
-    settings += [f"run.{word}" for word in SMALL.play]
-    begun = configure(Library(), algorithm="collabuiagents", preset="sharpen", settings=settings, **there)
+    begun = configure(Library(), algorithm="collabuiagents", preset="collab", settings=settings, **there)
     return json.dumps({"format": 4, "config": asyncio.run(begun).model_dump(mode="json")})
 
 
@@ -78,21 +78,21 @@ class Recorder:
 
     def __call__(self, name: str, words: Sequence[str]) -> int:
         self.calls.append(list(words))
-        folder = Path(option(words, "--out") or option(words, "--resume") or "")
+        folder = Path(find_option(words, "--out") or find_option(words, "--resume") or "")
         folder.mkdir(parents=True, exist_ok=True)
         if words[0] == "train-marl":
-            (folder / "training.json").write_text(head_of_full())
+            (folder / "training.json").write_text(build_head())
         if folder.relative_to(self.work).as_posix() in self.fails:
             self.now += 60
             return 1
-        budget = float((option(words, "--budget") or "minutes=inf").partition("=")[2])
+        budget = float((find_option(words, "--budget") or "minutes=inf").partition("=")[2])
         self.now += 60 * min(budget, self.minutes)
         if budget < self.minutes:
             self.minutes -= budget
             return 1
         (folder / "over").touch()
         if words[0] == "train-marl":
-            done = json.loads(head_of_full()) | {"summary": {"hash": self.hash}}
+            done = json.loads(build_head()) | {"summary": {"hash": self.hash}}
             (folder / "training.json").write_text(json.dumps(done))
         return 0
 
@@ -100,7 +100,7 @@ class Recorder:
         """What was asked for, by unit; "resume" before what was gone on with."""
         told = []
         for words in self.calls:
-            folder = Path(option(words, "--out") or option(words, "--resume") or "").relative_to(self.work)
+            folder = Path(find_option(words, "--out") or find_option(words, "--resume") or "").relative_to(self.work)
             told.append(("resume " if "--resume" in words else "") + folder.as_posix())
         self.calls.clear()
         return told
@@ -129,7 +129,7 @@ def recorder(place: Workspace, make_record: MakeRecord, monkeypatch: pytest.Monk
     return Recorder(place.work)
 
 
-def worked(place: Workspace, recorder: Recorder, only: str = "*", **wishes: Any) -> list[str]:
+def work_on(place: Workspace, recorder: Recorder, only: str = "*", **wishes: Any) -> list[str]:
     """Do what is missing; what `collab` was asked for."""
     known, asked = read_all(place.units, SMALL), select_units(SMALL, only)
     work_off(SMALL, place, known, say=print, asked=asked, run=recorder, clock=lambda: recorder.now, **wishes)
@@ -143,35 +143,35 @@ ALL = [
 
 
 def test_only_what_is_missing_is_done(place: Workspace, recorder: Recorder) -> None:
-    assert worked(place, recorder) == ALL
-    assert worked(place, recorder) == []
+    assert work_on(place, recorder) == ALL
+    assert work_on(place, recorder) == []
     file_of(place.units, TRAIN).unlink()
-    assert worked(place, recorder) == ["resume full/seed-0/train"]
+    assert work_on(place, recorder) == ["resume full/seed-0/train"]
 
 
 def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Workspace, recorder: Recorder) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver, match="full/seed-0/train: collab ended with exit code 1"):
-        worked(place, recorder)
+        work_on(place, recorder)
     assert recorder.names() == ALL[:2]
     recorder.fails = set()
-    assert worked(place, recorder) == ["resume full/seed-0/train", *ALL[2:]]
+    assert work_on(place, recorder) == ["resume full/seed-0/train", *ALL[2:]]
     assert read(file_of(place.units, TRAIN)).seconds.whole == 60 + 600
 
 
 def test_a_unit_that_would_not_fit_is_not_begun(place: Workspace, recorder: Recorder) -> None:
-    """Plan: 20 for an evaluation, 30 for a training. The first takes 10, so of 35 only 25 are left."""
-    assert worked(place, recorder, minutes=35) == ALL[:1]
-    assert worked(place, recorder, minutes=19) == []
-    assert worked(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
+    """Plan: 25 for an evaluation, 30 for a training. The first takes 10, so of 35 only 25 are left."""
+    assert work_on(place, recorder, minutes=35) == ALL[:1]
+    assert work_on(place, recorder, minutes=19) == []
+    assert work_on(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
 
 
 def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Workspace, recorder: Recorder) -> None:
     recorder.minutes = 90.0
-    assert worked(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
+    assert work_on(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
     known = read_all(place.units, SMALL)
     assert (find_state(SMALL, TRAIN, known, place), estimate_left(SMALL, TRAIN, known, place)) == ("begun", 3.0)
-    assert worked(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
+    assert work_on(place, recorder, only="full/seed-0/*", minutes=45) == ["resume full/seed-0/train"]
     assert read(file_of(place.units, TRAIN)).seconds.whole == pytest.approx(60 * 90)
 
 
@@ -179,13 +179,13 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(
     place: Workspace, recorder: Recorder, make_record: MakeRecord
 ) -> None:
     played = EvidenceUnit(arm="full", seed=0, phase="new-seeds")
-    assert worked(place, recorder, only="*/new-seeds") == ALL[:1]
+    assert work_on(place, recorder, only="*/new-seeds") == ALL[:1]
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "waits"
     write(place.units, make_record("full", 0, "train", epochs=["1", "1"]))
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "lost"
-    assert worked(place, recorder, only="full/seed-0/*") == []
+    assert work_on(place, recorder, only="full/seed-0/*") == []
     file_of(place.units, TRAIN).unlink()
-    assert worked(place, recorder, only="full/seed-0/train") == ["full/seed-0/train"]
+    assert work_on(place, recorder, only="full/seed-0/train") == ["full/seed-0/train"]
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
 
 
@@ -212,7 +212,7 @@ def test_a_training_done_anew_is_not_taken_for_the_one_that_is_told_of(
 ) -> None:
     """Its evaluations would be refused once they are done: they are of other weights."""
     recorder.hash = "a" * 64
-    worked(place, recorder, only="full/seed-0/train")
+    work_on(place, recorder, only="full/seed-0/train")
     known = read_all(place.units, SMALL)
     assert find_state(SMALL, EvidenceUnit(arm="full", seed=0, phase="new-seeds"), known, place) == "lost"
 
@@ -224,7 +224,7 @@ def test_all_code_that_worked_on_a_unit_is_noted(
     for digest in ("first", "first", "second"):
         monkeypatch.setattr(queue_at_work, "hash_code", lambda digest=digest: digest)
         with pytest.raises(NotOver):
-            worked(place, recorder)
+            work_on(place, recorder)
     unit = SMALL.units[0]
     notes = Notes.read(place, unit)
     assert (notes.code, notes.seconds) == (["first", "second"], 180)
@@ -246,12 +246,12 @@ def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
 
 
 def test_what_is_noted_goes_with_the_folder(place: Workspace, recorder: Recorder) -> None:
-    assert worked(place, recorder) == ALL
+    assert work_on(place, recorder) == ALL
     file_of(place.units, TRAIN).unlink()
     (place.folder(TRAIN) / "over").unlink()
     (place.folder(TRAIN) / "training.json").unlink()
     place.folder(TRAIN).rmdir()
-    assert worked(place, recorder) == ["full/seed-0/train"]
+    assert work_on(place, recorder) == ["full/seed-0/train"]
     assert read(file_of(place.units, TRAIN)).seconds.whole == 600, "and not 1200"
 
 
@@ -260,7 +260,7 @@ def test_a_unit_that_took_longer_than_units_are_meant_to_is_named(
     place: Workspace, recorder: Recorder, capsys: pytest.CaptureFixture[str], minutes: float, told: bool
 ) -> None:
     recorder.minutes = minutes
-    worked(place, recorder, only="untrained-team/*")
+    work_on(place, recorder, only="untrained-team/*")
     line = "warning: untrained-team/new-seeds: took 41.0 minutes, a unit is meant to take at most 40"
     assert (line in capsys.readouterr().out) == told
 
@@ -268,7 +268,7 @@ def test_a_unit_that_took_longer_than_units_are_meant_to_is_named(
 def test_what_broke_too_often_is_no_result(
     place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = queue_at_work.gather_unit
+    whole: Any = vars(queue_at_work)["gather_unit"]  # of the fixture
 
     def broken(*given: Any, **more: Any) -> UnitRecord:
         record = whole(*given, **more)
@@ -279,17 +279,17 @@ def test_what_broke_too_often_is_no_result(
 
     monkeypatch.setattr(queue_at_work, "gather_unit", broken)
     with pytest.raises(NotOver, match="untrained-team/new-seeds: 2 of 2 episodes broke"):
-        worked(place, recorder)
+        work_on(place, recorder)
     assert not list(place.units.rglob("*.json"))
     assert recorder.names() == ALL[:1]
     monkeypatch.setattr(queue_at_work, "gather_unit", whole)
-    assert worked(place, recorder) == ALL
+    assert work_on(place, recorder) == ALL
 
 
 # ------------------------------------------------------------------------------------------------- side by side
 
 
-def side_by_side(recorder: Recorder) -> Callable[[str, Sequence[str]], int]:
+def run_side_by_side(recorder: Recorder) -> Callable[[str, Sequence[str]], int]:
     """A recorder of which the first two commands wait for each other."""
     meeting, lock, met = threading.Barrier(2), threading.Lock(), itertools.count()
 
@@ -303,7 +303,7 @@ def side_by_side(recorder: Recorder) -> Callable[[str, Sequence[str]], int]:
 
 
 def test_units_are_worked_on_side_by_side_but_none_before_what_it_plays(place: Workspace, recorder: Recorder) -> None:
-    done = work_off(SMALL, place, {}, say=print, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
+    done = work_off(SMALL, place, {}, say=print, jobs=2, run=run_side_by_side(recorder), clock=lambda: recorder.now)
     names = recorder.names()
     assert set(names[:2]) == {"untrained-team/new-seeds", "full/seed-0/train"}
     assert sorted(names) == sorted(ALL)
@@ -315,7 +315,7 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
     place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder.fails = {"untrained-team/new-seeds"}
-    known, run, really_wait = threading.Event(), side_by_side(recorder), queue_at_work.wait
+    known, run, really_wait = threading.Event(), run_side_by_side(recorder), futures.wait
 
     def waited(working: Any, **how: Any) -> Any:
         ended = really_wait(working, **how)
@@ -351,7 +351,7 @@ def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Re
 def test_two_that_fail_are_both_told(place: Workspace, recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.fails = {"untrained-team/new-seeds", "full/seed-0/train"}
     with pytest.raises(NotOver) as caught:
-        work_off(SMALL, place, {}, say=print, jobs=2, run=side_by_side(recorder), clock=lambda: recorder.now)
+        work_off(SMALL, place, {}, say=print, jobs=2, run=run_side_by_side(recorder), clock=lambda: recorder.now)
     told = f"error: {caught.value}\n{capsys.readouterr().out}"
     assert told.count("collab ended with exit code 1") == 2
 
@@ -363,28 +363,28 @@ def test_two_that_fail_are_both_told(place: Workspace, recorder: Recorder, capsy
 def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Workspace, recorder: Recorder, of: str) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver):
-        worked(place, recorder, only="full/seed-0/*")
+        work_on(place, recorder, only="full/seed-0/*")
     recorder.names()
     if of == "settings":
-        head = json.loads(head_of_full())
+        head = json.loads(build_head())
         head["config"]["method"]["dpo"]["learning_rate"] = 0.5
         (place.folder(TRAIN) / "training.json").write_text(json.dumps(head))
     else:
         notes = place.notes(TRAIN)
-        notes.write_text(notes.read_text().replace("steps=1200", "steps=500"))
+        notes.write_text(notes.read_text().replace("steps=800", "steps=500"))
     told = {
         "settings": r"full/seed-0/train: was begun .* \(method.dpo.learning_rate: 0.5 there, 2e-05 today\)",
-        "command": r"full/seed-0/train: was begun .* \(command: steps=500 there, steps=1200 today\)",
+        "command": r"full/seed-0/train: was begun .* \(command: steps=500 there, steps=800 today\)",
     }
     with pytest.raises(UsageError, match=f"{told[of]}; remove that folder, and it is begun anew"):
-        worked(place, recorder, only="full/seed-0/*")
+        work_on(place, recorder, only="full/seed-0/*")
     assert recorder.names() == []
 
 
 def test_a_training_of_another_recipe_is_not_played(place: Workspace, recorder: Recorder) -> None:
-    worked(place, recorder, only="full/seed-0/train")
+    work_on(place, recorder, only="full/seed-0/train")
     head = json.loads((place.folder(TRAIN) / "training.json").read_text())
     head["config"]["run"]["graph"]["rounds"] = 2
     (place.folder(TRAIN) / "training.json").write_text(json.dumps(head))
     with pytest.raises(UsageError, match=r"full/seed-0/train: was begun .*\(graph.rounds: 2 there, 3 today\)"):
-        worked(place, recorder, only="full/seed-0/*")
+        work_on(place, recorder, only="full/seed-0/*")

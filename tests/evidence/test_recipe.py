@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reproduce_tables
+import reproduce_tables  # type: ignore[import-not-found]
 
 from collab.config import run_config
 from collab.errors import UsageError
@@ -38,7 +38,7 @@ TRAIN = EvidenceUnit(arm="full", seed=0, phase="train")
 PLAYED = EvidenceUnit(arm="full", seed=0, phase="new-seeds")
 
 
-def asked(unit: EvidenceUnit) -> dict[str, Any]:
+def configure_training(unit: EvidenceUnit) -> dict[str, Any]:
     """What `collab train-marl` makes of a unit's words."""
     words = PLAN.command(unit, WORK)[1:]
     pairs = list(zip(words[::2], words[1::2], strict=True))
@@ -57,7 +57,7 @@ def asked(unit: EvidenceUnit) -> dict[str, Any]:
     return asyncio.run(config).model_dump(mode="json")
 
 
-def played(unit: EvidenceUnit) -> dict[str, Any]:
+def configure_evaluation(unit: EvidenceUnit) -> dict[str, Any]:
     """What `collab eval` makes of them, by a policy that a training left."""
     words = PLAN.command(unit, WORK)[1:]
     settings = [value for name, value in zip(words[::2], words[1::2], strict=True) if name == "--set"]
@@ -66,9 +66,9 @@ def played(unit: EvidenceUnit) -> dict[str, Any]:
         library=Library(),
         env="androidworld",
         graph=PLAN.arms[unit.arm].graph,
-        agents="pocket",
+        agents=PLAN.agents,
         tasks=["OpenAppTaskEval"],
-        seed=30,
+        seed=40,
         settings=[*settings, "agents.*.options.path=elsewhere", "agents.*.options.version=3"],
     )
     return with_prompts(run, Library()).model_dump(mode="json")
@@ -77,7 +77,7 @@ def played(unit: EvidenceUnit) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def config() -> dict[str, Any]:
     """Of a training by the full method."""
-    return asked(TRAIN)
+    return configure_training(TRAIN)
 
 
 def record_finished(make_record: MakeRecord, unit: EvidenceUnit, config: dict[str, Any], **more: Any) -> UnitRecord:
@@ -85,14 +85,14 @@ def record_finished(make_record: MakeRecord, unit: EvidenceUnit, config: dict[st
     return make_record(unit.arm, unit.seed, unit.phase, "10", epochs=["1"] if unit.phase == "train" else (), **given)
 
 
-def check(*made: UnitRecord) -> None:
+def check_made(*made: UnitRecord) -> None:
     check_records(PLAN, {one.unit: one for one in made}, Path("docs/units"), WORK)
 
 
-@pytest.mark.parametrize("arm", ["full", "paper", "single-agent"])
+@pytest.mark.parametrize("arm", ["full", "paper-5e-6", "single-agent"])
 def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
     unit = EvidenceUnit(arm=arm, seed=1, phase="train")
-    assert recipe_of_config(asked(unit), "config") == recipe_of_command(PLAN, unit)
+    assert recipe_of_config(configure_training(unit), "config") == recipe_of_command(PLAN, unit)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +100,11 @@ def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
     [
         PLAYED,
         EvidenceUnit(arm="untrained-single", seed=None, phase="unseen-tasks"),
-        EvidenceUnit(arm="full", seed=2, phase="new-seeds-cold"),
+        EvidenceUnit(arm="full", seed=2, phase="new-seeds-greedy"),
     ],
 )
 def test_and_of_evaluations_whatever_weights_they_play(unit: EvidenceUnit) -> None:
-    assert recipe_of_config(played(unit), "config") == recipe_of_command(PLAN, unit)
+    assert recipe_of_config(configure_evaluation(unit), "config") == recipe_of_command(PLAN, unit)
 
 
 def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path: Path) -> None:
@@ -117,8 +117,14 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
         stages=[],
         seeds=[0],
     )
-    there = {"env": "corridor", "graph": "pair", "agents": "scholar", "split": None, "settings": ["epochs=2"]}
-    began = asyncio.run(configure(library, algorithm="collabuiagents", preset="sharpen", **there))
+    there: dict[str, Any] = {
+        "env": "corridor",
+        "graph": "pair",
+        "agents": "scholar",
+        "split": None,
+        "settings": ["epochs=2"],
+    }
+    began = asyncio.run(configure(library, algorithm="collabuiagents", preset="collab", **there))
     assert recipe_of_config(began.model_dump(mode="json"), "config") == recipe_of_command(plan, TRAIN)
 
 
@@ -128,11 +134,11 @@ def test_committed_units_are_of_today_s_recipe() -> None:
     check_records(PLAN, read_all(folder, PLAN), folder, WORK)
 
 
-def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def change_value(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """A copy with another value; a value of ... removes it."""
     name, _, rest = path.partition(".")
     if rest:
-        return {**config, name: changed(config[name], rest, value)}
+        return {**config, name: change_value(config[name], rest, value)}
     return {key: one for key, one in config.items() if key != name} | ({} if value is ... else {name: value})
 
 
@@ -140,7 +146,7 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     ("path", "value", "told"),
     [
         ("method.dpo.learning_rate", 5e-5, "method.dpo.learning_rate: 5e-05 there, 2e-05 today"),
-        ("method.learning_rate_decay", ..., "method.learning_rate_decay: 1.0 there, 0.5 today"),
+        ("method.learning_rate_decay", ..., "method.learning_rate_decay: 1.0 there, 0.8 today"),
         (
             "method.pairs",
             {"adversary": 1},
@@ -156,9 +162,9 @@ def changed(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_a_unit_of_another_recipe_is_refused(
     make_record: MakeRecord, config: dict[str, Any], path: str, value: Any, told: str
 ) -> None:
-    check(record_finished(make_record, TRAIN, config))
+    check_made(record_finished(make_record, TRAIN, config))
     with pytest.raises(UsageError, match=rf"{file_of(Path('docs/units'), TRAIN)}: was made by another .*\({told}"):
-        check(record_finished(make_record, TRAIN, changed(config, path, value)))
+        check_made(record_finished(make_record, TRAIN, change_value(config, path, value)))
 
 
 @pytest.mark.parametrize(
@@ -177,15 +183,15 @@ def test_a_unit_of_another_recipe_is_refused(
 def test_what_decides_nothing_may_differ(
     make_record: MakeRecord, config: dict[str, Any], path: str, value: Any
 ) -> None:
-    check(record_finished(make_record, TRAIN, changed(config, path, value)))
+    check_made(record_finished(make_record, TRAIN, change_value(config, path, value)))
 
 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("steps=1200", "steps=500", "command: steps=500 there, steps=1200 today"),
+        ("steps=800", "steps=500", "command: steps=500 there, steps=800 today"),
         ("--env androidworld", "", "command: nothing there, --env androidworld today"),
-        ("--set epochs=2 --set steps=1200", "--set steps=1200 --set epochs=2", "order of its options"),
+        ("--set epochs=2 --set steps=800", "--set steps=800 --set epochs=2", "order of its options"),
     ],
 )
 def test_so_is_one_of_another_command(
@@ -193,14 +199,14 @@ def test_so_is_one_of_another_command(
 ) -> None:
     other = shlex.join(shlex.split(PLAN.shown_command(TRAIN, BASE).replace(old, new)))
     with pytest.raises(UsageError, match=rf"\({told}\)"):
-        check(record_finished(make_record, TRAIN, config, command=other))
+        check_made(record_finished(make_record, TRAIN, config, command=other))
 
 
 def test_with_a_training_goes_what_plays_it(make_record: MakeRecord, config: dict[str, Any]) -> None:
-    evaluation = record_finished(make_record, PLAYED, played(PLAYED))
-    check(evaluation)
+    evaluation = record_finished(make_record, PLAYED, configure_evaluation(PLAYED))
+    check_made(evaluation)
     with pytest.raises(UsageError) as refused:
-        check(record_finished(make_record, TRAIN, changed(config, "method.epochs", 6)), evaluation)
+        check_made(record_finished(make_record, TRAIN, change_value(config, "method.epochs", 6)), evaluation)
     assert str(refused.value).endswith(
         "remove it and its folder runs/tables/bbbbbbbbbbbb/full/seed-0/train, "
         "and both of full/seed-0/new-seeds, and it is done again"
@@ -210,7 +216,7 @@ def test_with_a_training_goes_what_plays_it(make_record: MakeRecord, config: dic
 def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
     tmp_path: Path, make_record: MakeRecord, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    base, other, work = hash_base("pocket", Library()), changed(config, "method.epochs", 7), tmp_path / "work"
+    base, other, work = hash_base(PLAN.agents, Library()), change_value(config, "method.epochs", 7), tmp_path / "work"
     training = TrainingDir(work / base[:12] / TRAIN.name)
     training.begin({"config": other})
     places = ["--out", str(tmp_path), "--work", str(work)]

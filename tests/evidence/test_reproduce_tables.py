@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reproduce_tables
+import reproduce_tables  # type: ignore[import-not-found]
 
 from collab.errors import UsageError
-from collab.evidence.gather import digest_after, hash_base, hash_code
+from collab.evidence.gather import _gather_epoch, digest_after, hash_base, hash_code
 from collab.evidence.plan import Arm, EvidenceUnit, Phase, Plan, PlanStage
 from collab.evidence.queue import Workspace, work_off
 from collab.evidence.record import UnitRecord, file_of, read_all
 from collab.library import Library
-from collab.loop.record import Trained, TrainingDir
+from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir, read_record
 from collab.models.checkpoint import hash_weights
 from collab.testing.toy_team import configure_toy_training, write_library
 
@@ -106,12 +106,12 @@ def test_the_list_tells_how_far_every_unit_is(tmp_path: Path, capsys: pytest.Cap
     asked = ["--list", "--only", "full/seed-0/*", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
     assert reproduce_tables.main(asked) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[:2] == [["full/seed-0/train", "missing", "30", "min"], ["full/seed-0/new-seeds", "waits", "20", "min"]]
+    assert lines[:2] == [["full/seed-0/train", "missing", "30", "min"], ["full/seed-0/new-seeds", "waits", "25", "min"]]
 
 
 def test_code_has_one_digest_and_the_base_that_of_its_weights() -> None:
     assert hash_code() == hash_code()
-    assert len(hash_base("pocket", Library())) == 64
+    assert len(hash_base("early", Library())) == 64
     with pytest.raises(UsageError, match="agents/rehearsal: of kind rehearsal"):
         hash_base("rehearsal", Library())
 
@@ -132,6 +132,23 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     )
     assert digest_after(plain, both, trained) == "d"
     assert digest_after(kept, both, trained) == f"{hash_base('scholar', library)}+d"
+
+
+def test_an_epoch_counts_the_rows_and_the_optimizer_steps_of_all_policies(tmp_path: Path) -> None:
+    library = write_library(tmp_path / "library", tmp_path / "base")
+    config = asyncio.run(configure_toy_training(library, "policies=per_agent"))
+    record = EpochRecord.model_construct(
+        epoch=1,
+        hash="e" * 64,
+        agreement=None,
+        examples={name: ExampleCounts(examples=5, older=rows, digest="") for name, rows in (("ada", 2), ("ben", 0))},
+        trained={
+            name: Trained.model_construct(steps=steps, loss=0.5, metrics={}, alarm=None, digest=name)
+            for name, steps in (("ada", 3), ("ben", 4))
+        },
+    )
+    epoch = _gather_epoch(TrainingDir(tmp_path), config, {"ada": "base", "ben": "base"}, record)
+    assert (epoch.pairs, epoch.updates, epoch.weights) == (12, 7, {"ada": "ada", "ben": "ben"})
 
 
 # ----------------------------------------------------------------------------------------------- for real, slowly
@@ -175,6 +192,10 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
     assert [len(epoch.rollout) for epoch in training.epochs] == [0, 6, 6]
     assert training.steps == sum(row[4] for epoch in training.epochs for row in epoch.rollout) > 0
     assert {training.base, training.policy} == {base}
+    records = [read_record(folder.get_epoch(number).record) for number in range(3)]
+    steps = [sum(trained.steps for trained in one.trained.values()) for one in records]
+    assert [epoch.updates for epoch in training.epochs] == steps != [0, 0, 0]
+    assert training.critics == ["oracle-2"]
     told = training.seconds
     parts = [told.environment, told.inference, told.critic, told.adversary, told.training]
     assert 0 < sum(part for part in parts if part is not None) < told.whole
