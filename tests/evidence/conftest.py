@@ -20,7 +20,7 @@ MakeRecord = Callable[..., Any]
 METHOD = {
     "objective": "dpo",
     "pairs": {"adversary": 0.0, "contrast": 0.0, "correction": 1.0},
-    "dpo": {"learning_rate": 2e-5, "final_norm_learning_rate": None, "lora": None},
+    "dpo": {"learning_rate": 2e-5, "lora": None},
 }
 """What tables read of a training's method."""
 

@@ -280,6 +280,7 @@ def test_an_evaluation_of_another_budget_is_found(make_record: MakeRecord, episo
         ("stages: [{arms: [nobody], phases: [train]}]", "'nobody' is neither an arm nor a phase of this plan"),
         ("stages: []\ngoals: {one: {label: x, first: full/pages, second: full/train}}", "'pages' is neither"),
         ("stages: []\nsteps: 5", r"plan.yaml:7: .*steps"),
+        ("stages: [{arms: [full], phases: [train], seeds: [7]}]", r"run seed 7 is none of \[0\]"),
     ],
 )
 def test_a_plan_that_names_what_it_has_not_is_refused(tmp_path: Path, line: str, told: str) -> None:

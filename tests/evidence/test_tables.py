@@ -226,7 +226,7 @@ def test_what_trainings_learned_from_is_told_with_how_much_and_in_how_many_steps
         method = {
             "objective": objective,
             "pairs": {"adversary": 0.0, "contrast": 0.5, "correction": 1.0},
-            "dpo": {"learning_rate": 2e-5, "final_norm_learning_rate": None, "lora": None} | recipe,
+            "dpo": {"learning_rate": 2e-5, "lora": None} | recipe,
         }
         record = make_record(arm, seed, "train", epochs=["1"] * 3, config={"method": method})
         first, *epochs = record.epochs
@@ -235,14 +235,14 @@ def test_what_trainings_learned_from_is_told_with_how_much_and_in_how_many_steps
         return record.model_copy(update={"epochs": [first, *epochs]})
 
     table = build_results(
-        make_training("full", 0, (700, 80), (900, 80), final_norm_learning_rate=0.1),
-        make_training("full", 1, (800, 80), (1200, 80), final_norm_learning_rate=0.1),
+        make_training("full", 0, (700, 80), (900, 80)),
+        make_training("full", 1, (800, 80), (1200, 80)),
         make_training("rft", 0, (1000, 1060), (1000, 1180), objective="rft"),
         make_training("paper-5e-6", 0, (8, 2), (8, 2), objective="trajectory-dpo", lora={"rank": 4}),
     ).learned_table()
     assert find_line(table, " |") == "|  | learns from | rows of an epoch | optimizer steps | changes | rate |"
     assert find_line(table, "full method ").endswith(
-        " | pairs: contrast and correction | 900 (700 to 1,200) | 80 | all weights | 2e-05, last norm 0.1 |"
+        " | pairs: contrast and correction | 900 (700 to 1,200) | 80 | all weights | 2e-05 |"
     )
     assert find_line(table, "preferences").endswith(
         " | rewarded replies | 1,000 | 1,120 (1,060 to 1,180) | all weights | 2e-05 |"

@@ -16,7 +16,7 @@ from collab.config import PartDefinition
 from collab.errors import UsageError
 from collab.synthesis.instruction_suite import InstructionSuite
 from collab.synthesis.run import start
-from collab.types import Action
+from collab.types import Action, StepResult
 
 CORRIDOR = {"kind": "fake", "options": {}}
 PHONE = {"kind": "simphone", "options": {"without": ["pro expense"]}}
@@ -56,17 +56,23 @@ def write_environment(folder: Path, data: Path, inner: dict[str, Any]) -> list[s
     return ["--env", "asked", "--library", str(folder), "--agents", "rehearsal", "--graph", "single", *sure]
 
 
-async def play(suite: InstructionSuite, name: str, actions: Iterator[Action] | None = None) -> list[Any]:
+async def play(suite: InstructionSuite, name: str, actions: Iterator[Action] | None = None) -> list[StepResult]:
     """Play an instruction by its own solution, or by other actions."""
     environment = await suite.open()
     await environment.reset(suite.instance(name, 0))
-    results = []
+    results: list[StepResult] = []
     while not results or not results[-1].done:
         ahead = environment.oracle() or ()
         results.append(await environment.step(next(actions) if actions else ahead[0]))
     assert environment.oracle() == ()
     await environment.close()
     return results
+
+
+def is_solved(suite: InstructionSuite, name: str, actions: Iterator[Action] | None = None) -> bool:
+    outcome = asyncio.run(play(suite, name, actions))[-1].outcome
+    assert outcome is not None
+    return outcome.success
 
 
 def test_every_instruction_is_solved_by_its_own_solution_and_by_no_empty_declaration(data: Path) -> None:
@@ -76,11 +82,11 @@ def test_every_instruction_is_solved_by_its_own_solution_and_by_no_empty_declara
     sorts = set()
     for name, one in suite.instructions.items():
         sorts.add((one.sort, len(one.actions)))
-        assert asyncio.run(play(suite, name))[-1].outcome.success
+        assert is_solved(suite, name)
         done = iter([suite.space.make("status", goal_status="complete")])
-        assert asyncio.run(play(suite, name, done))[-1].outcome.success is (one.sort == "complete")
+        assert is_solved(suite, name, done) is (one.sort == "complete")
         given_up = iter([suite.space.make("status", goal_status="infeasible")])
-        assert not asyncio.run(play(suite, name, given_up))[-1].outcome.success
+        assert not is_solved(suite, name, given_up)
     # One- and two-step instructions, and those that are fulfilled already.
     assert {("do", 2), ("do", 3), ("complete", 1)} <= sorts
 
@@ -93,6 +99,7 @@ def test_the_way_is_lost_and_found_and_a_fork_changes_nothing(data: Path) -> Non
         environment = await suite.open()
         await environment.reset(suite.instance(name, 0))
         ahead = environment.oracle()
+        assert ahead is not None
         fork = await environment.fork()
         await fork.step(ahead[0])
         assert environment.oracle() == ahead
@@ -101,6 +108,7 @@ def test_the_way_is_lost_and_found_and_a_fork_changes_nothing(data: Path) -> Non
             result = await environment.step(None)
         assert environment.oracle() == ahead
         result = await environment.step(None)
+        assert result.outcome is not None
         assert (result.truncated, result.outcome.success) == (True, False)
         with pytest.raises(UsageError, match="call reset first"):
             await environment.step(None)
