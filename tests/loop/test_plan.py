@@ -82,7 +82,7 @@ def made(
     **choices: str,
 ) -> TrainingPlan:
     """The plan from a step of four calls in two seconds, 400 tokens read and 40 said."""
-    config = configure_toy(*settings, **choices)
+    config = configure_toy("dpo.epochs=1", *settings, **choices)
     found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
     tried = Probe(calls=4, at_once=4, seconds=2.0, prompt_tokens=400, completion_tokens=40, usd=usd, estimate=found)
     return build_plan(config, STEPS, tried)
