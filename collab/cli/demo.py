@@ -278,10 +278,7 @@ def _tell(
         say(f"\n{number}. Web pages in a real browser: {web.label}, the team of four{mark}\n")
         print_table(
             ["page", "goal", "solved", "steps"],
-            [
-                (one.task.name, one.task.goal, "yes" if one.success else "no", len(one.steps))
-                for one in web.trajectories
-            ],
+            [(one.task.name, one.task.goal, _describe_end(one), len(one.steps)) for one in web.trajectories],
         )
         say(f"\nsuccess {web.report.planned.numbers}")
         _tell_how([web])
@@ -345,10 +342,20 @@ def _build_row(name: str, result: RunResult) -> tuple[object, ...]:
     )
 
 
+def _describe_end(episode: Trajectory) -> str:
+    """Return whether an episode was solved, or that it broke: that is no failure of the team."""
+    if episode.error is not None:
+        return "broken"
+    return "yes" if episode.success else "no"
+
+
 def _tell_how(results: Sequence[RunResult]) -> None:
-    """Print replies without an action by cause, and the sampling, for the runs of one table."""
+    """Print broken episodes, replies without an action by cause, and the sampling, for the runs of one table."""
     from collab.evaluation.metrics import FEW_TOLD, Replies, describe_sampling
 
+    broken = [one for result in results for one in result.report.results if one.error is not None]
+    for one in broken:
+        say(f"Broken, and counted as not solved: {one.task}: {clean_line(one.error or '')}.")
     say(f"Replies without an action: {Replies.sum(one.report.replies for one in results)}.")
     different = dict.fromkeys(describe_sampling(one.report.sampling) for one in results)
     say(f"Sampled at {'; '.join(different)}.")

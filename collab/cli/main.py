@@ -75,7 +75,11 @@ app.command("eval")(rollout.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
 app.command("train", cls=train.TrainCommand)(train.train)
-app.command("train-marl", cls=train.TrainCommand)(train.train)
+app.command(
+    "train-marl",
+    cls=train.TrainCommand,
+    short_help="Train a team by credit re-assignment (CollabUIAgents): train --algo collabuiagents.",
+)(train.train)
 app.command("transfer")(transfer.transfer)
 app.command("export")(finetune.export)
 app.command("verify-resume")(train.verify_resume)

@@ -142,7 +142,7 @@ def overlap(
     *,
     kept: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="SPLITS", help="Evaluation splits to compare with; default: all three."),
+        typer.Option("--with", metavar="SPLITS", help="Evaluation splits to compare with; default: all."),
     ] = None,
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Say what overlaps and exit with 0 all the same.")

@@ -255,7 +255,8 @@ class Overlap:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count}" for name, count in self.by_name.items() if count)
-        return f"{self.offenders} of {self.checked} training instances overlap ({counts}): {'; '.join(self.first)}"
+        found = f"{self.offenders} of {self.checked} instances overlap with what is kept for evaluation ({counts})"
+        return f"{found}: {'; '.join(self.first)}"
 
 
 def collect_held_out(split: Split) -> HeldOutInstances:

@@ -338,7 +338,7 @@ def test_rows_that_are_kept_for_evaluation_are_refused(finetune: Callable[..., t
     folder = write(tmp_path / "data", [row(1), replace(row(2), provenance=origin)])
     code, _, told = finetune(data=folder)
     assert code == 2
-    assert "1 of 1 training instances overlap (unseen-tasks 1)" in told
+    assert "1 of 1 instances overlap with what is kept for evaluation (unseen-tasks 1)" in told
     assert kept in told
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
+from collab.evidence.plan import read_plan
 from collab.loop.interfaces import load_algorithm, load_method
 
 README = Path(__file__).parents[2] / "README.md"
@@ -64,6 +65,7 @@ def test_make_says_how_long_tests_take():
         assert re.search(rf'^{target}:.*\n\t@echo "[^"]*\b(minutes|hour)\b', text, re.MULTILINE), target
 
 
+SPAN = re.MULTILINE | re.DOTALL
 INTERVAL = re.compile(r"\[([+-][\d.]+), ([+-][\d.]+)\]")
 
 
@@ -83,25 +85,28 @@ def test_no_page_says_more_of_a_result_than_its_interval(page):
     assert "the paper's recipe" not in words_of(page).lower()
 
 
-def test_the_readme_states_the_critic_and_the_result_at_a_low_temperature():
-    readme, results = README.read_text(encoding="utf-8"), words_of(README.parent / "docs" / "results.md")
+def test_the_readme_states_the_critic_and_the_cold_result_that_the_demo_shows():
+    readme = README.read_text(encoding="utf-8")
     assert "By default, and in these runs, the critic is the environment's own solution" in words_of(README)
     for preset in ("collab", "qwen2.5-0.5b"):
         assert load_method(load_algorithm("collabuiagents"), preset).critic == "critic-oracle"
-    rows = [line for line in readme.splitlines() if line.startswith("|") and INTERVAL.search(line)]
-    assert any("temperature 0.3" in line for line in rows)
-    assert any("temperature 1.5" in line for line in rows)
-    for line in rows:
-        assert ("not separable" in line) == holds_zero(line), line
-        untrained, trained = re.findall(r"([\d.]+) %", line)
-        low, high = INTERVAL.search(line).groups()
-        (difference,) = re.findall(r"([+-][\d.]+) points", line)
-        found = rf"\| full method \|.*{re.escape(f'{difference} [{low}, {high}]')}"
-        assert re.search(found, results), "the page of results has the same"
-        assert f" {untrained} [" in results
-        assert f" {trained} [" in results
+    assert "all agents sampled at temperature 0.3:" in words_of(README)
+    (row,) = [line for line in readme.splitlines() if line.startswith("|") and INTERVAL.search(line)]
+    assert not holds_zero(row)
+    shown = re.search(
+        r"^one agent .*? (\d+)/24 .*?^team of four.*? (\d+)/24 .*?^the team after.*? (\d+)/24 ", readme, SPAN
+    )
+    gained = re.search(r"^Training: ([+-][\d.]+) points \[([+-][\d.]+), ([+-][\d.]+)\]", readme, re.MULTILINE)
+    assert [int(cell) for cell in row.split("|")[1:4]] == [int(one) for one in shown.groups()]
+    rounded = [f"{float(one):+.0f}" for one in gained.groups()]
+    assert row.endswith("| {} points [{}, {}] |".format(*rounded))
+    # The tour and the shipped team's card tell of the same play.
+    assert gained[0] in (README.parent / "docs" / "tour.md").read_text(encoding="utf-8")
 
 
-def test_the_papers_arm_is_called_what_it_is():
-    for name in ("results", "recipe"):
-        assert "the paper's settings, rate not tuned" in words_of(README.parent / "docs" / f"{name}.md").lower()
+def test_the_papers_arm_is_called_by_its_rate():
+    labels = [
+        arm.label for name, arm in read_plan(README.parent / "docs/results/plan.yaml").arms.items() if "paper" in name
+    ]
+    assert labels
+    assert all(re.fullmatch(r"the paper's settings, rate [\d.e-]+", label) for label in labels)

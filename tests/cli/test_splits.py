@@ -169,7 +169,7 @@ def test_a_run_that_overlaps_is_refused_unless_this_is_allowed(collab, chosen, r
     read(collab(*ROLLOUT, *chosen, "--out", "run", "--json"))
     code, out, err = collab("runs", "overlap", "run")
     assert (code, out) == (2, "")
-    assert err.startswith("error: 1 of 1 training instances overlap")
+    assert err.startswith("error: 1 of 1 instances overlap with what is kept for evaluation")
     assert reason in err
     found = read(collab("runs", "overlap", "run", "--allow-overlap", "--json"))
     assert (found["checked"], found["offenders"]) == (1, 1)

@@ -54,7 +54,9 @@ def test_a_training_seed_that_meets_a_kept_instance_by_chance_is_refused() -> No
     plan = [TrainingInstance(task=SEEN[0], seed=Seeds(0).task(SEEN[0], number)) for number in range(5)]
     check_plan(SPLITS[TRAIN], SPLITS.values(), plan)
     met = TrainingInstance(task=SEEN[0], seed=Seeds(34).task(SEEN[0], 7), source=f"{SEEN[0]}/5")
-    with pytest.raises(OverlapError, match=f"1 of 6 training instances overlap .* seed {met.seed} is kept"):
+    with pytest.raises(
+        OverlapError, match=f"1 of 6 instances overlap with what is kept for evaluation .* seed {met.seed} is kept"
+    ):
         check_plan(SPLITS[TRAIN], SPLITS.values(), [*plan, met])
 
 

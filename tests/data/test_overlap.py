@@ -73,7 +73,9 @@ def test_one_planted_instance_is_found_among_many(
     training: list[TrainingInstance], planted: TrainingInstance, rng
 ) -> None:
     training.insert(rng.randint(0, len(training)), planted)
-    with pytest.raises(OverlapError, match=f"1 of {len(training)} training instances overlap") as caught:
+    with pytest.raises(
+        OverlapError, match=f"1 of {len(training)} instances overlap with what is kept for evaluation"
+    ) as caught:
         refuse_overlap(training, KEPT)
     assert repr(planted.task) in str(caught.value)
     found = refuse_overlap(training, KEPT, allow_overlap=True)
@@ -91,7 +93,7 @@ def test_the_message_counts_names_and_says_what_to_do() -> None:
     with pytest.raises(OverlapError) as caught:
         refuse_overlap([*leaks, TrainingInstance(task="Other")], KEPT)
     assert str(caught.value) == (
-        "4 of 5 training instances overlap (new-seeds 1, unseen-tasks 1, unseen-app 2): "
+        "4 of 5 instances overlap with what is kept for evaluation (new-seeds 1, unseen-tasks 1, unseen-app 2): "
         f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': contains 'detour' (unseen-app); "
         "rows:3 'Route': its task is kept (unseen-app); leave these out, or add --allow-overlap"
     )
@@ -137,5 +139,5 @@ def test_published_task_lists(kind: str, rows: int, shared: int, offenders: int)
     kept = [HeldOutInstances(name="test", tasks=test)]
     found = refuse_overlap([TrainingInstance(task=line) for line in train], kept, allow_overlap=True)
     assert (found.checked, found.offenders, len(test & fold_all(train))) == (rows, offenders, shared)
-    with pytest.raises(OverlapError, match=f"{offenders} of {rows} training instances overlap"):
+    with pytest.raises(OverlapError, match=f"{offenders} of {rows} instances overlap with what is kept for evaluation"):
         refuse_overlap([TrainingInstance(task=line) for line in train], kept)

@@ -37,8 +37,7 @@ def test_epochs_play_other_instances_and_none_that_is_kept(configure_toy) -> Non
     policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     runs = [
-        asyncio.run(build_rollout_config(config, number, policy, draw(config, number), suite))
-        for number in (1, 1, 2)
+        asyncio.run(build_rollout_config(config, number, policy, draw(config, number), suite)) for number in (1, 1, 2)
     ]
     assert runs[0] == runs[1]
     assert runs[0].seed != runs[2].seed
@@ -54,8 +53,7 @@ def test_which_tasks_come_first_differs_by_epoch(configure_toy) -> None:
     policy = build_first_policy(config.run, config.method)
     suite = build_suite(config.run)
     orders = [
-        asyncio.run(build_rollout_config(config, one, policy, draw(config, one), suite)).tasks
-        for one in range(1, 12)
+        asyncio.run(build_rollout_config(config, one, policy, draw(config, one), suite)).tasks for one in range(1, 12)
     ]
     assert {order[0] for order in orders} == {"PressButton", "TypeWord", "OpenDoors"}
 

@@ -90,9 +90,7 @@ def test_what_an_epoch_draws_is_what_its_rollout_plays(tmp_path: Path) -> None:
     policy = build_first_policy(config.run, config.method)
     drawn = []
     for number in (1, 2):
-        run = asyncio.run(
-            build_rollout_config(config, number, policy, draw(config, number), {}, build_suite(config.run))
-        )
+        run = asyncio.run(build_rollout_config(config, number, policy, draw(config, number), build_suite(config.run)))
         shows = run.agents["ada"].model_copy(update={"kind": "rehearsal", "options": {}})
         limits = run.environment.model_copy(update={"limits": Limits(max_steps=1)})
         short = run.model_copy(update={"episodes": 4, "agents": {"ada": shows}, "environment": limits})

@@ -32,7 +32,7 @@ def row(environment: str, reply: str) -> Example:
 def test_a_row_that_is_kept_is_refused_and_what_is_unknown_is_named(folder: Path) -> None:
     library = Library(own=folder)
     kept, free, abroad = row("guarded[x]", "A teapot."), row("corridor[x]", "A teapot."), row("abroad[x]", "A teapot.")
-    with pytest.raises(OverlapError, match="1 of 1 training instances overlap"):
+    with pytest.raises(OverlapError, match="1 of 1 instances overlap with what is kept for evaluation"):
         asyncio.run(check_rows([free, kept, abroad], library))
     allowed = asyncio.run(check_rows([free, kept, abroad], library, allow_overlap=True))
     assert [found.offenders for found in allowed] == [1]
