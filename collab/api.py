@@ -376,6 +376,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "path": _FOLDER,
     "library": _FOLDER,
     "calibrations": _FOLDER,
+    "instructions": _FOLDER,
     "allow_effects": _FLAG,
     "anyway": _FLAG,
     "trust": _FLAG,

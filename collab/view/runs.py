@@ -388,7 +388,7 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         success=_build_success(records, rollouts),
         replies=sum(one.replies for one in rows),
         without_action=sum(one.without_action for one in rows),
-        sampling=next((row.sampling for row in (*measured, *rollouts)), ""),
+        sampling=_describe_both(rollouts, measured),
         steps=sum(one.steps for one in rows),
         calls=sum(one.calls for one in rows),
         # A sum over parts of which some report nothing is unknown, not smaller.
@@ -398,6 +398,16 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         seconds=_sum_seconds(records, parts),
         problems=len(list_training_problems(root)) + sum(row.problems for _, row in parts),
     )
+
+
+def _describe_both(rollouts: Sequence[RunRow], measured: Sequence[RunRow]) -> str:
+    """Return how the runs of a training were sampled; rollouts and evaluations apart where they differ."""
+    explored, played = (
+        ", ".join(dict.fromkeys(filter(None, (row.sampling for row in rows)))) for rows in (rollouts, measured)
+    )
+    if explored and played and explored != played:
+        return shorten(f"{explored} in rollouts, {played} in evaluations")
+    return explored or played
 
 
 def read_training_head(training: Path) -> tuple[dict[str, Any], list[ProblemView]]:

@@ -24,6 +24,14 @@ from collab.view.schema.episodes import EpisodeFilter
 Open = Callable[[Path], Inspector]
 
 
+def sample_at(run: Path, temperature: float) -> None:
+    """Rewrite a recorded run as if its agents had been sampled at another temperature."""
+    head = json.loads((run / "run.json").read_text())
+    for model in head["models"].values():
+        model["sampling"]["temperature"] = temperature
+    write_json(run / "run.json", head)
+
+
 def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> None:
     folder = TrainingDir(tmp_path / "marl")
     for number in (1, 2):
@@ -32,6 +40,7 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         edges = [["ada", "ben"]] if number == 1 else [["ada", "cyd"]]
         write_json(folder.get_epoch(number).graph, {"slots": ["ada", "ben", "cyd"], "edges": edges})
     shutil.copytree(recorded, folder.get_epoch(1).evaluation / "seed-30")
+    sample_at(folder.get_epoch(1).evaluation / "seed-30", 0.3)
     folder.write(
         {
             "config": {
@@ -79,6 +88,8 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     assert (row.kind, row.planned, row.done, row.success.successes) == ("training", 2, 1, 2)
     assert row.seed == "5 (sampled with 1)"
     played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
+    own = inspector.row(inspector.run(row.id).parts[0].id).sampling
+    assert row.sampling == f"{own} in rollouts, temperature 0.3 in evaluations"
     assert (row.calls, row.cost_usd) == (sum(one.calls for one in played), None), "of its runs; none told a price"
     assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
     found = inspector.overview(row.id)

@@ -77,8 +77,8 @@ class RunRow:
     without_action: int
     """Replies among them that gave no action."""
     sampling: str
-    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are unknown. Of a training: of
-    its held-out evaluations."""
+    """Temperatures of its agents in words, e.g. "temperature 1.5"; empty where they are unknown. Of a training: of its
+    rollouts and of its evaluations, apart where they differ."""
     steps: int
     calls: int
     prompt_tokens: int | None
