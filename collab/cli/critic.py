@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import describe_lost, emit, print_table, say, to_data
-from collab.cli.progress import Resumable
+from collab.cli.progress import Resumable, run_interruptible
 from collab.utils.text import format_amount, format_count, shorten_number, split_names
 
 if TYPE_CHECKING:
@@ -142,7 +141,9 @@ def _configure_calibration(library: Path | None, chosen: dict[str, Any]) -> Cali
         raise UsageError(
             "--critic is missing: name an agents file that judges, e.g. critic-llm; see collab agents list"
         )
-    return asyncio.run(configure(options.open_library(library), CalibrationRequest(**{"env": "androidworld", **asked})))
+    return run_interruptible(
+        configure(options.open_library(library), CalibrationRequest(**{"env": "androidworld", **asked}))
+    )
 
 
 def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> None:
@@ -264,7 +265,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     from collab.rewards.calibration.run import estimate
 
     # A plan opens environments and asks no model.
-    found = asyncio.run(estimate(config))
+    found = run_interruptible(estimate(config))
     if as_json:
         emit(to_data(found))
         return

@@ -14,7 +14,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, fail, print_table, say
-from collab.cli.progress import resume_command, work
+from collab.cli.progress import resume_command, run_interruptible, work
 from collab.cli.text.report import build_result_data, end_unplayed, show_stop
 from collab.utils.progress import note
 from collab.utils.text import clean_line, format_amount
@@ -208,7 +208,7 @@ def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
         allow_effects=False,
     )
     # Tasks are narrowed after resolving: only the suite knows how long their solutions are.
-    config = asyncio.run(configured)
+    config = run_interruptible(configured)
     among = ""
     if part.most_steps is not None:
         config = config.model_copy(update={"tasks": asyncio.run(_select_short_tasks(config, part.most_steps))})

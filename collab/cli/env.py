@@ -16,7 +16,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, print_table, say, to_data
-from collab.cli.progress import handle_signals
+from collab.cli.progress import handle_signals, run_interruptible
 from collab.utils.progress import LINE_S, note
 from collab.utils.text import clean_line, format_amount, split_names
 
@@ -177,7 +177,7 @@ def check_environments(
     wanted = split_names("--tasks", tasks)
     # Loaded before the first is checked: a misspelt setting must not show after minutes.
     worlds = [(name, _override_definition(load(definitions, name, backend), settings or [])) for name in chosen]
-    reports = [asyncio.run(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
+    reports = [run_interruptible(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
     if as_json:
         emit([to_data(report) | {"ok": report.ok} for report in reports])
     else:

@@ -106,7 +106,7 @@ def handle_signals(
         clean_up: called before it ends, e.g. to kill a server that would outlive it.
     """
     # Signals come to the main thread alone; elsewhere there is nothing to catch.
-    if threading.current_thread() is not threading.main_thread():
+    if not _is_main_thread():
         yield
         return
     wakeup = signal.set_wakeup_fd(-1)
@@ -136,6 +136,30 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if not callable(handler):  # Ctrl-C is ignored, as in a shell's background
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
+
+
+def run_interruptible(job: Coroutine[Any, Any, ResultT]) -> ResultT:
+    """Run work that records nothing; the first signal interrupts it, also where it computes in this thread.
+
+    asyncio's own handler would only cancel what waits: a plan that measures a step in one long call would go on.
+    """
+    # Elsewhere signals are not heard, and in a shell's background Ctrl-C is ignored.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
+        return asyncio.run(job)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # asyncio leaves another handler than Python's own alone.
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        return asyncio.run(job)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _hear_nothing() -> None:

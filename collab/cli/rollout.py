@@ -14,7 +14,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit
-from collab.cli.progress import resume_command, tell_finished, work
+from collab.cli.progress import resume_command, run_interruptible, tell_finished, work
 from collab.cli.text.report import (
     build_comparison_data,
     build_evaluation_data,
@@ -80,7 +80,7 @@ def rollout(
         budget=budget,
         settings=settings or (),
     )
-    config = asyncio.run(configured)
+    config = run_interruptible(configured)
     # What was chosen is shown, with seed and number, before the first call is paid.
     tell_outside(named, config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
@@ -201,7 +201,7 @@ def evaluate(
             settings=settings or (),
             tells=tells,
         )
-        return asyncio.run(configured)
+        return run_interruptible(configured)
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configure(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings or ()))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import describe_lost, emit, print_table, say, to_data
-from collab.cli.progress import Resumable
+from collab.cli.progress import Resumable, run_interruptible
 from collab.utils.progress import note
 from collab.utils.text import format_amount, format_clock, format_count, split_names
 
@@ -154,7 +153,7 @@ def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthC
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     request = SynthesisRequest(**{"env": "androidworld", **asked})
-    config = asyncio.run(configure(options.open_library(library), request))
+    config = run_interruptible(configure(options.open_library(library), request))
     tell_outside(request.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
@@ -277,7 +276,7 @@ SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=build_result_
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
     from collab.synthesis.estimate import estimate
 
-    found: SynthesisEstimate = asyncio.run(estimate(config))
+    found: SynthesisEstimate = run_interruptible(estimate(config))
     if as_json:
         emit(to_data(found))
         return

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import shlex
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from typer.core import TyperOption
 
 from collab.cli import options
 from collab.cli.output import emit, print_table, say, to_data
-from collab.cli.progress import Resumable
+from collab.cli.progress import Resumable, run_interruptible
 from collab.cli.text.training import build_result_data, format_below, format_news, show_result
 from collab.utils.progress import note
 from collab.utils.text import format_amount, split_names
@@ -200,7 +199,7 @@ def _configure_training(definitions: Library, agents: str | None, **choices: Any
         raise UsageError(
             "--agents is missing: name the policy to begin with (an agents file of kind local, for example)"
         )
-    return asyncio.run(configure(definitions, agents=agents, **choices))
+    return run_interruptible(configure(definitions, agents=agents, **choices))
 
 
 def _check_algorithm(context: typer.Context, algo: str) -> None:
@@ -249,7 +248,7 @@ def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) 
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:
     from collab.loop.estimate import format_plan, plan
 
-    found = asyncio.run(plan(config, definitions, device))
+    found = run_interruptible(plan(config, definitions, device))
     if as_json:
         emit(to_data(found))
     else:

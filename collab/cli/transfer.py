@@ -5,7 +5,6 @@ This module also prints a transfer's progress, plan and result.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, print_table, say, to_data
-from collab.cli.progress import Resumable
+from collab.cli.progress import Resumable, run_interruptible
 from collab.cli.text.training import format_below as below_training
 from collab.cli.text.training import format_news as news_of_training
 from collab.utils.progress import note
@@ -294,7 +293,7 @@ def _configure_transfer(library: Path | None, request: TransferRequest) -> Trans
     from collab.api import tell_outside
     from collab.transfer.config import configure
 
-    config = asyncio.run(configure(options.open_library(library), request))
+    config = run_interruptible(configure(options.open_library(library), request))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
@@ -323,7 +322,7 @@ def _begin(config: TransferConfig, out: Path, *, as_json: bool, **choices: Any) 
 def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str | None, *, as_json: bool) -> None:
     from collab.transfer.run import plan
 
-    found = asyncio.run(plan(config, folder, device))
+    found = run_interruptible(plan(config, folder, device))
     if as_json:
         emit(to_data(found))
     else:

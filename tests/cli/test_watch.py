@@ -250,11 +250,21 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+COMPUTE = """
+from collab.cli.progress import run_interruptible
+async def compute():
+    while True:
+        sum(range(1000))
+"""
+"""Nothing is awaited, as while a plan measures a step."""
+
+
 @pytest.mark.parametrize(
     ("body", "before"),
     [
         pytest.param("time.sleep(60)", "", id="waiting"),
         pytest.param("asyncio.run(asyncio.sleep(60))", "", id="in a loop", marks=pytest.mark.variations),
+        pytest.param("run_interruptible(compute())", COMPUTE, id="computing in a loop"),
         pytest.param(
             "time.sleep(60)",
             "signal.signal(signal.SIGINT, signal.SIG_IGN)",
