@@ -112,9 +112,14 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     write_atomic(directory / FILE, text)
 
 
+def _find_maker(directory: Path) -> str | None:
+    """Return the command that makes directories of this kind where it makes something else than runs."""
+    return next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
+
+
 def _suggest_next_move(directory: Path) -> str:
     """Suggest a next move for a directory that is no run."""
-    command = next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
+    command = _find_maker(directory)
     run = next((parent for parent in directory.parents if (parent / FILE).exists()), None)
     if command is None and run is not None:
         where = shlex.quote(str(run))
@@ -169,7 +174,8 @@ def find_manifest(directory: Path) -> Manifest | None:
     try:
         return read_manifest(directory)
     except DamagedHead:
-        if not list_segments(directory):
+        # A synthesis or a training has a log, too, which is no run's.
+        if not list_segments(directory) or _find_maker(directory) is not None:
             raise
         return None
 

@@ -102,6 +102,19 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+@pytest.mark.parametrize("words", [["list"], ["show", "x1"], ["explain", "x1"]], ids=lambda words: words[0])
+def test_a_synthesis_is_no_run_without_pairs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Though it has a log, too."""
+    (tmp_path / "synth.json").write_text("{}")
+    (tmp_path / "events").mkdir()
+    (tmp_path / "events" / "0001-bf0c0e53.jsonl").touch()
+    verb, *more = words
+    assert main(["pairs", verb, str(tmp_path), *more]) == 2
+    assert "not a run directory (no run.json); collab synth made it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["show", "explain"])
 def test_whole_trajectories_are_told_by_episode_and_outcome(
     compared: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
