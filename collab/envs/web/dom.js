@@ -473,7 +473,8 @@
     if (SKIPPED.has(tag)) { if (tag === "BR") run.text += " "; return; }
     if (space.depth > MAX_DEPTH || (request.ignore && $(el).matches(request.ignore))) return;
     const style = styleOf(el);
-    if (style.display === "") suspect($(el).parentNode);  // in no tree that is drawn: in a host without a slot for it
+    // In no tree that is drawn: in a host without a slot for it. Some browsers tell its style none the less.
+    if (style.display === "" || (style.display !== "contents" && !$(el).getClientRects().length)) suspect($(el).parentNode);
     if ((!isRendered(style) && tag !== "AREA") || style.contentVisibility === "hidden" || isClippedAway(style)) return;
     if (tag.includes("-")) suspect(el, false);
     const edge = style.position === "fixed" ? space.fixed : style.position === "absolute" ? space.placed : space.clip;

@@ -7,6 +7,10 @@
 A world shares only the page's elements: even if the page changes Array, JSON or methods of elements, the script
 (`dom.js`) uses the browser's own. It names elements that may have a closed shadow root; the browser then passes the
 root to it. The world and its memory of the last look end with the document.
+
+The browser numbers worlds anew in each of its processes: after a page has moved to another process, the number of our
+world may be that of a world of the page's scripts. Our script therefore has a name that no page can know, and nothing
+is asked where it is missing.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import secrets
 import time
 from collections.abc import Awaitable, Mapping
 from importlib import resources
@@ -29,6 +34,8 @@ AnswerT = TypeVar("AnswerT")
 NAME = "collab"
 """Of the worlds, as the browser lists them."""
 
+_LOOK = f"look_{secrets.token_hex(8)}"
+"""What our script is called in worlds beside those of pages; tells them apart."""
 _SILENT_S = 30.0
 _DEEPEST = 5
 """Levels of closed shadow roots within each other that one look opens."""
@@ -119,7 +126,7 @@ class FrameWorld:
             whole["handlers"] = await self._find_handlers()
         if "seen" in whole:
             whole["seen"] = {**whole["seen"], "from": self._seen}
-        question = f"__collabLook({json.dumps(whole)})"
+        question = f"{_LOOK}({json.dumps(whole)})"
         answer = str(await self._run(question))
         if is_look:
             # Shadow roots may hold closed roots: looked at again until nothing is suspected.
@@ -138,7 +145,7 @@ class FrameWorld:
         from playwright.async_api import Error
 
         # Closed roots are invisible to scripts; the browser's own protocol sees them.
-        suspects = await self._send("Runtime.evaluate", expression="__collabLook.take()", contextId=self._context)
+        suspects = await self._send("Runtime.evaluate", expression=f"{_LOOK}.take()", contextId=self._context)
         group = {"objectId": suspects["result"]["objectId"], "ownProperties": True}
         listed = (await self._send("Runtime.getProperties", **group))["result"]
         handles = [one["value"]["objectId"] for one in listed if "objectId" in one.get("value", {})]
@@ -147,7 +154,7 @@ class FrameWorld:
             there = {"backendNodeId": root, "executionContextId": self._context}
             with contextlib.suppress(Error):
                 node = (await self._send("DOM.resolveNode", **there))["object"]["objectId"]
-                reveal = "function () { __collabLook.reveal(this) }"
+                reveal = f"function () {{ {_LOOK}.reveal(this) }}"
                 await self._send("Runtime.callFunctionOn", objectId=node, functionDeclaration=reveal)
         return bool(roots)
 
@@ -197,10 +204,19 @@ class FrameWorld:
 
     async def create(self) -> None:
         """Make the world and install the script; one that is there already is used again."""
-        request = {"frameId": self._frame, "worldName": NAME}
-        made = await self._page.await_answer(self._session.send("Page.createIsolatedWorld", request))
-        self._context = int(made["executionContextId"])
-        await self._evaluate(_build_script())
+        from playwright.async_api import Error
+
+        self._context = await self._make()
+        await self._read(_build_script())
+        # The document may have changed between the two: then the script went to whatever has that number now.
+        if await self._make() != self._context:
+            self._context = None
+            raise Error("the page is just being replaced by another document")
+
+    async def _make(self) -> int:
+        """Return the number of our world in the process that the frame has now."""
+        made = await self._send("Page.createIsolatedWorld", frameId=self._frame, worldName=NAME)
+        return int(made["executionContextId"])
 
     async def evaluate(self, expression: str) -> Any:
         """Return the value of an expression in this world."""
@@ -219,14 +235,14 @@ class FrameWorld:
 
         if self._context is not None:
             try:
-                return await self._evaluate(expression)
+                return await self._read(f"({_LOOK}, {expression})")
             except Error as error:
-                if "context" not in str(error):
+                if "context" not in str(error) and f"{_LOOK} is not defined" not in str(error):
                     raise
         await self.create()  # the first time, and after another document came
-        return await self._evaluate(expression)
+        return await self._read(f"({_LOOK}, {expression})")
 
-    async def _evaluate(self, expression: str) -> Any:
+    async def _read(self, expression: str) -> Any:
         return await self._page.await_answer(_read_value(self._session, expression, contextId=self._context))
 
     async def _find_handlers(self) -> str:
@@ -241,7 +257,7 @@ class FrameWorld:
         return ""
 
     async def _find_frame_id(self, key: str) -> str | None:
-        request = {"expression": f"__collabLook.find({json.dumps(key)})", "contextId": self._context}
+        request = {"expression": f"{_LOOK}.find({json.dumps(key)})", "contextId": self._context}
         node = (await self._page.await_answer(self._session.send("Runtime.evaluate", request)))["result"].get(
             "objectId"
         )
@@ -369,8 +385,8 @@ async def _read_value(session: CDPSession, expression: str, **options: Any) -> A
 def _build_script() -> str:
     """Put the function of `dom.js` into a world that does not have it."""
     look = resources.files(__package__).joinpath("dom.js").read_text(encoding="utf-8")
-    return f"""if (!Object.hasOwn(globalThis, "__collabLook")) {{
+    return f"""if (!Object.hasOwn(globalThis, "{_LOOK}")) {{
       const look = {look.rstrip().rstrip(";")};
-      Object.defineProperty(globalThis, "__collabLook", {{ value: look }});
+      Object.defineProperty(globalThis, "{_LOOK}", {{ value: look }});
     }}
     0"""

@@ -993,6 +993,34 @@ def test_frames_and_tabs_of_other_sites_learn_the_same_of_the_machine(
         assert expected in [element.label for element in seen.elements]
 
 
+def test_a_page_that_moves_to_another_process_is_read_in_our_own_world(server: Server, runner: asyncio.Runner) -> None:
+    """The browser numbers worlds anew there: our number is then the frame's own."""
+    server.pages["/inner"] = "<button>Inside</button><script>document.querySelectorAll = () => [1]</script>"
+    server.pages["/outer"] = "<button>Outside</button><iframe src=/inner></iframe>"
+    other = f"http://localhost:{server.port}/outer"
+    server.pages["/first"] = f"<a href={other}>Go</a>"
+    start = f"http://127.0.0.1:{server.port}/first"
+    task = {"name": "moves", "start": start, "goal": "Go.", "success": {"selector": "#nowhere"}}
+    suite = LiveSuite(tasks=[task], allow_private=True)
+
+    async def main() -> list[StepResult]:
+        environment = await suite.open()
+        player = Player(suite, environment)
+        try:
+            await player.start("moves")
+            first = await player.do("click", "Go")
+            await player.do("go", direction="backward")
+            return [first, await player.do("click", "Go")]
+        finally:
+            await environment.close()
+            await suite.close()
+
+    results = runner.run(main())
+    for result in results:
+        assert [element.label for element in result.observation.elements] == ["Outside", "Inside"]
+        assert result.outcome is None
+
+
 def test_closed_shadow_roots_are_read_and_the_page_does_not_notice(play: Play) -> None:
     html = """<div id=plain></div><p id=full>old text</p><x-box><b>slotted</b></x-box>
         <section id=lit><i>unlit</i></section><iframe id=frame srcdoc="<div id=inner></div>"></iframe>
