@@ -16,7 +16,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
-from collab.cli.progress import handle_signals
+from collab.cli.progress import handle_signals, run_interruptible
 from collab.utils.progress import note
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def check_agents(
         # A critic has an agents file, too, and would otherwise be asked to speak.
         refuse_critic(agent.kind, f"agents/{name}")
     found = {
-        name: asyncio.run(_check(definitions, name, agent, call=call, timeout_s=timeout))
+        name: run_interruptible(_check(definitions, name, agent, call=call, timeout_s=timeout))
         for name, agent in override(cast, settings or ()).agents.items()
     }
     # Everything is known before a line is printed, so JSON and text agree.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -211,7 +210,7 @@ def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
     config = run_interruptible(configured)
     among = ""
     if part.most_steps is not None:
-        config = config.model_copy(update={"tasks": asyncio.run(_select_short_tasks(config, part.most_steps))})
+        config = config.model_copy(update={"tasks": run_interruptible(_select_short_tasks(config, part.most_steps))})
         among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})

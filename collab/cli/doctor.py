@@ -18,6 +18,7 @@ import typer
 import collab
 from collab.cli import options
 from collab.cli.output import emit, print_table, say, to_data
+from collab.cli.progress import run_interruptible
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition
@@ -178,7 +179,7 @@ def _check_servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
         # The same server behind several files is asked once.
         if definition.kind == "openai" and repr(definition.options) not in asked:
             asked.add(repr(definition.options))
-            yield asyncio.run(_ask(name, definition, timeout_s))
+            yield run_interruptible(_ask(name, definition, timeout_s))
     if not asked:
         yield Check(
             area="models",

@@ -112,7 +112,7 @@ def list_tasks(
 def _load_splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
     from collab.rollout.build import load_splits
 
-    return asyncio.run(load_splits(name, load(definitions, name, backend)))
+    return run_interruptible(load_splits(name, load(definitions, name, backend)))
 
 
 @app.command("splits")

@@ -9,7 +9,6 @@ Rows are read, checked against the evaluation splits, tokenised, and reported.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shlex
 import signal
@@ -24,7 +23,7 @@ import typer
 from collab.cli import options
 from collab.cli.output import emit, say, to_data
 from collab.cli.output import to_data as as_data
-from collab.cli.progress import handle_signals, tell_finished
+from collab.cli.progress import handle_signals, run_interruptible, tell_finished
 from collab.utils.progress import note
 from collab.utils.text import format_amount, split_names
 
@@ -124,7 +123,7 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
 
     for name in list_undefined(rows, definitions):
         tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
-    for found in asyncio.run(check_rows(rows, definitions, allow_overlap=allowed)):
+    for found in run_interruptible(check_rows(rows, definitions, allow_overlap=allowed)):
         tell(str(found))
 
 

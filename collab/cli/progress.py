@@ -147,15 +147,34 @@ def run_interruptible(job: Coroutine[Any, Any, ResultT]) -> ResultT:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
         return asyncio.run(job)
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    is_at_work = was_asked = False
 
-    # asyncio leaves another handler than Python's own alone.
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal was_asked
+        was_asked = True
+        if is_at_work:
+            raise KeyboardInterrupt
+
+    async def work() -> ResultT:
+        nonlocal is_at_work
+        is_at_work = True
+        try:
+            if was_asked:
+                raise KeyboardInterrupt
+            return await job
+        finally:
+            is_at_work = False
+
+    # asyncio leaves another handler than Python's own alone. While it opens or closes its loop nothing may be raised.
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        return asyncio.run(job)
+        result = asyncio.run(work())
     finally:
         signal.signal(signal.SIGINT, before)
+        job.close()  # it may not have begun
+    if was_asked:
+        raise KeyboardInterrupt
+    return result
 
 
 def _is_main_thread() -> bool:

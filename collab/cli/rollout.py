@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -223,7 +222,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
     from collab.rollout.seeds import plan_series
 
     folder = out or choose_out(configs[0])
-    runs = asyncio.run(plan_series(configs, definitions, folder))
+    runs = run_interruptible(plan_series(configs, definitions, folder))
     again = f" the same command and --out {shlex.quote(str(folder))}"
     _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
 
@@ -239,7 +238,7 @@ def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None
     """
     from collab.rollout.seeds import load_series
 
-    runs = asyncio.run(load_series(folder))
+    runs = run_interruptible(load_series(folder))
     # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)

@@ -7,7 +7,6 @@ An episode is shown step by step, or with all replies before one of its steps.
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
+from collab.cli.progress import resume_command, run_interruptible, tell_finished, work
 from collab.cli.text.report import (
     build_replies_data,
     build_sampling_data,
@@ -194,7 +194,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
     backend = configs[0].environment.backend
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
-    splits = asyncio.run(load_splits(names[0], definition))
+    splits = run_interruptible(load_splits(names[0], definition))
     # Without --with, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())
@@ -360,7 +360,6 @@ def resume_run(
     A budget starts anew. Broken episodes of a run are played again. For finished work, only the result is printed
     again. A run inside a training is resumed by the training.
     """
-    from collab.cli.progress import tell_finished, work
     from collab.cli.rollout import finish
     from collab.config import Budget
     from collab.loop.record import refuse_part
@@ -553,7 +552,6 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
-    from collab.cli.progress import resume_command
     from collab.loop.record import find_training_around
     from collab.loop.step_budget import report_of_counted
 

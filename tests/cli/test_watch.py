@@ -250,6 +250,7 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+LOOP = "from collab.cli.progress import run_interruptible"
 COMPUTE = """
 from collab.cli.progress import run_interruptible
 async def compute():
@@ -263,7 +264,7 @@ async def compute():
     ("body", "before"),
     [
         pytest.param("time.sleep(60)", "", id="waiting"),
-        pytest.param("asyncio.run(asyncio.sleep(60))", "", id="in a loop", marks=pytest.mark.variations),
+        pytest.param("run_interruptible(asyncio.sleep(60))", LOOP, id="in a loop", marks=pytest.mark.variations),
         pytest.param("run_interruptible(compute())", COMPUTE, id="computing in a loop"),
         pytest.param(
             "time.sleep(60)",
