@@ -510,18 +510,16 @@ def load_agent(library: Library, name: str, model: type[DefinitionT]) -> Definit
     return definition
 
 
-def build_check_command(where: str, part: PartDefinition, *, is_judge: bool = False) -> str:
+def build_check_command(where: str, part: PartDefinition) -> str:
     """Return the command that checks an agents file, "agents/NAME"; empty for other definitions.
 
     Args:
         where: a further place in the file follows a colon: the engine of a critic, which has no file of its own.
-        is_judge: a critic, which cannot be asked to speak.
     """
     if part.file is None and not where.startswith("agents/"):
         return ""
-    name, _, place = where.removeprefix("agents/").partition(": ")
-    name = shlex.quote(name if part.file is None else str(part.file))
-    return f"collab critic calibrate --critic {name}" if is_judge or place else f"collab agents check {name}"
+    name = where.removeprefix("agents/").partition(": ")[0]
+    return f"collab agents check {shlex.quote(name if part.file is None else str(part.file))}"
 
 
 def load_environment(library: Library, name: str) -> EnvironmentDefinition:

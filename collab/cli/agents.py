@@ -22,8 +22,10 @@ from collab.utils.progress import note
 if TYPE_CHECKING:
     from collab.config import AgentDefinition
     from collab.library import Library
-    from collab.models.base import Model, Reply
+    from collab.models.base import Capabilities, Model, Reply, Scorer
     from collab.models.vllm import Launch, ServerProcess
+    from collab.rewards.registry import CriticDefinition
+    from collab.types import Sampling
 
 
 app = typer.Typer(help="Agents and critics.", no_args_is_help=True)
@@ -84,19 +86,24 @@ def check_agents(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check a definition, what its model supports, and that it answers one tiny prompt."""
-    from collab.config import AgentDefinition, Cast, load_agent, override
-    from collab.rollout.build import refuse_critic
+    """Check a definition, what its model supports, and that it answers one tiny prompt; a critic's model, too."""
+    from collab.config import AgentDefinition, AgentsFile, Cast, load_agent, override
+    from collab.rewards.registry import load_critic
+    from collab.rollout.build import is_critic
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names})
-    for name, agent in cast.agents.items():
-        # A critic has an agents file, too, and would otherwise be asked to speak.
-        refuse_critic(agent.kind, f"agents/{name}")
+    judges = [name for name in names if is_critic(definitions.load("agents", name, AgentsFile).kind)]
+    critics = {name: load_critic(definitions, name) for name in judges}
+    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names if name not in critics})
+    agents = override(cast, settings or ()).agents
     found = {
-        name: run_interruptible(_check(definitions, name, agent, call=call, timeout_s=timeout))
-        for name, agent in override(cast, settings or ()).agents.items()
+        name: run_interruptible(
+            _check_critic(definitions, name, critics[name], call=call, timeout_s=timeout)
+            if name in critics
+            else _check(definitions, name, agents[name], call=call, timeout_s=timeout)
+        )
+        for name in names
     }
     # Everything is known before a line is printed, so JSON and text agree.
     if as_json:
@@ -106,9 +113,9 @@ def check_agents(
         # Only what is certain: an unknown ability is neither promised nor denied.
         able = ", ".join(word for word, yes in (answer["capabilities"] or {}).items() if yes is True)
         said = answer["reply"]
-        say(f"{name}: ok ({answer['kind']}, model {answer['model']})")
+        say(f"{name}: ok ({answer['kind']}, {'no model' if answer['model'] is None else 'model ' + answer['model']})")
         if answer["note"]:
-            say(f"  {answer['note']}; its definition was checked, it answers only in an episode")
+            say(f"  {answer['note']}")
         if able:
             say(f"  supports {able}")
         # Notes record the request form that the server accepts: the first place to look when a run differs.
@@ -128,39 +135,78 @@ async def _check(
     definitions: Library, name: str, definition: AgentDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
     from collab.config import build_check_command
-    from collab.models.base import AskedAlike
     from collab.models.probe import HasPrefixCache
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
 
+    # A mistake in a template must not cost a call.
     texts = read_templates(definitions.find_path("prompts", definition.prompt))
     Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
     model: Model = build("models", definition, f"agents/{name}")
+    sampling = definition.sampling.of(0, 1, f"agents/{name}")
     capabilities = reply = cache = None
     try:
         if call and not model.privileged:
-            if not isinstance(model, AskedAlike):
-                await model.probe()  # loads its weights, which takes as long as it takes
-            async with _limit(f"agents/{name}", model, timeout_s):
-                capabilities = await model.probe()
+            async with _asked(model, name, timeout_s) as capabilities:
                 check_sees(definition, capabilities, f"agents/{name}")
-                reply = await _try(model, definition, name)
+                reply = await _try(model, sampling, name)
                 cache = await model.prefix_cache() if isinstance(model, HasPrefixCache) else None
     finally:
         await model.close()
     return {
         "kind": definition.kind,
+        "critic": False,
         "model": model.policy.base,
         "privileged": model.privileged,
-        "note": REHEARSAL if model.privileged else None,
+        "note": f"{REHEARSAL}; its definition was checked, it answers only in an episode" if model.privileged else None,
         "capabilities": to_data(capabilities),
         "prefix_cache": None if cache is None else {**to_data(cache), "rate": cache.rate},
         "reply": reply,
     }
 
 
+async def _check_critic(
+    definitions: Library, name: str, definition: CriticDefinition, *, call: bool, timeout_s: float
+) -> dict[str, Any]:
+    from collab.models.base import Model
+    from collab.rewards.registry import CriticResources, read_critic_texts
+
+    resources = CriticResources.of(name, definition, read_critic_texts(definitions, definition))
+    model, capabilities, reply = resources.model, None, None
+    try:
+        resources.build_critic()
+        if call and model is not None:
+            async with _asked(model, name, timeout_s) as capabilities:
+                # A reward model says nothing: its weights are loaded by now.
+                if isinstance(model, Model):
+                    reply = await _try(model, definition.sampling.of(0, 1, f"agents/{name}"), name)
+    finally:
+        await resources.close()
+    return {
+        "kind": definition.kind,
+        "critic": True,
+        "model": None if model is None else model.policy.base,
+        "privileged": False,
+        "note": f"how far it can be trusted: collab critic calibrate --critic {name}",
+        "capabilities": to_data(capabilities),
+        "prefix_cache": None,
+        "reply": reply,
+    }
+
+
 @contextlib.asynccontextmanager
-async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None]:
+async def _asked(model: Model | Scorer, name: str, timeout_s: float) -> AsyncIterator[Capabilities]:
+    """Yield what a model supports, with a limit on the time of all calls to it."""
+    from collab.models.base import AskedAlike
+
+    if not isinstance(model, AskedAlike):
+        await model.probe()  # loads its weights, which takes as long as it takes
+    async with _limit(f"agents/{name}", model, timeout_s):
+        yield await model.probe()
+
+
+@contextlib.asynccontextmanager
+async def _limit(who: str, model: Model | Scorer, timeout_s: float) -> AsyncIterator[None]:
     """Bound the time of calls to a model.
 
     Raises:
@@ -178,7 +224,7 @@ async def _limit(who: str, model: Model, timeout_s: float) -> AsyncIterator[None
         raise ModelFailure(f"{who}: not all was answered within {timeout_s:g} s (--timeout){why}") from None
 
 
-async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str, Any]:
+async def _try(model: Model, sampling: Sampling, name: str) -> dict[str, Any]:
     """Send the tiny prompt with the definition's sampling; raises ModelFailure."""
     import time
 
@@ -188,8 +234,7 @@ async def _try(model: Model, definition: AgentDefinition, name: str) -> dict[str
     from collab.types import Prompt
 
     # With the definition's sampling: a model that refuses its temperature must fail here.
-    prompt = Prompt(system="", shared=TRY, segments=())
-    request = Request(prompt=prompt, sampling=definition.sampling.of(0, 1, f"agents/{name}"), seed=0)
+    request = Request(prompt=Prompt(system="", shared=TRY, segments=()), sampling=sampling, seed=0)
     started = time.perf_counter()
     with boundary(ModelFailure, f"agents/{name}"):
         reply: Reply = await model.generate(request)

@@ -192,6 +192,7 @@ def describe(progress: CalibrationProgress) -> str:
         parts.append(f"{format_count(made.spent.calls, 'call')}, {format_count(made.tokens, 'token')}")
     if made.spent.cost_usd:
         parts.append(f"{made.spent.cost_usd:.2f} USD")
+    parts += progress.pace.describe_left(progress.done, progress.planned)
     return " | ".join(parts)
 
 
@@ -282,6 +283,10 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
         say(f"calls  {found.calls}, {shorten_number(found.prompt_tokens)} prompt tokens{said}")
     elif not found.unfit:
         say("calls  none: no model is asked")
+    if found.calls != 0:
+        say("time   not known before a model answers; while they are made, the time left is shown")
     if found.unfit:
         unfit = format_amount(found.unfit, "judgement")
         say(f"unfit  {unfit} would be missing: nothing of the step fits into the critic's context_tokens")
+    for doubt in found.doubts:
+        say(f"note   {doubt}")

@@ -192,7 +192,7 @@ def rebuild(
 
 
 def describe(progress: RebuildProgress) -> str:
-    """Format one line: judged steps, answered questions, cost."""
+    """Format one line: judged steps, paired steps, answered questions, cost, and the time left of the part at work."""
     parts = []
     if (labels := progress.labelling) is not None:
         parts.append(f"{labels.judged}/{format_amount(progress.steps, 'step')} judged")
@@ -200,6 +200,11 @@ def describe(progress: RebuildProgress) -> str:
             parts.append(f"{labels.failed} failed")
         if labels.spent.calls:
             parts.append(f"{format_count(labels.spent.calls, 'call')} of the critic")
+        parts += progress.judging.describe_left(labels.judged, progress.steps)
+    if progress.paired is not None:
+        done, planned = progress.paired
+        parts.append(f"{done}/{format_amount(planned, 'step')} paired")
+        parts += progress.pairing.describe_left(done, planned)
     if (adversary := progress.adversary) is not None:
         parts.append(f"{format_amount(adversary.answered, 'rejected reply', 'rejected replies')} written")
         if adversary.meter.spent.cost_usd:

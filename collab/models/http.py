@@ -137,7 +137,7 @@ async def call_with_retries(
             # A wait beyond the call's limit would only end in a worse error: fail now with the server's words.
             if number < retries and (left is None or pause < left):
                 caller.on_failure(str(problem))
-                with _note_wait(str(problem), pause):
+                with _note_wait(f"{problem}; attempt {number + 2} of {retries + 1}", pause):
                     await wait(pause)
                 continue
             tried = f"{number + 1} attempt{'s' if number else ''}"
@@ -151,11 +151,9 @@ async def call_with_retries(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _note_wait(problem: str, pause: float) -> contextlib.AbstractContextManager[None]:
+def _note_wait(what: str, pause: float) -> contextlib.AbstractContextManager[None]:
     """Tell what a long wait is for; short ones are over before a user wonders."""
-    if pause < _TOLD_FROM_S:
-        return contextlib.nullcontext()
-    return note_doing(f"{problem}; trying again in {pause:.0f} s")
+    return contextlib.nullcontext() if pause < _TOLD_FROM_S else note_doing(f"{what} in {pause:.0f} s")
 
 
 def choose_delay_s(number: int, after_s: float | None, rng: random.Random) -> float:

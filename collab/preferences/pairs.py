@@ -390,6 +390,7 @@ async def build_run_pairs(
     adversary: Adversary,
     states: States | None = None,
     concurrency: int = 4,
+    watch: Callable[[int, int], None] = lambda done, planned: None,
 ) -> RunPairs:
     """Build the pairs of all judged steps.
 
@@ -397,6 +398,7 @@ async def build_run_pairs(
         prefix: stored text of a prompt's shared part by its hash (`RunReader.read_prefix`).
         states: rebuilds states, so that negatives can be tried; None tries none.
         concurrency: steps about which the adversary is asked at the same time.
+        watch: called with the number of steps that are done, and of all, whenever it grows.
 
     Raises:
         TooManyFailures: asking the adversary, or trying its replies, failed for ten steps in a row.
@@ -408,7 +410,10 @@ async def build_run_pairs(
     # `finishes`: an answer in flight is paid for already, so workers are not cancelled.
     lost = count_lost_calls(adversary)
     pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
-    asking = _Asking(recipe=recipe, prefix=prefix, adversary=adversary, pool=pool)
+    asking = _Asking(
+        recipe=recipe, prefix=prefix, adversary=adversary, pool=pool, watch=lambda done: watch(done, len(judged))
+    )
+    asking.watch(0)
     await pool.run(concurrency, asking.work)
     if pool.stopped is not None:
         raise TooManyFailures(f"asking for rejected replies, or trying them, failed for {pool.stopped}")
@@ -467,6 +472,7 @@ class _Asking:
     prefix: Callable[[str], str]
     adversary: Adversary
     pool: WorkerPool[tuple[int, tuple[CriticInput, JudgedStep]]]
+    watch: Callable[[int], None]
     found: dict[int, Negatives] = field(default_factory=dict)
     """Negatives by the step's number; none where the adversary could not be asked."""
     failed: Counter[str] = field(default_factory=Counter)
@@ -498,3 +504,4 @@ class _Asking:
                 # A step that needed no call does not show whether the adversary answers.
                 if cells:
                     self.pool.count(None)
+            self.watch(len(self.found))

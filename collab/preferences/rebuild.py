@@ -56,6 +56,7 @@ from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.reader import RunReader
 from collab.types import PreferencePair, Trajectory, Usage
+from collab.utils.progress import Pace
 from collab.utils.text import format_amount
 
 NO_CAP = 0
@@ -254,10 +255,14 @@ class RebuildProgress:
 
     steps: int = 0
     """Steps to be judged."""
+    paired: tuple[int, int] | None = None
+    """Judged steps of which pairs are made, and all; None before."""
     labelling: LabellingProgress | None = None
     """None while no critic is asked."""
     adversary: BudgetedAdversary | None = None
     """None while no adversary is asked."""
+    judging: Pace = field(default_factory=Pace)
+    pairing: Pace = field(default_factory=Pace)
 
 
 RebuildWatch = Callable[[RebuildProgress], None]
@@ -480,7 +485,11 @@ class _Rebuild:
             adversary=adversary,
             states=StateRebuilder(self.suite),
             concurrency=self.concurrency,
+            watch=self._watch_pairing,
         )
+
+    def _watch_pairing(self, done: int, planned: int) -> None:
+        self.progress.paired = done, planned
 
     def _count(self) -> Iterator[Trajectory]:
         self.counted = 0

@@ -174,6 +174,28 @@ def make_token_counter(engine: PartDefinition) -> PartDefinition:
     return engine.model_copy(update={"options": {**engine.options, "base_url": _NOBODY}})
 
 
+def doubt_key(part: PartDefinition, where: str) -> list[str]:
+    """Return a line if the server of an engine, or of a critic's engine, would be asked without the key that it needs.
+
+    A plan asks nothing and so needs no key, but what it plans does.
+    """
+    from collab.models.http import find_key
+
+    engine = (
+        part.options.get(MODEL)
+        if part.kind not in list_kinds("models")
+        else {"kind": part.kind, "options": part.options}
+    )
+    if not isinstance(engine, dict) or engine.get("kind") != "openai":
+        return []
+    options = engine.get("options", {})
+    try:
+        find_key(options.get("api_key_env", "OPENAI_API_KEY"), options.get("base_url"))
+    except ConfigError as error:
+        return [f"{where}: {error}"]
+    return []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticResources:
     """All that a critic is built with; its critics share one model."""

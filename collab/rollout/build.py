@@ -176,13 +176,13 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
     if isinstance(made, NamesItsCheck):
-        made.check_command = build_check_command(where, part, is_judge=is_critic(part.kind))
+        made.check_command = build_check_command(where, part)
     return made
 
 
 def _try_again(where: str, part: PartDefinition, said: str) -> str:
     """Return the command that checks a corrected agents file; empty for other definitions, or if `said` names it."""
-    command = build_check_command(where, part, is_judge=is_critic(part.kind))
+    command = build_check_command(where, part)
     return "" if not command or "collab " in said else f"; then try: {command}"
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TextIO, TypeVar
 
 from collab.errors import RunError
 from collab.utils.concurrency import get_latest_doing
-from collab.utils.text import clean_line
+from collab.utils.text import clean_line, format_clock
 
 ResultT = TypeVar("ResultT")
 
@@ -40,6 +40,32 @@ _LOOK_S = 0.1
 
 _state = {"spoken": 0.0, "paused": 0.0}
 """Time of the last output, 0 for never; and number of live lines on the screen."""
+
+
+class Pace:
+    """Estimates the time left of work that consists of like parts, from the time that parts took since the first look.
+
+    Args:
+        clock: in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun: tuple[float, int] | None = None
+
+    def describe_left(self, done: int, planned: int) -> list[str]:
+        """Format the time left, "about 1:20 left"; none before a part is done, or after the last.
+
+        Args:
+            done: parts, those of earlier processes included.
+        """
+        now = self._clock()
+        if self._begun is None:
+            self._begun = now, done
+        since, before = self._begun
+        if not before < done < planned:
+            return []
+        return [f"about {format_clock((now - since) / (done - before) * (planned - done))} left"]
 
 
 def begin() -> None:

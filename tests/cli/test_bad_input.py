@@ -423,13 +423,15 @@ def test_a_dead_server_names_the_next_command(somewhere, capsys):
     assert "then try: collab agents check dead; vLLM's own: collab serve" in line
 
 
-def test_a_dead_server_of_a_critic_names_the_command_that_asks_a_critic(somewhere, capsys):
+def test_a_dead_server_of_a_critic_names_the_command_that_asks_it_once(somewhere, capsys):
     judge = somewhere / "my judge.yaml"
     engine = "{kind: openai, options: {model: nobody, base_url: 'http://127.0.0.1:1/v1', retries: 0}}"
     judge.write_text(f"kind: llm\noptions: {{model: {engine}}}\n")
     assert main(["critic", "calibrate", "--critic", str(judge), "--env", "corridor", "--cases", "4"]) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert f"then try: collab critic calibrate --critic '{judge}'; vLLM's own" in line
+    assert f"then try: collab agents check '{judge}'; vLLM's own" in line
+    assert main(["agents", "check", str(judge)]) == 1
+    assert "cannot be reached" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

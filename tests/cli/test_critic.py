@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from collab.cli.critic import app
+from collab.testing.fake_server import FakeServer
 
 _COMMAND: Any = typer.main.get_command(app)
 SMALL = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "4")
@@ -91,9 +92,14 @@ def test_plan_needs_no_key(collab, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     asked = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-llm", "--cases", "4")
     assert read(collab(*asked, "--plan", "--json"))["calls"] == 4 * 6
+    told = collab(*asked, "--plan")[1]
+    assert "time   not known before a model answers" in told
+    assert "note   agents/critic-llm: openai: the environment variable OPENAI_API_KEY is not set" in told
     code, _, err = collab(*asked)
     assert (code, "OPENAI_API_KEY is not set" in err) == (2, True)
     assert not list(Path().iterdir())
+    monkeypatch.setenv("OPENAI_API_KEY", "nothing")
+    assert "note " not in collab(*asked, "--plan")[1]
 
 
 def test_help_names_settings_that_there_are(collab):
@@ -147,12 +153,31 @@ def test_a_critic_must_be_named(collab):
 @pytest.mark.parametrize("name", ["critic-llm", "critic-model", "critic-oracle"])
 def test_a_critic_does_not_play(collab, name: str):
     asked = ("rollout", "--env", "corridor", "--graph", "single", "--agents", name, "--episodes", "1", "--out", "run")
-    for command in (asked, ("agents", "check", name)):
-        code, _, err = collab(*command)
-        assert code == 2
-        assert f"agents/{name}: a critic (kind {name.removeprefix('critic-')}) judges and does not speak" in err
-        assert err.count("\n") == 1
+    code, _, err = collab(*asked)
+    assert code == 2
+    assert f"agents/{name}: a critic (kind {name.removeprefix('critic-')}) judges and does not speak" in err
+    assert err.count("\n") == 1
     assert not Path("run").exists()
+
+
+def test_a_critic_that_asks_no_model_is_checked_by_its_definition(collab):
+    code, out, _ = collab("agents", "check", "critic-oracle")
+    assert (code, out.splitlines()[0]) == (0, "critic-oracle: ok (oracle, no model)")
+    assert "collab critic calibrate --critic critic-oracle" in out
+    Path("odd.yaml").write_text("kind: outcome\noptions: {replay: maybe}\n")
+    code, _, err = collab("agents", "check", "odd.yaml")
+    assert (code, "replay" in err) == (2, True)
+
+
+def test_the_model_of_a_critic_is_asked_one_tiny_prompt(collab):
+    with FakeServer() as server:
+        options = {"model": "fake", "base_url": server.url, "api_key_env": ""}
+        engine = {"kind": "openai", "options": options}
+        Path("judge.yaml").write_text(json.dumps({"kind": "llm", "options": {"model": engine}, "prompt": "critic"}))
+        code, out, _ = collab("agents", "check", "judge.yaml")
+    assert code == 0
+    assert out.startswith("judge.yaml: ok (llm, model fake)\n")
+    assert "answered '" in out
 
 
 def test_the_list_of_agents_keeps_them_apart(collab):

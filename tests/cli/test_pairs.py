@@ -234,6 +234,17 @@ def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:
     assert collab("rebuild", "run", "--name", "new")[0] == 0
 
 
+def test_a_rebuilding_shows_how_much_is_done_and_the_time_left(
+    collab: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree("run/labels")
+    monkeypatch.setattr("collab.utils.progress._Lines.interval_s", 0.0)
+    code, _, err = collab("rebuild", "run", "--name", "new")
+    assert code == 0
+    assert re.search(r"\n\d+/\d+ steps judged \| about \d:\d\d left\n", err)
+    assert re.search(r" judged \| (\d+)/\1 steps paired\n", err)
+
+
 def test_a_run_whose_every_pair_goes_says_why(collab: Command) -> None:
     code, out, err = collab("rebuild", "run", "--critic", "outcome", "--threshold", "0.99", "--source", "contrast")
     assert code == 0

@@ -290,11 +290,13 @@ def test_a_wait_before_anything_is_begun_is_told_with_the_servers_words(collab, 
             told = list[str]()
             for line in process.stderr:
                 told.append(line)
-                if "trying again in 60 s …" in line:
+                if "attempt 2 of 5 in 60 s …" in line:
                     process.send_signal(signal.SIGTERM)
             code = process.wait()
     assert code == 1
-    assert any("answered 429: quota used up, come back tomorrow; trying again in 60 s …" in line for line in told), told
+    assert any("answered 429: quota used up, come back tomorrow; attempt 2 of 5 in 60 s …" in line for line in told), (
+        told
+    )
 
 
 def test_on_a_terminal_a_wait_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,3 +227,14 @@ def test_a_team_that_plays_hotter_than_it_learns_is_told(configure_toy) -> None:
     assert doubts(configure_toy(hot, "exploration_temperatures=[0.3, 1.0]")) == []
     (told,) = doubts(configure_toy("exploration_temperatures=[0.3, 1.2]"))
     assert "sampled at temperature 1.2 and learned from at 1, " in told
+
+
+def test_a_key_that_is_not_there_is_told_before_anything_is_asked(
+    configure_toy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    missing = "openai: the environment variable OPENAI_API_KEY is not set"
+    assert any(f"critic critic-llm: {missing}" in line for line in doubts(configure_toy("critic=critic-llm")))
+    mixed = configure_toy("adversary=sampler=3,openai=1", "pairs.adversary=1")
+    assert any(f"adversary: {missing}" in line for line in doubts(mixed))
+    assert not any(missing in line for line in doubts(configure_toy()))

@@ -53,6 +53,7 @@ from collab.rewards.registry import (
     MODEL,
     CriticChoice,
     CriticResources,
+    doubt_key,
     load_critic,
     make_token_counter,
     open_critic,
@@ -412,6 +413,7 @@ def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
     return [
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
+        *_doubt_keys(config),
         *_tell_flipped(config),
         *_tell_whole(config),
         *(_doubt_oracle(config, suite) if config.method.is_judged else []),
@@ -438,6 +440,17 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
         return []
     name = method.adversary.agent or method.adversary.kind
     return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
+
+
+def _doubt_keys(config: CollabConfig) -> list[str]:
+    """Return a warning for each model that would be asked without the key that its server needs."""
+    method, found = config.method, list[str]()
+    if method.is_judged:
+        found += doubt_key(config.critic, f"critic {method.critic}")
+    if method.asks_an_adversary:
+        choices = [config.erring, *(one for one, _ in config.erring.turns)]
+        found += [line for one in choices if one.agent is not None for line in doubt_key(one.agent, "adversary")]
+    return found
 
 
 def _tell_flipped(config: CollabConfig) -> list[str]:

@@ -30,9 +30,11 @@ from collab.rewards.flip import find_asked
 from collab.rewards.labelling import LabellingProgress, label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.query import hash_text
+from collab.rewards.registry import doubt_key
 from collab.types import Prompt, Usage
 from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.plotting import BAR, INK, PALE, PALETTE, create_axes, plot_style, to_svg
+from collab.utils.progress import Pace
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class CalibrationProgress:
     """Judgements in all passes; 0 while the known steps are built."""
     labelling: LabellingProgress = field(default_factory=LabellingProgress)
     """Counts all passes of this process."""
+    pace: Pace = field(default_factory=Pace)
 
     @property
     def done(self) -> int:
@@ -261,6 +264,8 @@ class CalibrationEstimate:
     """Upper limit; both None like `calls`."""
     unfit: int | None = 0
     """Judgements without any score, as the step does not fit into the critic's context; None like `calls`."""
+    doubts: tuple[str, ...] = ()
+    """What would keep the calibration from its first question, e.g. a key that is not there."""
 
 
 async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
@@ -303,6 +308,7 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
             prompt_tokens=tokens,
             completion_tokens=None if calls is None else calls * replies,
             unfit=unfit,
+            doubts=tuple(doubt_key(config.critic, f"agents/{config.critic_name}")),
         )
 
 
