@@ -236,6 +236,25 @@ def test_what_trains_nothing_needs_no_torch() -> None:
     assert not modules & {"torch", "transformers", "trl", "peft"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train-marl", "--env", "androidworld", "--graph", "team", "--agents", "early", "--set", "nothing=1"],
+        ["train", "--algo", "filtered-bc", "--env", "nowhere", "--graph", "team", "--agents", "early"],
+        ["finetune", "--stage", "sft", "--base", "built-in:early", "--data", "nowhere", "--out", "new"],
+        ["transfer", "--mode", "direct", "--agents", "early", "--base", "early", "--env", "nowhere"],
+    ],
+)
+def test_a_mistake_is_told_before_torch_is_loaded(words: list[str]) -> None:
+    """Loading it takes seconds."""
+    refused = """
+import sys
+from collab.cli.main import main
+assert main(sys.argv[1:]) == 2
+"""
+    assert not loaded(refused, *words) & {"torch", "transformers", "trl", "peft", "datasets"}
+
+
 def test_help_loads_the_command_line_alone() -> None:
     show_help = """
 import sys

@@ -39,13 +39,15 @@ if TYPE_CHECKING:
 
 def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, device: str) -> Prepared:
     """Read, check and tokenise rows, and print a report about them."""
-    from collab.trainers.estimate import doubt_precision
     from collab.trainers.prepare import list_levels, prepare
 
     # Leaks are refused before tokenising, which takes long.
     read = _read_task_rows(task)
     rows = read.rows if read is not None else ()
     refuse_leaks(rows, definitions, allow_overlap)
+    # What was named is there: only now torch is loaded, which takes seconds.
+    from collab.trainers.estimate import doubt_precision
+
     prepared = prepare(task, rows)
     # Printed before training, so that a wrong folder shows here.
     _tell_base(prepared)
@@ -499,7 +501,7 @@ def new(
     from collab.config import override
     from collab.data.example import LEVELS
     from collab.errors import UsageError
-    from collab.models.checkpoint import CARD
+    from collab.models.card import CARD
     from collab.trainers.pretrain import create_checkpoint
     from collab.trainers.recipe import load_preset
 

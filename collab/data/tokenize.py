@@ -19,11 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-import torch
-from datasets import Dataset  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from torch import Tensor
-from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from collab.data.example import LEVELS, Example, Level, Sampled
 from collab.data.parquet import read_rows
@@ -32,6 +28,9 @@ from collab.prompts.render import hash_prefix
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
+    from datasets import Dataset  # type: ignore[import-untyped]
+    from torch import Tensor
+
     from collab.models.tokenizer import ChatTokenizer
 
 
@@ -307,6 +306,8 @@ _SIDES = ("prompt_ids", "chosen_ids", "rejected_ids")
 
 def make_position_dataset(items: Sequence[Any]) -> Dataset:
     """Make a data set of positions in `items`: TRL needs one, without a second copy of the tokens."""
+    from datasets import Dataset
+
     return Dataset.from_dict({_ROW: range(len(items))})
 
 
@@ -324,6 +325,7 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
     Returns:
         Function of rows of `make_position_dataset` to input_ids, labels and attention_mask, (rows, longest) each.
     """
+    import torch
 
     def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
         chosen = [examples[row[_ROW]] for row in rows]
@@ -345,6 +347,8 @@ def collate_examples(examples: Sequence[EncodedExample], padding: int, *, prompt
 
 def collate_pairs(pairs: Sequence[EncodedPair], padding: int) -> Collate:
     """Return a collator of preferences like TRL's own: all chosen sides, then all rejected ones."""
+    from trl.trainer.dpo_trainer import DataCollatorForPreference
+
     theirs = DataCollatorForPreference(pad_token_id=padding, max_length=None)
 
     def collate(rows: Sequence[Mapping[str, int]]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from collab.models.weights import read_config
 from collab.rollout.run import check
 from collab.trainers.base_model import Adapter, check_backbone, check_base, check_modules, open_adapter
 from collab.trainers.batching import is_prefix_shared
-from collab.trainers.estimate import doubt_precision
 from collab.trainers.recipe import Recipe
 from collab.utils.concurrency import note_doing
 
@@ -39,6 +38,8 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
         ModelFailure: a server does not answer.
         EnvironmentFailure: the environment does not open.
     """
+    from collab.trainers.estimate import doubt_precision
+
     method, run = config.method, config.run
     team = assign_policy(run, first, method.determinism)
     slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")

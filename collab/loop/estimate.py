@@ -41,14 +41,13 @@ from collab.rollout.build import plan_episodes
 from collab.rollout.collector import Progress as Playing
 from collab.rollout.run import start
 from collab.store.run import RunStore
-from collab.trainers.estimate import GIB
 from collab.trainers.prepare import check_device
 from collab.types import Outcome, Prompt, Step, Trajectory, Utterance
 from collab.utils.concurrency import note_doing
 
 BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""
-MIB = float(1 << 20)
+MIB, GIB = float(1 << 20), float(1 << 30)
 UNKNOWN = "unknown"
 _LIKELY = 0.5
 """Share of its step budget that an episode is likely to take: solved ones take less, failed ones all of it."""

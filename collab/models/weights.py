@@ -30,6 +30,9 @@ PREFIX_FAMILIES = ("paligemma",)
 FAMILIES = (*GRID_FAMILIES, *PREFIX_FAMILIES)
 """Model types with vision that are supported, as in config.json."""
 
+PLAIN = (None, True, False, "gaussian", "eva", "orthogonal")
+"""PEFT's ways to initialise an adapter that leave the base unchanged; loading others changes it."""
+
 LOADING = threading.Lock()
 """Held while loading: transformers sets a default device for all threads, and two concurrent loads lose weights."""
 

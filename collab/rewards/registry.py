@@ -358,7 +358,7 @@ def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str
 
 def _hash_weights(definition: CriticDefinition) -> str | None:
     """Return the digest of the weights that a definition names by a path; None where none are there."""
-    from collab.models.checkpoint import hash_played_weights  # torch, which other critics do not need
+    from collab.models.card import hash_played_weights  # torch, which other critics do not need
 
     path, adapter = _list_places(definition)
     folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]

@@ -21,11 +21,11 @@ from typing import Any
 
 from collab.errors import ConfigError
 from collab.library import resolve_checkpoint
-from collab.models.checkpoint import PLAIN, check_layout, check_over, hash_weights
-from collab.models.local import check_files
+from collab.models.card import check_layout, check_over, hash_weights
 from collab.models.tokenizer import ChatTokenizer, open_chat, silence_transformers, take_first_line
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
+    PLAIN,
     check_vocabulary,
     check_weights,
     find_setting,
@@ -77,6 +77,8 @@ def check_base(path: str, recipe: Recipe, settings: str = "") -> tuple[ChatToken
         ConfigError: names what is missing or does not fit.
         MissingExtra: transformers is not installed.
     """
+    from collab.models.local import check_files
+
     folder, named = Path(resolve_checkpoint(path)), path if settings else f"--base {path}"
     if not folder.is_dir():
         raise ConfigError(

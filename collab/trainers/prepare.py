@@ -42,7 +42,6 @@ from collab.trainers.batching import (
     fit_recipe,
     is_prefix_shared,
 )
-from collab.trainers.pretrain import copy_sequences
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
@@ -309,6 +308,8 @@ def open_reference(task: FinetuneTask, base: Base) -> Base | None:
 def _encode(task: FinetuneTask, rows: Iterable[Example], base: Base) -> Encoded[EncodedExample] | Encoded[EncodedPair]:
     recipe = task.recipe
     if isinstance(recipe, CopyRecipe):
+        from collab.trainers.pretrain import copy_sequences
+
         return Encoded(items=copy_sequences(recipe, base.chat, task.seed))
     if isinstance(recipe, DpoRecipe):
         return encode_pairs(rows, base.chat, recipe.context)

@@ -14,7 +14,7 @@ from collab.loop.loop import hash_base_weights, resume
 from collab.loop.policy import assign_policy, build_first_policy, make_paths_absolute, place_within
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, parse_policy
-from collab.models.checkpoint import hash_weights
+from collab.models.card import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.store.run_dir import RunLimits
 

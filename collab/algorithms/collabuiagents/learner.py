@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collab.algorithms.collabuiagents.config import CollabConfig, CollabMethod, Objective
 from collab.algorithms.collabuiagents.labeller import JudgedRollout, get_config
@@ -44,8 +45,11 @@ from collab.rewards.credit import BEHIND_ERROR, JudgedStep, find_behind_errors, 
 from collab.rewards.labels import LabelSet
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
-from collab.trainers.trajectory_dpo import TrajectoryRows, prepare_trajectories
 from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
+
+if TYPE_CHECKING:
+    from collab.trainers.trajectory_dpo import TrajectoryRows
+
 
 WHOLE = "compares whole trajectories"
 """Why a pair has no row of its own."""
@@ -292,6 +296,8 @@ def read_trajectories(path: Path, replies: Sequence[tuple[int, int]]) -> list[Tr
     Raises:
         RunFormatError: the number of rows is not the counted one.
     """
+    from collab.trainers.trajectory_dpo import TrajectoryRows
+
     # Counted before anything is cut: one row more or less would shift all pairs behind it.
     rows = list(read_rows(path))
     if len(rows) != sum(map(sum, replies)):
@@ -398,6 +404,8 @@ def _prepare_task(state: LoopState, number: int, policy: Policy, group: str) -> 
     task = _set_reference(config, state.first, policy, group, build_task(state, number, group, policy, recipe, "dpo"))
     # Whole trajectories: the counts say which rows belong to which side of which pair.
     if method.objective == "trajectory-dpo":
+        from collab.trainers.trajectory_dpo import prepare_trajectories
+
         counts = (read_counts(epoch.examples, CollabCounts) or {})[group]
         file = get_examples_file(state.folder, number, group, FILES[method.objective])
         return prepare_trajectories(task, read_trajectories(file, counts.replies))
