@@ -1,9 +1,15 @@
-"""`collab demo`: one agent, a team and a trained team on a phone, then web pages, in a few minutes."""
+"""`collab demo`: one agent, a team and a trained team on a phone, then web pages, in a few minutes.
+
+Its folder holds a run for each part, and in `demo.json` what was asked, so that the whole can be resumed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import contextlib
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 from textwrap import shorten
@@ -13,8 +19,8 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, fail, print_table, say
-from collab.cli.progress import resume_command, run_interruptible, work
-from collab.cli.text.report import build_result_data, end_unplayed, show_stop
+from collab.cli.progress import run_interruptible, work
+from collab.cli.text.report import build_result_data, end_unplayed
 from collab.utils.progress import note
 from collab.utils.text import clean_line, format_amount
 
@@ -36,6 +42,8 @@ PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-wi
 PAGES_QUICK = 3
 BASE, TRAINED = "early", "trained"
 """The agents that play, and what a training made of them; both come with Collab."""
+FILE = "demo.json"
+"""What was asked, beside the runs."""
 BALLOTS = 5
 """Ballots shown of the example vote, the most voted first."""
 
@@ -66,7 +74,60 @@ class DemoPart:
     """Largest step budget of a task; None for any."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoRequest:
+    """What was asked of a demo."""
+
+    agents: str
+    trained: str | None
+    quick: bool
+    library: Path | None
+
+    def write(self, home: Path) -> None:
+        """Write it into the demo's folder, which is made; StoreFailure where it cannot be written."""
+        from collab.utils.files import report_write_errors, write_atomic
+
+        told = {**asdict(self), "library": None if self.library is None else str(self.library.resolve())}
+        with report_write_errors(home / FILE, "give the same command again"):
+            home.mkdir(parents=True, exist_ok=True)
+            write_atomic(home / FILE, json.dumps(told, indent=2).encode())
+
+    @classmethod
+    def read(cls, home: Path) -> DemoRequest:
+        """Read it from a demo's folder; UsageError where there is none."""
+        from collab.errors import UsageError
+
+        try:
+            told = json.loads((home / FILE).read_bytes())
+            library = told["library"]
+            return cls(
+                agents=str(told["agents"]),
+                trained=told["trained"],
+                quick=bool(told["quick"]),
+                library=None if library is None else Path(library),
+            )
+        except (OSError, ValueError, KeyError, TypeError):
+            raise UsageError(
+                f"--resume {home}: not a demo ({FILE} is missing or cannot be read); begin one with: collab demo"
+            ) from None
+
+
+def _build_resume(home: Path) -> str:
+    return f"collab demo --resume {shlex.quote(str(home))}"
+
+
+@contextlib.contextmanager
+def _resumable(home: Path) -> Iterator[None]:
+    """Tell how to resume the demo where it is interrupted between two parts."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped: what was played is kept; resume with: {_build_resume(home)}")
+        raise typer.Exit(1) from None
+
+
 def demo(
+    context: typer.Context,
     *,
     agents: Annotated[
         str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
@@ -85,6 +146,12 @@ def demo(
         typer.Option("--out", metavar="DIR", help="Folder for the runs; default: runs/demo, numbered when taken."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer episodes: a look in a minute.")] = False,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume", metavar="DIR", help="Resume a demo that stopped; only --threads and --json beside it."
+        ),
+    ] = None,
     library: options.LibraryFolder = None,
     threads: options.Threads = None,
     as_json: options.Json = False,
@@ -92,14 +159,27 @@ def demo(
     """Watch one agent, a team of four and a trained team on a phone, then the team on real web pages."""
     from collab.errors import UsageError
 
-    # One name for all slots: with several the comparison would be of models and not of teams.
-    if "=" in agents:
-        raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
-    if trained is None and agents == BASE:
-        trained = TRAINED
+    if resume is not None:
+        options.refuse_beside_resume(context, {"resume", "threads", "as_json"}, "the demo")
+        asked, home = DemoRequest.read(resume), resume
+    else:
+        # One name for all slots: with several the comparison would be of models and not of teams.
+        if "=" in agents:
+            raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
+        if trained is None and agents == BASE:
+            trained = TRAINED
+        asked = DemoRequest(agents=agents, trained=trained, quick=quick, library=library)
+        home = _free(out or Path("runs/demo"))
     # Read before anything is played: a wrong name must not cost minutes.
-    records = [] if trained is None else _read_course(trained, library)
-    home = _free(out or Path("runs/demo"))
+    records = [] if asked.trained is None else _read_course(asked.trained, asked.library)
+    asked.write(home)
+    with _resumable(home):
+        _show(home, asked, records, as_json=as_json)
+
+
+def _show(home: Path, asked: DemoRequest, records: list[EpochRecord], *, as_json: bool) -> None:
+    """Play what is not played yet, and print everything."""
+    agents, trained, quick, library = asked.agents, asked.trained, asked.quick, asked.library
     # Same tasks, seeds and temperatures: the number of agents differs, and then what they have learned.
     arms = {"single": ("single", agents), "team": ("team", agents)}
     if trained is not None:
@@ -123,7 +203,7 @@ def demo(
     }
     # A run in which nothing could be played proves nothing, so it ends the demo with its cause.
     for result in phone.values():
-        end_unplayed(result.report, resume_command(result.path))
+        end_unplayed(result.report, _build_resume(home))
     # The pages come last and may fail: without a browser the first part still stands.
     web, problem = _play_pages(home, trained or agents, library, PAGES[:PAGES_QUICK] if quick else PAGES)
     if as_json:
@@ -179,11 +259,35 @@ def _read_course(trained: str, library: Path | None) -> list[EpochRecord]:
 
 
 def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
-    """Evaluate the agents of a part on its tasks.
+    """Evaluate the agents of a part on its tasks, or what is left of them.
 
     Raises:
         typer.Exit: it was interrupted.
     """
+    from collab.rollout.run import read_finished, resume
+    from collab.store.manifest import FILE as RUN
+
+    run = home / part.name
+    if not (run / RUN).exists():
+        return _end_part(home, _begin(part, home, library))
+    if (done := read_finished(run)) is not None:
+        return done
+    opening = f"{part.name}: what is left of it ..."
+    again = _build_resume(home)
+    return _end_part(
+        home, work(lambda watch, stop: resume(run, watch=watch, stop=stop), run, opening=opening, resume=again)
+    )
+
+
+def _end_part(home: Path, result: RunResult) -> RunResult:
+    """Return a part's result; typer.Exit where it stopped early, as that is no result to compare with."""
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; resume with: {_build_resume(home)}")
+        raise typer.Exit(1)
+    return result
+
+
+def _begin(part: DemoPart, home: Path, library: Path | None) -> RunResult:
     from collab.api import configure_run
     from collab.rollout.run import start
 
@@ -217,16 +321,12 @@ def _play(part: DemoPart, home: Path, library: Path | None) -> RunResult:
     # What is left out is printed, or the success rate would look like that of all tasks.
     options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}", among)
     run = home / part.name
-    result = work(
+    return work(
         lambda watch, stop: start(config, definitions, run, tell=note, watch=watch, stop=stop),
         run,
         opening=f"{part.name}: {format_amount(config.episodes, 'episode')} of {part.env} ...",
+        resume=_build_resume(home),
     )
-    # Stopped is no result to compare with.
-    if result.stopped is not None:
-        show_stop(result)
-        raise typer.Exit(1)
-    return result
 
 
 async def _select_short_tasks(config: RunConfig, most_steps: int) -> list[str]:

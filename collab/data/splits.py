@@ -391,7 +391,7 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
         example = 0 if split.trains else EVALUATION_SEEDS.start
         raise UsageError(
             f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
-            f"try --seed {example}"
+            f"take one of these, e.g. {example}"
         )
     own, env = set(split.tasks), config.environment.file or config.environment_name
     tasks = [task for task in config.tasks if task in own]

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from collab.cli import demo
 from collab.cli.demo import PAGES_QUICK, TASKS_QUICK
 from collab.cli.main import main
+from collab.rollout.run import RunResult
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def test_one_agent_a_team_and_web_pages(capsys, somewhere):
     instances = [[(one["task"], one["seed"]) for one in part["episodes"]] for part in (single, team)]
     assert instances[0] == instances[1], "both play the same"
     assert sum(one["steps"] for one in team["episodes"]) * 12 == team["spent"]["calls"]
-    assert {part.name for part in (somewhere / "seen").iterdir()} == {"single", "team", "web"}
+    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "single", "team", "web"}
 
 
 @pytest.mark.slow
@@ -45,6 +47,34 @@ def test_slots_cannot_be_filled_one_by_one(capsys, somewhere):
     assert main(["demo", "--agents", "ada=pocket,ben=rehearsal"]) == 2
     assert "give one name" in capsys.readouterr().err
     assert not (somewhere / "runs").exists()
+
+
+def test_an_interrupted_demo_is_resumed_as_a_whole(capsys, monkeypatch, somewhere):
+    monkeypatch.setenv("COLLAB_BROWSER", "/nowhere/chromium")
+    monkeypatch.setattr("collab.cli.demo.TASKS_QUICK", 2)
+    begin = demo._begin
+
+    def interrupt(part: demo.DemoPart, home: Path, library: Path | None) -> RunResult:
+        if part.name == "team":
+            raise KeyboardInterrupt
+        return begin(part, home, library)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("collab.cli.demo._begin", interrupt)
+        assert main(["demo", "--agents", "rehearsal", "--quick", "--out", "seen"]) == 1
+    assert capsys.readouterr().err.endswith("resume with: collab demo --resume seen\n")
+    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "single"}
+    played = (somewhere / "seen/single/run.json").read_bytes()
+    assert main(["demo", "--resume", "seen", "--quick"]) == 2
+    assert "leave out --quick" in capsys.readouterr().err
+    assert main(["demo", "--resume", "seen"]) == 1
+    shown = capsys.readouterr()
+    assert "the web pages were not played" in shown.err
+    rows = [line.split()[-3] for line in shown.out.splitlines() if line.startswith(("one agent ", "team of four, "))]
+    assert rows == ["2/2", "2/2"]
+    assert (somewhere / "seen/single/run.json").read_bytes() == played, "what was played is not played again"
+    assert main(["demo", "--resume", "elsewhere"]) == 2
+    assert "--resume elsewhere: not a demo" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -106,8 +106,8 @@ def test_a_run_without_a_split_names_none_and_older_runs_know_of_none(collab):
     [
         ((*ROLLOUT, "--split", "train", "--seed", "30"), "run seed 30 is not one of split train of androidworld (all"),
         ((*ROLLOUT, "--split", "train", "--set", "seed=39"), "run seed 39 is not one of split train"),
-        ((*ROLLOUT, "--split", "unseen-tasks"), "(30 to 49); try --seed 30"),
-        (("eval", "--split", "train"), "(all but 30 to 49); try --seed 0"),
+        ((*ROLLOUT, "--split", "unseen-tasks"), "(30 to 49); take one of these, e.g. 30"),
+        (("eval", "--split", "train"), "(all but 30 to 49); take one of these, e.g. 0"),
         ((*ROLLOUT, "--split", "trian"), "no split called 'trian'; did you mean train?"),
         ((*ROLLOUT, "--split", "train", "--tasks", "ExpenseAddSingle"), "none of the 1 chosen tasks is in split train"),
         (
