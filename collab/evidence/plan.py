@@ -37,7 +37,8 @@ class Arm(Definition):
     label: str
     """As tables call it."""
     graph: str = "team"
-    """On which it is measured. Trained is the graph team, or what the ablation brings."""
+    """On which it is measured, where the phase says nothing else. Trained is the graph team, or what the ablation
+    brings."""
     method: str | None = None
     """Options of `collab train-marl` that set it apart; None for an arm that is not trained and has no run seed."""
 
@@ -51,6 +52,8 @@ class Phase(Definition):
     """All that decides it beside arm and run seed."""
     minutes: float
     """Expected until a finished unit tells better, on one core of two."""
+    graph: str | None = None
+    """On which it is measured; None for the arm's graph."""
     after: str | None = None
     """The phase whose policy is played, or trained further; None for the checkpoint that all arms begin with."""
     label: str = ""
@@ -226,7 +229,7 @@ class Plan(Definition):
         agents = self.agents if before is None else f"{work / before.name}@{self.played}"
         tail = ["--agents", agents, "--out", str(work / unit.name)]
         if not self.trains(unit):
-            return [*head, "--graph", arm.graph, *tail]
+            return [*head, "--graph", phase.graph or arm.graph, *tail]
         if arm.method is None or unit.seed is None:
             raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
         return [*head, *shlex.split(arm.method), "--seed", str(unit.seed), *tail]
