@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -130,6 +131,52 @@ def calibrate(
         _show_plan(config, as_json=as_json)
     else:
         _begin(config, out, as_json=as_json)
+
+
+@app.command("rows")
+def rows(
+    *,
+    env: Environment = None,
+    critic: CriticName = None,
+    cases: Cases = None,
+    tasks: Tasks = None,
+    seed: Seed = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=_HOW),
+    ] = None,
+    plain: Annotated[
+        bool,
+        typer.Option(
+            "--plain",
+            help='Answers name each agent\'s score alone, {"ada": 1.0}; default: as the built-in prompts ask for.',
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
+    settings: Settings = None,
+    library: options.LibraryFolder = None,
+    trust: options.Trust = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write a critic's questions about known steps with the right answers, to fine-tune a judge of your own.
+
+    No model is asked. Calibrate the judge with another --seed than the one of its rows.
+    """
+    from collections import Counter
+
+    from collab.errors import UsageError
+    from collab.rewards.calibration.rows import FILE, write_rows
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made")
+    chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
+    config = _configure_calibration(library, {**chosen, "tasks": split_names("--tasks", tasks) or None})
+    made = run_interruptible(write_rows(config, out, plain=plain))
+    if as_json:
+        emit({"file": str(out / FILE), "rows": len(made), "tasks": Counter(row.provenance.task for row in made)})
+        return
+    say(f"{format_amount(len(made), 'row')} of {config.environment_name}, written to {out / FILE}")
+    say(f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --out NEW")
 
 
 def _configure_calibration(library: Path | None, chosen: dict[str, Any]) -> CalibrationConfig:

@@ -442,6 +442,7 @@ EXAMPLES = {
     "graph validate": "collab graph validate debate --library my",
     "agents list": "collab agents list",
     "agents check": "collab agents check local --set 'agents.*.options.path=checkpoints/mine'",
+    "critic rows": "collab critic rows --critic critic-llm --cases 1000 --out data/judge",
     "critic calibrate": "collab critic calibrate --critic critic-llm --cases 100 --plan",
     "pairs rebuild": "collab pairs rebuild runs/first --source mix",
     "pairs list": "collab pairs list runs/first --limit 10",

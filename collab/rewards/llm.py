@@ -372,8 +372,12 @@ class LanguageCritic:
 
     def build_prompts(self, case: CriticInput) -> list[Prompt]:
         """Build the prompts of a step's calls without asking, to show the question behind a recorded call."""
+        return [prompt for prompt, _ in self.list_questions(case)]
+
+    def list_questions(self, case: CriticInput) -> list[tuple[Prompt, tuple[ScoredProposal, ...]]]:
+        """Return the prompt and the proposals of each of a step's calls, but for those that fit no context."""
         asked = build_questions(case, self._choose_names(case), self._per, self._scored)
-        return [prompt for proposals in asked if (prompt := self._fit_prompt(case, proposals)) is not None]
+        return [(prompt, one) for one in asked if (prompt := self._fit_prompt(case, one)) is not None]
 
     def _choose_names(self, case: CriticInput) -> dict[str, str]:
         agents = case.matrix.agents

@@ -11,9 +11,10 @@ import pytest
 import typer
 
 from collab.cli.critic import app
+from collab.data.parquet import read_rows
 from collab.testing.fake_server import FakeServer
 
-_COMMAND: Any = typer.main.get_command(app)
+_COMMAND: Any = typer.main.get_command(app).commands["calibrate"]  # type: ignore[attr-defined]
 SMALL = ("critic", "calibrate", "--env", "corridor", "--critic", "critic-oracle", "--cases", "4")
 
 Result = tuple[int, str, str]
@@ -178,6 +179,35 @@ def test_the_model_of_a_critic_is_asked_one_tiny_prompt(collab):
     assert code == 0
     assert out.startswith("judge.yaml: ok (llm, model fake)\n")
     assert "answered '" in out
+
+
+def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monkeypatch: pytest.MonkeyPatch):
+    """A judge that answers as its rows do is found to be right."""
+    pytest.importorskip("pyarrow")
+    with FakeServer() as server:
+        options = {"model": "fake", "base_url": server.url, "api_key_env": ""}
+        judge = {"kind": "llm", "options": {"model": {"kind": "openai", "options": options}}, "prompt": "critic"}
+        Path("judge.yaml").write_text(json.dumps(judge))
+        asked = ("--env", "corridor", "--critic", "judge.yaml", "--cases", "4")
+        code, out, err = collab("critic", "rows", *asked, "--out", "rows")
+        assert code == 0, err
+        assert out.startswith("4 rows of corridor, written to rows/demonstration.parquet\n")
+        rows = list(read_rows(Path("rows/demonstration.parquet")))
+        answers = {row.prompt.user: row.reply for row in rows}
+        monkeypatch.setattr(
+            "collab.testing.fake_server.write_reply",
+            lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
+        )
+        found = read(collab("critic", "calibrate", *asked, "--set", "permutations=0", "--json"))["calibration"]
+    assert found["numbers"]["accuracy"] == 1.0
+    assert found["numbers"]["mean_scores"]["good"] == 1.0
+    assert found["numbers"]["mean_scores"]["bad"] == 0.0
+    assert collab("critic", "rows", *asked, "--out", "rows")[0] == 2
+    code, _, err = collab("critic", "rows", "--env", "corridor", "--critic", "critic-oracle", "--out", "other")
+    assert (code, "asks nothing in words" in err) == (2, True)
+    assert read(collab("critic", "rows", *asked, "--plain", "--out", "plain", "--json"))["rows"] == 4
+    plain = [json.loads(row.reply) for row in read_rows(Path("plain/demonstration.parquet"))]
+    assert all(1.0 in scores.values() and len(scores) > 1 for scores in plain)
 
 
 def test_the_list_of_agents_keeps_them_apart(collab):

@@ -1,0 +1,110 @@
+"""A critic's questions about known steps with the right answers, to fine-tune a judge of one's own.
+
+    rows = await write_rows(config, Path("data/judge"))
+    # collab finetune --stage sft --base DIR --data data/judge
+
+The questions are those that the critic would ask about these steps, by its own prompt and settings. The answers score
+each proposal by its worth on a copy of the environment (`collab.envs.solution`), for a reason that names the worth. The
+steps are those of the training split that a calibration with this seed has: calibrate the judge with another seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from collab.data.example import Example, Provenance
+from collab.data.parquet import ExampleWriter
+from collab.errors import UsageError
+from collab.rewards.base import CriticInput
+from collab.rewards.calibration.cases import WORTH, KnownCase, KnownWorth
+from collab.rewards.calibration.config import CalibrationConfig, open_resources
+from collab.rewards.flip import find_asked
+from collab.rewards.llm import ScoredProposal
+from collab.types import Prompt
+
+FILE = "demonstration.parquet"
+_SCORES: Mapping[KnownWorth, float] = {worth: score for score, worth in WORTH.items()}
+_REASONS: Mapping[KnownWorth, str] = {
+    "good": "The task needs it now.",
+    "neutral": "It changes nothing that the task needs.",
+    "bad": "It leads away from what the task needs.",
+}
+
+
+@runtime_checkable
+class Questioning(Protocol):
+    """A critic whose questions name proposals."""
+
+    def list_questions(self, case: CriticInput) -> list[tuple[Prompt, tuple[ScoredProposal, ...]]]:
+        """Return the prompt and the proposals of each question about a step."""
+        ...
+
+
+async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = False) -> list[Example]:
+    """Write the rows of all known steps into a new directory, and return them; no model is asked.
+
+    Args:
+        out: is made, with `FILE` in it.
+        plain: answers name each agent's score alone, {"ada": 1.0}, as a prompt may ask for; else the list of agent,
+            round, reason and score that the built-in prompts ask for.
+
+    Raises:
+        UsageError: the directory is there; a part cannot be built, no step is of known worth, the critic asks no such
+            questions, or agents have several proposals in a question and answers are plain.
+        EnvironmentFailure: the environment broke.
+        StoreFailure: the file cannot be written.
+    """
+    if out.exists():
+        raise UsageError(f"--out {out}: is there already; name another directory, or remove it")
+    async with open_resources(config, asks=False) as place:
+        critic = find_asked(place.build_critic(0, 0))
+        if not isinstance(critic, Questioning):
+            raise UsageError(
+                f"--critic {config.critic_name}: a critic of kind {config.critic.kind} asks nothing in words; "
+                "name one of kind llm, such as critic-llm"
+            )
+        rows = [
+            _build_row(known, prompt, proposals, plain)
+            for known in await place.build_known()
+            for prompt, proposals in critic.list_questions(known.case)
+        ]
+    with ExampleWriter(out / FILE) as file:
+        for row in rows:
+            file.add(row)
+    return rows
+
+
+def _build_row(known: KnownCase, prompt: Prompt, proposals: Sequence[ScoredProposal], plain: bool) -> Example:
+    case = known.case
+    origin = Provenance(
+        environment=case.environment,
+        environment_version=case.environment_version,
+        task=case.task.name,
+        seed=case.task.seed,
+        step=case.step,
+        screen=case.observation.digest,
+        apps=case.task.apps,
+        teacher="oracle",
+    )
+    worth = [known.worth[proposal.cells[-1]] for proposal in proposals]
+    reply = _format_plain(proposals, worth) if plain else _format_list(proposals, worth)
+    return Example(level="demonstration", kind="judgement", prompt=prompt, reply=reply, provenance=origin)
+
+
+def _format_list(proposals: Sequence[ScoredProposal], worth: Sequence[KnownWorth]) -> str:
+    items = [
+        {"agent": one.agent, "round": one.round, "reason": _REASONS[found], "score": _SCORES[found]}
+        for one, found in zip(proposals, worth, strict=True)
+    ]
+    return json.dumps({"scores": items}, ensure_ascii=False)
+
+
+def _format_plain(proposals: Sequence[ScoredProposal], worth: Sequence[KnownWorth]) -> str:
+    agent, many = Counter(one.agent for one in proposals).most_common(1)[0]
+    if many > 1:
+        raise UsageError(f"--plain: {agent} has {many} proposals in a question; ask round by round (per: round)")
+    return json.dumps({one.agent: _SCORES[found] for one, found in zip(proposals, worth, strict=True)})
