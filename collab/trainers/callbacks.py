@@ -229,7 +229,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
             self._total.append(self._total[-1] + count)
         self._compared, self._logged = compared, 0
         self._stopping, self._writes, self._gather = stopping, writes, gather
-        self._began, self._first = time.perf_counter(), 0
+        self._began, self._first, self._before = time.perf_counter(), 0, 0.0
         self._beta = beta
         self.stopped = False
         """Whether the run stopped before its last step."""
@@ -237,6 +237,7 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note the start time."""
         self._began, self._first = time.perf_counter(), state.global_step
+        self._before = self._folder.read_seconds()
         self._logged = state.global_step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -265,7 +266,9 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         group = self._steps[step - 1].group
         values = self._list_values(logs, range(self._logged, step))
         self._logged = step
-        line = {"step": step, "group": group, "tokens": self._total[step], "seconds": round(seconds, 3), **values}
+        # Of all processes, so that a resumed training knows how long it took.
+        taken = round(self._before + seconds, 3)
+        line = {"step": step, "group": group, "tokens": self._total[step], "seconds": taken, **values}
         # Falling log p of chosen replies with growing margins is a known failure of DPO.
         alarm = None if self._beta is None else detect_displacement(line, self._beta)
         if alarm is not None:

@@ -206,6 +206,7 @@ def _watch_processes(
 ) -> int:
     """Watch the processes until they end; return their exit code."""
     first = told = _find_resume_step(folder)
+    before = folder.read_seconds()
     while True:
         code = started.poll()
         # Touched at every look, which does no harm: a process that starts late sees it, too.
@@ -216,17 +217,22 @@ def _watch_processes(
         # Only new steps: a resumed run's earlier lines are known.
         if lines and lines[-1]["step"] > told:
             told = lines[-1]["step"]
-            watch(_build_progress(lines[-1], prepared, first))
+            watch(_build_progress(lines[-1], prepared, first, before))
         if code is not None:
             return code
         time.sleep(_LOOK_S)
 
 
-def _build_progress(line: Mapping[str, Any], prepared: Prepared, first: int) -> FinetuneProgress:
-    """Build the progress from a line of metrics; `first` is the step that the processes resumed from."""
+def _build_progress(line: Mapping[str, Any], prepared: Prepared, first: int, before: float) -> FinetuneProgress:
+    """Build the progress from a line of metrics.
+
+    Args:
+        first: step that the processes resumed from.
+        before: seconds that earlier processes took up to it.
+    """
     from collab.trainers.callbacks import FinetuneProgress
 
-    steps, seconds = len(prepared.steps), line["seconds"]
+    steps, seconds = len(prepared.steps), line["seconds"] - before
     trained = sum(prepared.step_tokens[first : line["step"]])
     return FinetuneProgress(
         step=line["step"],

@@ -126,6 +126,11 @@ class FinetuneDir(RunDir):
         """Return all lines so far."""
         return list(_read_lines(self.metrics)) if self.metrics.is_file() else []
 
+    def read_seconds(self) -> float:
+        """Return how long all processes took for the logged steps so far."""
+        lines = self.read_metrics()
+        return lines[-1]["seconds"] if lines else 0.0
+
 
 @contextlib.contextmanager
 def report_save_errors(what: Path, next_move: str) -> Iterator[None]:

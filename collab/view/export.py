@@ -259,8 +259,8 @@ class ReportPacker:
     def data(self) -> dict[str, Any]:
         """Return everything but the parts; call it when all episodes are packed."""
         known = dict.fromkeys([self._id, *(one.run for one in self._chosen)])
-        first = self._inspector.runs()
-        answers: dict[str, Any] = {"runs": replace(first, runs=[_hide_run_place(self._inspector.row(self._id))])}
+        row = _hide_run_place(self._inspector.row(self._id))
+        answers: dict[str, Any] = {"runs": replace(self._inspector.runs(), runs=[row], parts={})}
         for run in known:
             answers |= dict(self._run(run, set(known)))
         counts = {run: [len(self._select(rows, run)) for rows in (self._chosen, self._known)] for run in known}

@@ -88,9 +88,15 @@ class Inspector:
     # ------------------------------------------------------------------------------------------------ the runs
 
     def runs(self) -> RunsView:
-        """Return all runs and trainings, newest first; unreadable ones last."""
-        rows = [self.row(root.id) for root in self._context.roots.top()]
-        return RunsView(collab=collab.__version__, runs=sorted(rows, key=lambda row: row.created, reverse=True))
+        """Return all runs and trainings, the one written last first, unreadable ones last, and trainings' runs."""
+        roots = self._context.roots.top()
+        rows = [self.row(root.id) for root in roots]
+        trainings = [root for root in roots if root.kind == "training"]
+        return RunsView(
+            collab=collab.__version__,
+            runs=sorted(rows, key=lambda row: (row.unreadable is None, row.updated), reverse=True),
+            parts={root.id: [self.row(part.id) for part in self._context.roots.parts(root)] for root in trainings},
+        )
 
     def ids(self) -> list[str]:
         """Return the ids of all listed runs and trainings."""

@@ -160,10 +160,7 @@ def _describe_counted(view: RunView, overview: RunOverview) -> str:
     """Describe the episodes behind `RunRow.success`."""
     run = overview.run
     if run.kind == "training":
-        # What the rate is of has to stand beside it: held out, last rollout, or so far.
-        if overview.best == 0:
-            return "on held-out seeds, of the untrained team: no epoch was better"
-        return "of its last rollout" if overview.best is None else f"on held-out seeds after epoch {overview.best}"
+        return run.success_of or "of no episode yet"
     episodes = run.success.episodes
     # Inside a training some episodes of a rollout may not count; the second holds where a rollout alone was named.
     part_of_training = view.training is not None or 0 < episodes < run.done
@@ -204,6 +201,10 @@ def _format_rewards(epochs: Sequence[EpochView]) -> Iterator[str]:
     yield ""
     yield "Share of judged cells that were rewarded, in %, per agent and round; the mean is over the rounds."
     yield ""
+    for one, heat in judged:
+        if heat.labelled is not None and heat.cells is not None and heat.labelled < heat.cells:
+            yield f"Epoch {one.epoch} is not final: {heat.labelled} of {format_amount(heat.cells, 'cell')} labelled."
+            yield ""
     rounds = max(heat.rounds for _, heat in judged)
     heads = ("epoch", "agent", *(f"round {place + 1}" for place in range(rounds)), "mean", "critic")
     yield from format_table(heads, (row for epoch, heat in judged for row in _format_heat(epoch, heat, rounds)))
@@ -277,6 +278,11 @@ def _format_spent(epochs: Sequence[EpochView]) -> Iterator[str]:
         for name in names
     ]
     yield from format_table(("part", "seconds", "calls", "prompt tokens", "completion tokens", "USD"), rows)
+    noted = [(one.epoch, part) for one in epochs for part in one.spent if part.seconds_note is not None]
+    for epoch, part in noted:
+        yield f"- Epoch {epoch}, {escape_markdown(part.part)}: time {part.seconds_note}."
+    if noted:
+        yield ""
 
 
 def _format_tokens(run: RunRow) -> str:

@@ -76,6 +76,14 @@ def build_untrained_policy(policy: str, why: str) -> TrainedView:
     )
 
 
+def measure_training(folder: EpochDir) -> float | None:
+    """Return how long the logged steps of all policies of an epoch took, in seconds; None where no line tells."""
+    base = folder.get_training_dir("shared")
+    last = [lines[-1] for path in (base, *sorted(base.glob("*/"))) if (lines := _read_metrics(folder, path))]
+    known = [line["seconds"] for line in last if _is_number(line.get("seconds"))]
+    return math.fsum(known) if known else None
+
+
 # ------------------------------------------------------------------------------------------------------ inside
 
 

@@ -39,6 +39,7 @@ _FAILURES = f"""
 SELECT failure, count(*) FROM cells JOIN episodes USING (key)
 WHERE {_AMONG} AND failure IS NOT NULL GROUP BY failure ORDER BY 2 DESC, 1
 """
+_CELLS = f"SELECT count(*) FROM cells JOIN episodes USING (key) WHERE {_AMONG}"
 _PLAYED = f"SELECT total(success), total(state != 'unfinished') FROM episodes WHERE {_AMONG}"
 _SECONDS = """
 SELECT total(deliberation_s), total(environment_s) FROM steps JOIN episodes USING (key) WHERE epoch = ?
@@ -130,7 +131,7 @@ def _build_epoch(
         played=build_rate(_list_played(reader, names)),
         measured=None,
         steps=steps,
-        rewards=None if labels is None else _build_cached_heat(run, words, labels, graph),
+        rewards=None if labels is None else _build_counted_heat(run, words, labels, graph, names),
         missing=Counter(shorten(why) for said in words for why in said.missing if why is not None),
         agreement=agreement,
         entropy=entropy,
@@ -181,13 +182,16 @@ def build_heat(
     return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_shorten(critic))
 
 
-def _build_cached_heat(
-    run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None
+def _build_counted_heat(
+    run: OpenRun, words: Sequence[StepScores], labels: str, graph: GraphView | None, names: str
 ) -> HeatView | None:
+    """Build the rewards of the episodes of these names, a JSON list, and how much of them is labelled."""
     known = compute_rates(words)
     rounds = range(1 + max((round for _, round in known), default=-1))
     shares = {agent: [known.get((agent, round)) for round in rounds] for agent, _ in known}
-    return build_heat(shares, graph.agents if graph else (), run.beside.critic(labels))
+    heat = build_heat(shares, graph.agents if graph else (), run.beside.critic(labels))
+    (cells,) = run.reader.query(_CELLS, names)[0]
+    return heat and replace(heat, labelled=sum(len(said.cells) for said in words), cells=cells)
 
 
 def compute_rates(words: Iterable[StepScores]) -> dict[tuple[str, int], float]:

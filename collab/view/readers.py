@@ -22,7 +22,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -81,6 +81,16 @@ def stat_run(directory: Path) -> str:
     parts = [f"{one}={_stat_file(one)}" for one in _list_growing_files(directory)]
     owner = None if common.explain_unreadable(directory, directory / run_dir.LOCK) else run_dir.find_owner(directory)
     return hashlib.sha256("\n".join([*parts, str(owner)]).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_updated(directory: Path) -> float:
+    """Return the time at which a file of a run was last written, in seconds since 1970; 0 without any file."""
+    return max(_stat_file(one)[0] for one in _list_growing_files(directory)) / 1e9
+
+
+def format_updated(time: float) -> str:
+    """Format a time as the store writes it: UTC, ISO 8601, milliseconds."""
+    return datetime.fromtimestamp(max(0.0, time), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class OpenRun:
@@ -308,7 +318,8 @@ def list_spending(run: OpenRun, epoch: int, played: tuple[float, float], *, alon
     yield build_spending("deliberation", deliberation, run.reader.query(_OF_EPOCH, epoch)[0])
     yield build_spending("environment", environment, NOTHING)
     if alone:
-        yield from subtract_known("not recorded", sum_paid(run.reader), run.reader.query(CALLS)[0])
+        why = "not known: these steps never ended"
+        yield from subtract_known("not recorded", sum_paid(run.reader), run.reader.query(CALLS)[0], why)
     of = {id for (id,) in run.reader.query("SELECT trajectory FROM episodes WHERE epoch = ?", epoch)}
     yield from list_asked(run, of.__contains__, alone=alone)
 
@@ -317,23 +328,33 @@ def list_asked(run: OpenRun, wanted: Callable[[str], bool], *, alone: bool) -> I
     """List the critics and adversaries that cost money or tokens."""
     judging, erring = run.beside.sum_critic_spent(wanted), run.beside.sum_adversary_spent() if alone else NOTHING
     if judging[0]:
-        yield build_spending("critic", None, judging)
+        yield build_spending("critic", None, judging, UNTIMED)
     if erring[0]:
-        yield build_spending("adversary", None, erring)
+        yield build_spending("adversary", None, erring, UNTIMED)
 
 
-def subtract_known(part: str, all_: Sums, known: Sums) -> Iterator[SpendingView]:
-    """Return all calls minus the known ones; nothing where all are known."""
+def subtract_known(part: str, all_: Sums, known: Sums, note: str) -> Iterator[SpendingView]:
+    """Return all calls minus the known ones, with a note on their time; nothing where all are known."""
     if all_[0] > known[0]:
         prompt, completion, usd = (_subtract(all_[at], known[at]) for at in (1, 2, 3))
-        yield build_spending(part, None, (all_[0] - known[0], prompt, completion, usd))
+        yield build_spending(part, None, (all_[0] - known[0], prompt, completion, usd), note)
 
 
-def build_spending(part: str, seconds: float | None, sums: Sums) -> SpendingView:
+UNTIMED = "not known: labels and pairs keep no times"
+"""Note on the time of a critic and of an adversary that no training timed."""
+
+
+def build_spending(part: str, seconds: float | None, sums: Sums, note: str | None = None) -> SpendingView:
     """Build the view of a part and its cost."""
     calls, prompt, completion, usd = sums
     return SpendingView(
-        part=part, seconds=seconds, calls=calls, prompt_tokens=prompt, completion_tokens=completion, cost_usd=usd
+        part=part,
+        seconds=seconds,
+        seconds_note=note,
+        calls=calls,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        cost_usd=usd,
     )
 
 

@@ -55,8 +55,8 @@ from collab.store.reader import RunReader
 from collab.store.run_dir import LOCK, find_owner
 from collab.view.common import explain_unreadable, list_unreadable, shorten
 from collab.view.labels import add_spent, sum_known, take_first_line
-from collab.view.metrics import MOST, find_metrics_problems
-from collab.view.readers import OpenRun, measure_seconds, sum_paid
+from collab.view.metrics import LOGS, MOST, find_metrics_problems, measure_training
+from collab.view.readers import OpenRun, format_updated, measure_seconds, read_updated, sum_paid
 from collab.view.schema.runs import ProblemView, RateView, RunRow, RunStatus
 
 _BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
@@ -275,8 +275,7 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
     # Judging and pairing are paid for beside the run, and count as its costs.
     took = add_spent([sum_paid(reader), beside.sum_critic_spent(), beside.sum_adversary_spent()])
     calls, prompt_tokens, completion_tokens, cost_usd = took
-    # One query for both, as the index may grow between two.
-    (updated, over) = reader.query("SELECT max(updated), total(state != 'unfinished') FROM episodes")[0]
+    (over,) = reader.query("SELECT count(*) FROM episodes WHERE state != 'unfinished'")[0]
     return RunRow(
         id=root.id,
         path=str(root.path),
@@ -289,13 +288,15 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         agents=shorten(manifest.agents),
         seed=str(manifest.seeds),
         created=shorten(manifest.created),
-        updated=updated,
+        updated=format_updated(_read_written(root)),
         status=reader.status,
         privileged=report.privileged,
         planned=manifest.planned,
-        done=int(over),
+        done=over,
+        episodes=over,
         broken=report.broken,
         success=build_rate(report.planned),
+        success_of="",
         replies=report.replies.total,
         without_action=report.replies.without_action,
         sampling=shorten(describe_sampling(report.sampling)) if report.sampling else "",
@@ -330,13 +331,15 @@ def build_unreadable_row(root: ListedRun, why: CollabError) -> RunRow:
         agents="",
         seed="",
         created="",
-        updated=None,
+        updated=format_updated(_read_written(root)),
         status="dead",
         privileged=False,
         planned=None,
         done=0,
+        episodes=0,
         broken=0,
         success=NO_RATE,
+        success_of="",
         replies=0,
         without_action=0,
         sampling="",
@@ -378,14 +381,16 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         agents=first.agents,
         seed=shorten(_read_seeds(run)),
         created=shorten(str(head.get("created", ""))),
-        updated=max((one.updated for one in rows if one.updated), default=None),
+        updated=max([empty.updated, *(one.updated for one in rows)]),
         status=_read_status(root.path, head, rows),
         privileged=any(one.privileged for one in rows),
         planned=epochs if isinstance(epochs := method.get("epochs"), int) else None,
         done=max((one.epoch for one in records), default=0),
+        episodes=sum(one.episodes for one in rows),
         broken=sum(one.broken for one in rows),
         # Measured success, else that of the last rollouts: only the former compares trainings.
         success=_build_success(records, rollouts),
+        success_of=_describe_success(records, rollouts),
         replies=sum(one.replies for one in rows),
         without_action=sum(one.without_action for one in rows),
         sampling=_describe_both(rollouts, measured),
@@ -395,9 +400,25 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
         prompt_tokens=sum_known(one.prompt_tokens for one in rows),
         completion_tokens=sum_known(one.completion_tokens for one in rows),
         cost_usd=sum_known(one.cost_usd for one in rows),
-        seconds=_sum_seconds(records, parts),
+        seconds=_sum_seconds(root.path, records, parts),
         problems=len(list_training_problems(root)) + sum(row.problems for _, row in parts),
     )
+
+
+_WRITTEN = (FILE, "epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
+"""Files of a training that grow or appear, beside its runs."""
+
+
+def list_written(training: Path) -> list[Path]:
+    """List the files of a training that grow or appear, beside those of its runs."""
+    return [path for pattern in _WRITTEN for path in sorted(training.glob(pattern)) if path.is_file()]
+
+
+def _read_written(root: ListedRun) -> float:
+    """Return when a file of a run was last written, or one of a training beside its runs; in seconds since 1970."""
+    if root.kind == "run":
+        return read_updated(root.path)
+    return max((path.stat().st_mtime for path in list_written(root.path)), default=0.0)
 
 
 def _describe_both(rollouts: Sequence[RunRow], measured: Sequence[RunRow]) -> str:
@@ -489,8 +510,8 @@ def format_config(root: ListedRun, reader: RunReader | None) -> str:
     return told if len(told) <= CONFIG else f"{told[:CONFIG]}…"
 
 
-def _sum_seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
-    """Return the times in its records; for runs without one, those of their events."""
+def _sum_seconds(training: Path, records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun, RunRow]]) -> float:
+    """Return the times in its records; for runs and policies without one, those of their logs."""
     told = {
         (one.epoch, part): spent.seconds
         for one in records
@@ -498,7 +519,9 @@ def _sum_seconds(records: Sequence[EpochRecord], parts: Sequence[tuple[ListedRun
         if spent.seconds is not None
     }
     others = [row.seconds for part, row in parts if (part.epoch, part.role) not in told]
-    return math.fsum([*told.values(), *others])
+    folders = [path for path in (training / "epochs").glob("*") if path.name.isdecimal()]
+    trained = [measure_training(EpochDir(path)) for path in folders if (int(path.name), "training") not in told]
+    return math.fsum([*told.values(), *others, *(one for one in trained if one is not None)])
 
 
 def _read_status(path: Path, head: Mapping[str, Any], parts: Sequence[RunRow]) -> RunStatus:
@@ -513,6 +536,17 @@ def _build_success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -
     best = find_best_epoch(records)
     found = next((build_recorded_rate(one.success) for one in records if one.epoch == best), None)
     return found or (rollouts[-1].success if rollouts else NO_RATE)
+
+
+def _describe_success(records: Sequence[EpochRecord], rollouts: Sequence[RunRow]) -> str:
+    """Describe the seeds and the epoch that the success of a training is of."""
+    best = find_best_epoch(records)
+    if best is None:
+        return "of its last rollout" if rollouts else ""
+    if best > 0:
+        return f"on held-out seeds after epoch {best}"
+    untrained = "on held-out seeds, of the untrained team"
+    return untrained if len(records) == 1 else f"{untrained}: no epoch was better"
 
 
 def _read_name(config: Mapping[str, Any], name: str) -> str:

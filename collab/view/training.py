@@ -10,7 +10,7 @@ import hashlib
 import math
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,12 +18,17 @@ from typing import Any, TypeVar
 
 from collab.algorithms.collabuiagents.metrics import CollabMetrics, read_metrics
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
-from collab.loop.record import EpochDir, EpochRecord, TrainingDir, find_best_epoch
+from collab.loop.record import EpochDir, EpochRecord, Spending, TrainingDir, find_best_epoch
 from collab.utils.files import read_json
 from collab.view import runs
 from collab.view.common import explain_unreadable, shorten
 from collab.view.labels import LEARNED, Sums, add_spent, take_first_line
-from collab.view.metrics import LOGS, build_recorded_policy, build_untrained_policy, list_policies_in_training
+from collab.view.metrics import (
+    build_recorded_policy,
+    build_untrained_policy,
+    list_policies_in_training,
+    measure_training,
+)
 from collab.view.overview import (
     add_graph_differences,
     build_epochs,
@@ -44,15 +49,21 @@ from collab.view.readers import (
     sum_paid,
 )
 from collab.view.runs import ListedRun, RunList, build_recorded_rate, has_cell_rewards, read_epoch_records
-from collab.view.schema.runs import EpochView, GraphView, PartRow, RunOverview, RunRow, SpendingView, TaskRateView
+from collab.view.schema.runs import (
+    EpochView,
+    GraphView,
+    HeatView,
+    PartRow,
+    RunOverview,
+    RunRow,
+    SpendingView,
+    TaskRateView,
+)
 
 _T = TypeVar("_T")
 
 UNREADABLE = (CollabError, OSError, sqlite3.Error, ValueError, TypeError, ArithmeticError, RecursionError)
 """Errors of an unreadable run."""
-
-_TRAINING = ("epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
-"""Files of a training that grow or appear, beside its runs."""
 
 
 class ViewContext:
@@ -135,8 +146,7 @@ class ViewContext:
         """Return a text that changes when something is written; reads no run."""
         if root.kind == "run":
             return stat_run(root.path)
-        heads = [TrainingDir(root.path).file, *(path for found in _TRAINING for path in sorted(root.path.glob(found)))]
-        stats = (path.stat() for path in heads if path.is_file())
+        stats = (path.stat() for path in runs.list_written(root.path))
         parts = (stat_run(part.path) for part in self.roots.parts(root))
         written = [*(f"{one.st_mtime_ns} {one.st_size}" for one in stats), stat_run(root.path), *parts]
         return hashlib.sha256(" ".join(written).encode()).hexdigest()
@@ -204,6 +214,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     epochs = [
         # A record counts where there is one; runs fill in the rest.
         _add_spending(
+            TrainingDir(root.path).get_epoch(number),
             _build_epoch(root, number, known.get(number), played.get(number), parts, labels),
             known.get(number),
             played.get(number),
@@ -298,13 +309,14 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
     critic = epoch.rewards.critic if epoch.rewards else None
     found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
+    heat = build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic)
     # The record wins where it has a number: it holds what the training learned from.
     return replace(
         epoch,
         played=build_recorded_rate(record.played),
         measured=build_recorded_rate(record.success),
         steps=record.steps or epoch.steps,
-        rewards=build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic),
+        rewards=_count_labelled(heat, epoch.rewards),
         missing={shorten(cause): count for cause, count in found.missing.items()},
         flipped=found.flipped,
         agreement=agreement,
@@ -317,6 +329,11 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
             *(build_untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
         ],
     )
+
+
+def _count_labelled(heat: HeatView | None, read: HeatView | None) -> HeatView | None:
+    """Return recorded rewards with the number of labelled cells, which only the labels themselves tell."""
+    return heat and read and replace(heat, labelled=read.labelled, cells=read.cells)
 
 
 def read_numbers(record: EpochRecord) -> dict[str, str]:
@@ -334,23 +351,56 @@ def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunR
     return found
 
 
+_LOGGED: Mapping[str, str] = {
+    "rollout": "by its log, as the training was resumed",
+    "training": "of its logged steps, as the training was resumed",
+    "evaluation": "by its log, as the training was resumed",
+}
+"""Part of an epoch with a log of its own → note on a time that is read from there."""
+_UNKNOWN = "not known: the training was resumed, and no log tells it"
+
+
 def _add_spending(
-    epoch: EpochView, record: EpochRecord | None, played: _Played | None, measured: Sequence[RunRow]
+    folder: EpochDir,
+    epoch: EpochView,
+    record: EpochRecord | None,
+    played: _Played | None,
+    measured: Sequence[RunRow],
 ) -> EpochView:
-    """Add to an epoch the time of its parts: from its record, else so far."""
+    """Add to an epoch the time of its parts: from its record, else from their logs."""
+    logged = {
+        "rollout": played.spent[0].seconds if played else None,
+        "training": measure_training(folder),
+        "evaluation": math.fsum(one.seconds for one in measured) if measured else None,
+    }
     if record is None:
         sums = [(one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in measured]
-        seconds = math.fsum(one.seconds for one in measured)
-        evaluation = [build_spending("evaluation", seconds, add_spent(sums))] if measured else []
-        return replace(epoch, spent=[*(played.spent if played else ()), *evaluation])
-    known: dict[str, Sums] = {
-        # A record has 0 also where no price was reported.
-        part: (one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd or None)
-        for part, one in record.spent.items()
-    }
-    told = [build_spending(shorten(part), record.spent[part].seconds, sums) for part, sums in known.items()]
-    rest = subtract_known(UNUSED, played.took, known["rollout"]) if played and "rollout" in known else ()
+        trained: Sums = (0, sum(one.tokens for one in epoch.trained), None, None)
+        so_far = [build_spending("training", logged["training"], trained)] if epoch.trained else []
+        so_far += [build_spending("evaluation", logged["evaluation"], add_spent(sums))] if measured else []
+        return replace(epoch, spent=[*(played.spent if played else ()), *so_far])
+    told = [_build_recorded_spending(epoch, part, one, logged.get(part)) for part, one in record.spent.items()]
+    rollout = next((_sum_recorded(one) for part, one in record.spent.items() if part == "rollout"), None)
+    note = "in the time of the rollout"
+    rest = subtract_known(UNUSED, played.took, rollout, note) if played and rollout else ()
     return replace(epoch, spent=[*told, *rest])
+
+
+def _build_recorded_spending(epoch: EpochView, part: str, spent: Spending, logged: float | None) -> SpendingView:
+    """Build the view of a recorded part; its log, where it has one, knows the time of one that was resumed."""
+    seconds, note = spent.seconds, None
+    if seconds is None and logged is not None:
+        seconds, note = logged, _LOGGED[part]
+    # Rules judge and pair without a call, so what they made shows that they worked.
+    made = {"critic": epoch.rewards, "adversary": epoch.pairs or epoch.unpaired}.get(part)
+    if seconds is None and (spent.calls or spent.prompt_tokens or made):
+        note = _UNKNOWN
+    return build_spending(shorten(part), seconds, _sum_recorded(spent), note)
+
+
+def _sum_recorded(spent: Spending) -> Sums:
+    # A record has 0 also where no price was reported.
+    return spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd or None
 
 
 def _read_graph(folder: EpochDir, played: EpochView | None) -> GraphView | None:

@@ -427,6 +427,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: P
     lines = [FinetuneDir(tmp_path / name).read_metrics() for name in ("whole", "stopped")]
     unclocked = [[{**line, "seconds": 0} for line in run] for run in lines]
     assert unclocked[0] == unclocked[1]
+    seconds = [line["seconds"] for line in lines[1]]
+    assert seconds == sorted(seconds), "the time of both processes together"
 
 
 KILLED = """

@@ -56,13 +56,15 @@ def make_row(**changes: object) -> RunRow:
         "agents": "pocket",
         "seed": "7",
         "created": "2026-11-20T12:00:00.000Z",
-        "updated": None,
+        "updated": "2026-11-20T12:30:00.000Z",
         "status": "finished",
         "privileged": False,
         "planned": 2,
         "done": 2,
+        "episodes": 90,
         "broken": 0,
         "success": rate(30, 50),
+        "success_of": "on held-out seeds after epoch 2",
         "replies": 5760,
         "without_action": 12,
         "sampling": "temperature 1.5",
@@ -108,10 +110,22 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         ),
         "spent": (
             SpendingView(
-                part="rollout", seconds=20.0, calls=2880, prompt_tokens=40000, completion_tokens=4000, cost_usd=None
+                part="rollout",
+                seconds=20.0,
+                seconds_note=None,
+                calls=2880,
+                prompt_tokens=40000,
+                completion_tokens=4000,
+                cost_usd=None,
             ),
             SpendingView(
-                part="training", seconds=None, calls=0, prompt_tokens=12345, completion_tokens=None, cost_usd=None
+                part="training",
+                seconds=None,
+                seconds_note="not known: the training was resumed, and no log tells it",
+                calls=0,
+                prompt_tokens=12345,
+                completion_tokens=None,
+                cost_usd=None,
             ),
         ),
         "graph": GraphView(

@@ -58,8 +58,8 @@ class RunRow:
     agents: str
     seed: str
     created: str
-    updated: str | None
-    """When an episode last changed; None before the first."""
+    updated: str
+    """When one of its files was last written, UTC, ISO 8601."""
     status: RunStatus
     privileged: bool
     """Spoken with knowledge of the solutions: no result of a language model."""
@@ -67,11 +67,15 @@ class RunRow:
     """Episodes; None when not fixed. Of a training: epochs."""
     done: int
     """Episodes that are over; of a training, epochs."""
+    episodes: int
+    """Episodes that are over; of a training, those of its runs."""
     broken: int
+    """Episodes."""
     success: RateView
     """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
-    many steps over those that are learned from. Of a training: held-out success of its best epoch, else of its last
-    rollout."""
+    many steps over those that are learned from. Of a training: as `success_of` says."""
+    success_of: str
+    """Of a training: the seeds and the epoch that `success` is of, in words; empty for a run."""
     replies: int
     """Of the episodes that are over and count; of a training, of all its runs."""
     without_action: int
@@ -95,11 +99,13 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunsView:
-    """All runs that were named, newest first."""
+    """All runs that were named, the one written last first; unreadable ones last."""
 
     collab: str
     """Version of Collab."""
     runs: Sequence[RunRow]
+    parts: Mapping[str, Sequence[RunRow]]
+    """Training → its runs, by epoch, rollout first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +186,10 @@ class HeatView:
     """[agent][round] share of judged cells that were rewarded; None where none was judged."""
     critic: str | None
     """None where it is not recorded."""
+    labelled: int | None = None
+    """Cells that the critic has labelled, …"""
+    cells: int | None = None
+    """… of so many that were played; both None where the labels are not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +245,8 @@ class SpendingView:
     seconds: float | None
     """By the clock; of deliberation and environment, added up over episodes, which run at the same time. None where it
     is not known."""
+    seconds_note: str | None
+    """Why `seconds` is None, or what it rests on; None where nothing is to be said."""
     calls: int
     prompt_tokens: int | None
     completion_tokens: int | None

@@ -49,7 +49,9 @@ function drawing(series, options) {
   const points = series.flatMap((one) => one.points.filter((point) => isKnown(point.y)));
   const xs = points.map((point) => point.x);
   const ys = points.flatMap((point) => [point.y, point.low, point.high].filter(isKnown).map(Number));
-  const marks = options.kind === "share" ? axisMarks("share", 0, 1) : axisMarks(options.kind, Math.min(...ys), Math.max(...ys));
+  // Counts and times are compared by their height, so their axis begins at 0.
+  const low = options.kind === "number" ? Math.min(...ys) : 0;
+  const marks = axisMarks(options.kind, low, options.kind === "share" ? 1 : Math.max(...ys));
   const [left, right] = [Math.min(...xs), Math.max(...xs)];
   const alone = left === right;
   const margin = Math.max(SIZE.left, GAPS + LETTER * Math.max(...marks.map((mark) => mark.words.length)));
@@ -163,7 +165,7 @@ function numbersRegion(series, options) {
   return h("div", region, numbers(series, options));
 }
 
-/** @param {Series[]} series @param {ChartOptions} options */
+/** A row per place, or where there are more lines than places a row per line. @param {Series[]} series @param {ChartOptions} options */
 function numbers(series, options) {
   const known = series.flatMap((one) => one.points.filter((point) => isKnown(point.y)));
   const xs = [...new Set(known.map((point) => point.x))].sort((one, other) => one - other);
@@ -176,32 +178,33 @@ function numbers(series, options) {
         : "";
     return options.show(Number(point.y)) + spread;
   };
+  const xName = options.xName ?? "epoch";
+  const name = (/** @type {Series} */ one) => h("bdi", null, one.name);
+  return series.length > xs.length
+    ? numbersTable(
+        options.title,
+        ["", ...xs.map((x) => `${xName} ${x}`)],
+        series.map((one) => [name(one), ...xs.map((x) => value(one, x))]),
+      )
+    : numbersTable(
+        options.title,
+        [xName, ...series.map(name)],
+        xs.map((x) => [x, ...series.map((one) => value(one, x))]),
+      );
+}
+
+/** @param {string} title @param {any[]} heads @param {any[][]} rows */
+function numbersTable(title, heads, rows) {
+  const head = (/** @type {any} */ content, /** @type {number} */ place) =>
+    content === "" ? h("td", null) : h("th", { scope: "col", class: place ? "number" : null }, content);
+  const row = ([first, ...values]) =>
+    h("tr", null, h("th", { scope: "row" }, first), values.map((value) => h("td", { class: "number" }, value)));
   return h(
     "table",
     null,
-    h("caption", { class: "unseen" }, options.title),
-    h(
-      "thead",
-      null,
-      h(
-        "tr",
-        null,
-        h("th", { scope: "col" }, options.xName ?? "epoch"),
-        series.map((one) => h("th", { scope: "col", class: "number" }, h("bdi", null, one.name))),
-      ),
-    ),
-    h(
-      "tbody",
-      null,
-      xs.map((x) =>
-        h(
-          "tr",
-          null,
-          h("th", { scope: "row" }, x),
-          series.map((one) => h("td", { class: "number" }, value(one, x))),
-        ),
-      ),
-    ),
+    h("caption", { class: "unseen" }, title),
+    h("thead", null, h("tr", null, heads.map(head))),
+    h("tbody", null, rows.map(row)),
   );
 }
 

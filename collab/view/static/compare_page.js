@@ -6,7 +6,7 @@ import { fill, h, link } from "./dom.js";
 import { decimal, percent } from "./figures.js";
 import { outcomeOf } from "./filter.js";
 import { drawWhenFree, keeping } from "./keep.js";
-import { outcomeBadge, rateView } from "./outcome.js";
+import { outcomeBadge, rateView, REHEARSAL, rehearsalMark } from "./outcome.js";
 import { comparePlace, episodePlace, overviewPlace, stepPlace } from "./place.js";
 import { drawnScreen, marksOf } from "./proposals.js";
 import { legend, stage } from "./stage.js";
@@ -30,10 +30,11 @@ async function runsCompared(a, b) {
   const draw = async () => {
     const found = await getComparison(a, b);
     const { only_a: onlyA, only_b: onlyB } = found;
-    title = `${found.a.path} and ${found.b.path}`;
+    title = `${found.a.path} and ${found.b.path}, compared`;
     const parts = () => [
       crumbs([]),
-      h("h1", null, "Two runs"),
+      h("h1", null, said(found.a.path), " and ", said(found.b.path)),
+      rehearsalNote(found),
       h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
       h(
         "p",
@@ -57,6 +58,15 @@ async function runsCompared(a, b) {
   };
   await draw();
   return { element, title, runs: [a, b], keys: {}, refresh: () => drawWhenFree(element, draw) };
+}
+
+/** Which of the two agents that read solutions played: the command line does not compare them at all. @param {any} found a `Comparison` */
+function rehearsalNote({ a, b }) {
+  const which = [a.privileged && "A", b.privileged && "B"].filter(Boolean).join(" and ");
+  return (
+    which &&
+    h("p", { class: "note", role: "alert" }, `${which}: ${REHEARSAL}. Agents read the solutions, so this comparison is no result.`)
+  );
 }
 
 /** B minus A with its interval, and how many instances each of them alone solved. @param {any} difference a `Difference` */
@@ -125,6 +135,7 @@ function runCard(letter, run, success) {
       run.sampling && ` · sampled at ${run.sampling}`,
     ),
     rateView(success),
+    rehearsalMark(run),
   );
 }
 
@@ -318,7 +329,7 @@ function sideCell(step) {
 /** One step of one of them. @param {string} letter @param {any} run a `RunRow` @param {any} row an `EpisodeRow` @param {any} found a `StepRow`, or null */
 async function oneSide(letter, run, row, found) {
   const name = link(overviewPlace(run.id), null, said(run.path, 80));
-  const heading = [h("h2", null, h("span", { class: "tag" }, letter), " ", name), h("p", null, outcomeBadge(row))];
+  const heading = [h("h2", null, h("span", { class: "tag" }, letter), " ", name), h("p", null, outcomeBadge(row), rehearsalMark(row))];
   if (!found) return h("section", { class: "panel" }, heading, h("p", { class: "muted" }, "It has no such step."));
   const step = await getStep(row.run, row.id, found.step, null);
   const agents = team(step.agents);

@@ -8,7 +8,7 @@ import { decimal, duration, percent } from "./figures.js";
 import { findLinks } from "./finds_page.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
-import { outcomeBadge } from "./outcome.js";
+import { outcomeBadge, rehearsalMark } from "./outcome.js";
 import { episodePlace, episodesPlace } from "./place.js";
 import { sortableTable } from "./table.js";
 import { trailTo } from "./trail.js";
@@ -41,6 +41,7 @@ export async function episodesPage(place) {
     null,
     crumbs(trail),
     h("h1", null, "Episodes"),
+    rehearsalMark(view.run),
     findLinks(id, labels),
     heldNote(id, "the others are in the run"),
     body,

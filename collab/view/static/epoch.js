@@ -92,12 +92,20 @@ function rewards(epoch) {
   const heat = epoch.rewards;
   if (!heat) return h("p", { class: "muted" }, "No critic has judged it.");
   const caption = heat.critic ? `Rewarded cells, by ${heat.critic}` : "Rewarded cells";
-  return heatMap(
+  const map = heatMap(
     judgedTeam([epoch]),
     heat.rounds,
     (agent, round) => heat.rates[heat.agents.indexOf(agent)]?.[round] ?? null,
     caption,
   );
+  const part = labelledPart(heat);
+  return part === null ? map : h("div", null, map, h("p", { class: "note", role: "status" }, `Not final: ${part}.`));
+}
+
+/** How many cells the critic has labelled, where these are not all. @param {any} heat a `HeatView` */
+export function labelledPart(heat) {
+  if (heat.labelled === null || heat.labelled >= heat.cells) return null;
+  return `${heat.labelled.toLocaleString("en")} of ${plural(heat.cells, "cell")} labelled`;
 }
 
 /** @param {any[]} parts `Spending`s */
@@ -109,7 +117,12 @@ function spending(parts) {
     h(
       "tr",
       null,
-      h("th", { scope: "row" }, said(part.part)),
+      h(
+        "th",
+        { scope: "row" },
+        said(part.part),
+        part.seconds_note && h("small", { class: "muted under" }, `time ${part.seconds_note}`),
+      ),
       [
         duration(part.seconds),
         amount(part.calls),

@@ -11,7 +11,7 @@ import { graphsOverEpochs } from "./graphs_panel.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
-import { rateView, statusBadge } from "./outcome.js";
+import { REHEARSAL, rateView, statusBadge, successView } from "./outcome.js";
 import { episodesPlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
 import { partName, trailTo } from "./trail.js";
@@ -68,7 +68,7 @@ function sections({ id, view, trail, found, problems, choice }) {
   const epochs = found.epochs;
   return [
     head(id, view, trail, found, choice.labels),
-    headlines(run, epochs, found.best),
+    headlines(run, epochs),
     findLinks(id, choice.labels),
     epochs.length > 1 && trends(epochs, run.kind === "training"),
     epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),
@@ -108,21 +108,22 @@ function head(id, view, trail, found, labels) {
     ),
     heldNote(id, "the numbers here are of all of them"),
     run.privileged &&
-      h("p", { class: "note" }, "Rehearsal: spoken with knowledge of the solutions, no result of a language model."),
+      h("p", { class: "note" }, `${REHEARSAL}. Its agents read the solutions, so these numbers are no result.`),
   );
 }
 
-/** @param {any} run @param {any[]} epochs @param {number | null} best */
-function headlines(run, epochs, best) {
+/** @param {any} run @param {any[]} epochs */
+function headlines(run, epochs) {
   const last = epochs[epochs.length - 1];
   const tokens = isKnown(run.prompt_tokens) ? run.prompt_tokens + (run.completion_tokens ?? 0) : null;
   const planned = run.planned === null ? "" : ` of ${amount(run.planned)}`;
   return tiles([
-    ["success", rateView(run.success), countedOver(run, best)],
+    ["success", successView(run), run.kind === "run" && countedOver(run)],
+    run.kind === "training" && ["epochs", `${amount(run.done)}${planned}`, null],
     [
-      run.kind === "training" ? "epochs" : "episodes",
-      `${amount(run.done)}${planned}`,
-      run.broken > 0 && `${run.broken} broken`,
+      "episodes",
+      run.kind === "training" ? amount(run.episodes) : `${amount(run.done)}${planned}`,
+      [run.kind === "training" && "of all its runs", run.broken > 0 && `${run.broken} broken`].filter(Boolean).join(", "),
     ],
     ["steps", amount(run.steps), null],
     [
@@ -139,15 +140,13 @@ function headlines(run, epochs, best) {
     ["model calls", amount(run.calls), isKnown(tokens) && `${amount(tokens)} tokens`],
     ["cost", money(run.cost_usd), null],
     ["time", duration(run.seconds), "by the clock"],
-  ]);
+  ].filter(Boolean));
 }
 
-/** Over which episodes success is, where that is not all that a run planned. @param {any} run @param {number | null} best epoch */
-function countedOver(run, best) {
+/** Over which episodes the success of a run is, where that is not all that it planned. @param {any} run */
+function countedOver(run) {
   const { episodes } = run.success;
   if (!episodes) return null;
-  if (run.kind === "training" && best === 0) return "on held-out seeds, of the untrained team: no epoch was better";
-  if (run.kind === "training") return best === null ? "of its last rollout" : `on held-out seeds after epoch ${best}`;
   if (episodes < run.done) return `of the ${amount(episodes)} that are learned from`;
   return run.done < episodes && `${amount(run.done)} of ${amount(episodes)} are over; the others count as not solved`;
 }

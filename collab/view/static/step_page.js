@@ -11,7 +11,7 @@ import { judgesPanel } from "./judges.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
 import { cellId, matrixTable } from "./matrix.js";
-import { outcomeBadge } from "./outcome.js";
+import { outcomeBadge, rehearsalMark } from "./outcome.js";
 import { episodesPlace, readPlace, stepPlace } from "./place.js";
 import { pairsPanel } from "./pairs.js";
 import { cellKey, cellsOf } from "./proposals.js";
@@ -161,6 +161,7 @@ function head(step, episode, way, along) {
       { class: "title-line" },
       h("h1", null, said(row.id, 80), h("span", { class: "muted" }, ` step ${step.step}`)),
       outcomeBadge(row),
+      rehearsalMark(row),
       neighbours(episode, step, along),
     ),
     h("div", { class: "goal" }, cutPassage(episode.goal, { limit: 400, label: "Goal" })),

@@ -1,6 +1,7 @@
 /** A run over its epochs, as lines. */
 
 import { judgedTeam } from "./agents.js";
+import { labelledPart } from "./epoch.js";
 import { lineChart } from "./chart.js";
 import { h } from "./dom.js";
 import { amount, decimal, duration, percent } from "./figures.js";
@@ -55,8 +56,15 @@ export function trends(epochs, trained) {
     "section",
     { class: "panel", "aria-labelledby": "trends-title" },
     h("h2", { id: "trends-title" }, "Over epochs"),
+    epochs.map(partlyLabelled),
     h("div", { class: "charts" }, drawn, numbers),
   );
+}
+
+/** That the rewards of an epoch are not final. @param {any} epoch an `EpochView` */
+function partlyLabelled({ epoch, rewards }) {
+  const part = rewards && labelledPart(rewards);
+  return part && h("p", { class: "note" }, `Rewards of epoch ${epoch} are not final: ${part}.`);
 }
 
 /** @param {number} value */

@@ -1,12 +1,14 @@
-"""What keeps numbers from misleading: temperatures, replies without an action, and one success for a stopped run."""
+"""What keeps numbers from misleading: temperatures, rehearsals, and one success for a stopped run."""
 
 import json
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from collab.cli.main import main
+from collab.cli.output import REHEARSAL
 
 pytestmark = pytest.mark.browser
 
@@ -56,3 +58,25 @@ def test_a_stopped_run_has_the_success_that_the_command_line_tells(
     assert f"{success['successes']}/{success['episodes']}, few" in text
     assert f"2 of {success['episodes']} are over; the others count as not solved" in text
     assert f"{replies['without_action']} of {replies['total']}" in text
+
+
+def test_a_rehearsal_is_marked_wherever_its_success_stands(team, open_page, turn, step_place):
+    address, inspector, run = team
+    page = open_page(address)
+    assert REHEARSAL in page.locator("tbody tr", has=page.locator(".rate")).inner_text()
+    row = inspector.compare(run, run).both[0].a
+    turn(page, f"#/run/{run}")
+    assert REHEARSAL in page.locator(".tiles > div", has=page.locator(".rate")).inner_text()
+    assert f"{REHEARSAL}. Its agents read the solutions" in page.locator(".note").first.inner_text()
+    for place in (f"#/run/{run}/episodes", step_place(run, row.id, 0)):
+        turn(page, place)
+        assert REHEARSAL in page.locator("main").inner_text()
+    turn(page, f"#/compare/{run}/{run}")
+    assert page.get_by_role("alert").inner_text().startswith(f"A and B: {REHEARSAL}.")
+    for card in page.locator(".two > .panel").all():
+        assert REHEARSAL in card.inner_text()
+    pair = "/".join([quote(row.id, safe="")] * 2)
+    turn(page, f"#/compare/{run}/{run}/{pair}")
+    page.wait_for_selector(".sides .panel + .panel .frame")
+    for card in page.locator(".sides > .panel").all():
+        assert REHEARSAL in card.inner_text()

@@ -280,6 +280,7 @@ def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs,
     page = open_page(address)
     a, b = sorted(inspector.runs().runs, key=lambda row: row.path)
     turn(page, f"#/compare/{a.id}/{b.id}")
+    assert page.locator("h1").inner_text() == f"{a.path} and {b.path}"
     found = inspector.compare(a.id, b.id)
     solved = [(one.a.success is True, one.b.success is True) for one in found.both]
     won, lost = solved.count((False, True)), solved.count((True, False))
@@ -296,7 +297,7 @@ def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs,
         assert re.search("solved by [AB] alone", words)
 
 
-@pytest.mark.parametrize(("width", "names"), [(390, ["Success"]), (1440, ["Success", "Updated"])])
+@pytest.mark.parametrize(("width", "names"), [(390, ["Success"]), (1440, ["Success", "Last written ↓"])])
 def test_the_table_of_runs_shows_what_is_looked_for_first(two_runs, serving, open_page, width, names):
     address, _ = serving(two_runs)
     page = open_page(address, viewport={"width": width, "height": 800})
