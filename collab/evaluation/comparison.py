@@ -59,6 +59,12 @@ class RunComparison:
         return self.pairs < FEW
 
     @property
+    def is_separable(self) -> bool:
+        """Whether the interval leaves out 0, so that the runs differ by more than chance."""
+        low, high = self.interval
+        return not low <= 0 <= high
+
+    @property
     def differs_in_sampling(self) -> bool:
         """Whether the two runs have other temperatures, other top-p, or other longest replies."""
         first, second = ((describe_sampling(one), describe_longest(one)) for one in self.sampling)

@@ -326,8 +326,7 @@ def format_rate(records: Sequence[UnitRecord]) -> str:
 
 def describe_difference(found: RunComparison) -> str:
     """Return a difference in points with its interval, and that it is not separable where the interval holds 0."""
-    low, high = found.interval
-    return show_difference(found) + (", not separable" if low <= 0 <= high else "")
+    return show_difference(found) + ("" if found.is_separable else ", not separable")
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
@@ -340,7 +339,7 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     """
     if not goal.is_reached(found):
         return f"**not reached{so_far}**"
-    if found.interval[0] <= 0 <= found.interval[1]:
+    if not found.is_separable:
         return f"not separable from 0{so_far}"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
