@@ -15,7 +15,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -58,8 +58,8 @@ class MeasuredEpisodes(Definition):
     """None for tasks that were chosen freely."""
     episodes: list[Row]
 
-    def report(self, tasks: Collection[str] | None = None) -> Report:
-        """Return the report of all tasks, or of some."""
+    def report(self) -> Report:
+        """Return the report of all episodes."""
         results = [
             EpisodeResult(
                 id=f"{task}/{place}",
@@ -72,7 +72,6 @@ class MeasuredEpisodes(Definition):
                 error=broken,
             )
             for place, (task, seed, most, success, steps, broken) in enumerate(self.episodes)
-            if tasks is None or task in tasks
         ]
         return summarise(results, environment=self.environment, environment_version=self.version, privileged=False)
 

@@ -16,10 +16,9 @@ behave alike on an instance, so intervals count instances and not what all train
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import TypeAlias
 
 from collab.evaluation.comparison import RunComparison, compare_trainings
 from collab.evaluation.metrics import Report, wilson_interval
@@ -43,8 +42,6 @@ PARTS_ARE = (
 )
 """What the columns of `Results.time_table` are."""
 
-Spots: TypeAlias = Spot | Sequence[Spot]
-
 
 def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
@@ -57,19 +54,14 @@ class Results:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.plan = plan
         self.records = records
-        self._compared: dict[tuple[object, ...], RunComparison | None] = {}
-        """Comparisons by what was asked: several tables show the same one, and each takes thousands of draws."""
+        self._compared: dict[tuple[Spot, Spot], RunComparison | None] = {}
+        """Several tables show the same comparison, and each takes thousands of draws."""
 
     # -------------------------------------------------------------------------------------------- what is there
 
-    def of(self, spots: Spots) -> list[UnitRecord]:
-        """Return the finished units of one spot or several."""
-        units = [unit for spot in _as_list(spots) for unit in self.plan.units_of(spot)]
-        return [self.records[unit] for unit in units if unit in self.records]
-
-    def is_done(self, *spots: Spot) -> bool:
-        """Return whether all units of all spots are done."""
-        return all(unit in self.records for spot in spots for unit in self.plan.units_of(spot))
+    def of(self, spot: Spot) -> list[UnitRecord]:
+        """Return the finished units of a spot."""
+        return [self.records[unit] for unit in self.plan.units_of(spot) if unit in self.records]
 
     def trainings(self) -> list[UnitRecord]:
         """Return all finished trainings."""
@@ -84,40 +76,28 @@ class Results:
             return MISSING if units else NOT_PLANNED
         return format_rate(done) + ("" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds")
 
-    def difference(self, first: Spots, second: Spot, tasks: Collection[str] | None = None) -> str:
+    def difference(self, first: Spot, second: Spot) -> str:
         """Return second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; see `compare`."""
-        spots = [*_as_list(first), second]
-        if first == second or not all(self.plan.units_of(spot) for spot in spots):
+        if first == second or not all(self.plan.units_of(spot) for spot in (first, second)):
             return NOT_PLANNED
-        if len(spots) > 2 and not self.is_done(*spots):
-            return MISSING
-        found = self.compare(first, second, tasks=tasks)
-        return MISSING if found is None else describe_difference(found) + self._seeds_missing(spots[0], second)
+        found = self.compare(first, second)
+        return MISSING if found is None else describe_difference(found) + self._seeds_missing(first, second)
 
-    def compare(
-        self, first: Spots, second: Spot, *, tasks: Collection[str] | None = None, level: float = 0.95
-    ) -> RunComparison | None:
+    def compare(self, first: Spot, second: Spot) -> RunComparison | None:
         """Compare over the instances and run seeds that both have; None while one of them has none.
-
-        Args:
-            first: several plays of an arm count as their mean; an instance counts once in the interval, as ever.
-            second: the difference is second minus first.
-            tasks: over which; None for all.
-            level: of the interval.
 
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        key = (*_as_list(first), second, level, None if tasks is None else frozenset(tasks))
-        if key not in self._compared:
-            pairs = [pair for spot in _as_list(first) for pair in self._pair_reports(spot, second, tasks)]
-            self._compared[key] = compare_trainings(pairs, level=level) if pairs else None
-        return self._compared[key]
+        if (first, second) not in self._compared:
+            pairs = self._pair_reports(first, second)
+            self._compared[first, second] = compare_trainings(pairs) if pairs else None
+        return self._compared[first, second]
 
-    def _pair_reports(self, first: Spot, second: Spot, tasks: Collection[str] | None) -> list[tuple[Report, Report]]:
+    def _pair_reports(self, first: Spot, second: Spot) -> list[tuple[Report, Report]]:
         """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
         before, after = (
-            {record.seed: record.measured.report(tasks) for record in self.of(spot) if record.measured}
+            {record.seed: record.measured.report() for record in self.of(spot) if record.measured}
             for spot in (first, second)
         )
         seeds = _common_seeds(before, after)
@@ -344,10 +324,6 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")
-
-
-def _as_list(spots: Spots) -> list[Spot]:
-    return [spots] if isinstance(spots, str) else list(spots)
 
 
 def _common_seeds(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:
