@@ -333,11 +333,11 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
 
 
-def _is_list(value: object, fits: Callable[[object], bool] = _is_text) -> bool:
-    """Return whether it is a text, or a finite collection of values that fit."""
+def _is_list(value: object) -> bool:
+    """Return whether it is a text, or a finite collection of texts."""
     if isinstance(value, str):
         return True
-    return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(fits, value))
+    return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(_is_text, value))
 
 
 def _is_agents(value: object) -> bool:

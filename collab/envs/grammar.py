@@ -455,9 +455,9 @@ class ActionSpace:
         return None
 
 
-def _number(value: object, below: float = 1e9) -> bool:
+def _number(value: object) -> bool:
     """Return whether it is a finite number of sensible size; booleans are none."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < below
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
 
 
 def _read_integer(value: object) -> int | None:

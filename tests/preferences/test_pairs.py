@@ -492,6 +492,3 @@ def test_whole_trajectories_are_paired_by_outcome(corridor) -> None:  # type: ig
         assert (one.prompt, one.critic, one.synthetic, one.source) == (None, None, None, "trajectory")
         assert one.policy == doors.steps[0].matrix.utterances[0].policy
     assert build_trajectory_pairs(reversed(given), seed=0) == made
-    assert len(build_trajectory_pairs(given, seed=0, per_task=1)) == 1
-    with pytest.raises(ConfigError, match="at most 0 pairs per task"):
-        build_trajectory_pairs(given, seed=0, per_task=0)
