@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -45,6 +44,7 @@ from collab.types import (
     Trajectory,
     Utterance,
 )
+from collab.utils.files import hash_text
 
 CRITIC = "bench-1"
 LABELS = PAIRS = "bench"
@@ -95,9 +95,7 @@ class Walk:
         steps = [self.steps[(begin + place) % len(self.steps)] for place in range(length)]
         hashes = {cell.prompt.prefix for step in steps for cell in step.matrix}
         texts = {hash: f"{self.prefixes[hash]}\n\nEpisode {number}." for hash in hashes}
-        names = {
-            hash: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for hash, text in texts.items()
-        }
+        names = {hash: hash_text(text) for hash, text in texts.items()}
         spoken = tuple(_add_numbers(replace(step, index=place), names, number) for place, step in enumerate(steps))
         source, task = self.episodes[number % len(self.episodes)], self.task(number)
         trajectory = replace(source, id=f"{task.name}/{number}", episode=number, steps=spoken)
@@ -143,9 +141,6 @@ def make_run(out: Path, size: Size) -> Path:
         writer.finish()
     _write_pairs(out, pairings)
     return out
-
-
-# ------------------------------------------------------------------------------------------------------ inside
 
 
 def _add_numbers(step: Step, names: Mapping[str, str], number: int) -> Step:

@@ -445,6 +445,5 @@ def _name_changes(there: Recipe, now: Recipe, names: Iterable[str]) -> Iterator[
             yield f"{name}: another text today" if is_long else f"{name}: {one} there, {other} today"
 
 
-def _shorten(found: Sequence[str], most: int = 3) -> str:
-    more = f"; {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(found[:most]) + more
+def _shorten(found: Sequence[str]) -> str:
+    return "; ".join(found[:3]) + (f"; {len(found) - 3} more" if len(found) > 3 else "")

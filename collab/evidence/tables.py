@@ -25,6 +25,7 @@ from collab.evaluation.metrics import Report, wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot
 from collab.evidence.record import EpochNumbers, Records, UnitRecord
+from collab.utils.text import format_markdown_table
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
@@ -41,11 +42,6 @@ PARTS_ARE = (
     "optimizer steps. Other is what remains: loading, writing, and gaps between parts."
 )
 """What the columns of `Results.time_table` are."""
-
-
-def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
 
 
 class Results:
@@ -133,7 +129,7 @@ class Results:
                 missing = self._seeds_missing(goal.first, goal.second)
                 words = judge_goal(goal, found, " so far" if missing else "")
                 rows.append([goal.label, show_difference(found) + missing, words])
-        return make_table(["wanted", "measured", ""], rows)
+        return format_markdown_table(["wanted", "measured", ""], rows)
 
     # ----------------------------------------------------------------------------------------------- tables by arm
 
@@ -157,7 +153,7 @@ class Results:
                 own, other = f"{arm}/{phase}", f"{against}/{phase}"
                 cells += [self.rate(own), self.difference(*((other, own) if sign > 0 else (own, other)))]
             rows.append(cells)
-        return make_table(heads, rows)
+        return format_markdown_table(heads, rows)
 
     def seed_table(self, trains: str, plays: str) -> str:
         """Return every training by itself: the epoch that is played, and its success.
@@ -170,7 +166,7 @@ class Results:
             [arm.label, *(self._describe_training(name, seed, trains, plays) for seed in self.plan.seeds)]
             for name, arm in self.plan.trained.items()
         ]
-        return make_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
+        return format_markdown_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
 
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
         units = [EvidenceUnit(arm=arm, seed=seed, phase=phase) for phase in (trains, plays)]
@@ -200,7 +196,9 @@ class Results:
             [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 5)]
             for label, spot in self._training_spots()
         ]
-        return make_table(["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows)
+        return format_markdown_table(
+            ["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows
+        )
 
     def likelihood_table(self) -> str:
         """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
@@ -214,7 +212,7 @@ class Results:
             }
             label = f"{self.plan.arms[one.arm].label}, {one.phase}, run seed {one.seed}"
             rows.append([label, *(gains.get(number, NOT_PLANNED) for number in range(1, last + 1))])
-        return make_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
+        return format_markdown_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
 
     # -------------------------------------------------------------------------------------------------------- times
 
@@ -244,7 +242,7 @@ class Results:
         if whole:
             every = list(self.records.values())
             rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
-        return make_table(["", "minutes", *parts, "other"], rows)
+        return format_markdown_table(["", "minutes", *parts, "other"], rows)
 
     # ------------------------------------------------------------------------------------------------ every unit
 
@@ -263,7 +261,7 @@ class Results:
                     code,
                 ]
             )
-        return make_table(["unit", "minutes", "run hash", "code"], rows)
+        return format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
 
     def long_units(self) -> list[str]:
         """Return the names of units that took longer than units are meant to."""

@@ -241,6 +241,11 @@ def sync_files(folder: Path) -> None:
     sync_directory(folder)
 
 
+def hash_text(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file; a large unchanged one is read once per process."""
     there = path.stat()
