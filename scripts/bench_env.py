@@ -38,7 +38,7 @@ from bench_phones import bench_adb, bench_crowd, bench_distracted, bench_phone
 
 from collab import collect
 from collab.errors import UsageError
-from collab.testing.benchmarks import Clock, Figures, BenchTarget, measure_ms, report
+from collab.testing.benchmarks import BenchTarget, Clock, Figures, measure_ms, report
 from collab.testing.scripted import ScriptedModel
 
 

@@ -42,7 +42,7 @@ from urllib.parse import urlencode, urlsplit
 
 from view_run import Size, make_run
 
-from collab.testing.benchmarks import Figures, BenchTarget, measure_ms, report
+from collab.testing.benchmarks import BenchTarget, Figures, measure_ms, report
 from collab.utils.machine import read_memory_mb
 from collab.view.inspector import Inspector
 
