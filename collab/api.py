@@ -200,7 +200,7 @@ async def train(
     split: str | None = TRAIN,
     seed: int = 0,
     calibrations: Path | str | None = None,
-    anyway: bool = False,
+    allow_uncalibrated: bool = False,
     device: str = "auto",
     report_to: Names = (),
     concurrency: int | None = None,
@@ -217,7 +217,8 @@ async def train(
         out: directory to create.
         algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
-        ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
+        ablation: what to change of it; see `collab train --help`, like `calibrations`, `device` and
+            `allow_uncalibrated`.
         instructions: directory of `collab synth`; its instructions are trained on, the own tasks measured.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
@@ -256,7 +257,7 @@ async def train(
         start_training,
         config,
         Path(out),
-        options=build_check_options(calibrations, anyway),
+        options=build_check_options(calibrations, allow_uncalibrated),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_split_names("report_to", report_to),
@@ -378,7 +379,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "calibrations": _FOLDER,
     "instructions": _FOLDER,
     "allow_effects": _FLAG,
-    "anyway": _FLAG,
+    "allow_uncalibrated": _FLAG,
     "trust": _FLAG,
     "progress": _FLAG,
 }
@@ -504,10 +505,10 @@ def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequen
     return read_numbers("--seeds", seeds)
 
 
-def build_check_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
+def build_check_options(calibrations: Path | str | None, allow_uncalibrated: bool) -> dict[str, Any]:
     """Return the given options of the algorithm beside the configuration (see `Algorithm.check`)."""
     folder = {} if calibrations is None else {"calibrations": Path(calibrations)}
-    return {**folder, **({"anyway": True} if anyway else {})}
+    return {**folder, **({"allow_uncalibrated": True} if allow_uncalibrated else {})}
 
 
 def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:

@@ -294,7 +294,7 @@ def test_a_rollout_of_a_checkpoint_loads_no_room_of_training(tmp_path: Path) -> 
     from collab.testing.toy_team import write_library
 
     write_library(tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=2, context=4096))
-    play = ("--env", "corridor", "--graph", "pair", "--agents", "scholar", "--episodes", "1")
+    play = ("--env", "corridor", "--graph", "pair", "--agents", "toy", "--episodes", "1")
     found = training_rooms_after(
         "rollout", *play, "--library", str(tmp_path / "library"), "--out", str(tmp_path / "run")
     )

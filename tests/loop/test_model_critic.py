@@ -25,12 +25,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def config(configure_taught, tmp_path: Path) -> TrainingConfig:
+def config(configure_finetuned, tmp_path: Path) -> TrainingConfig:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
     (tmp_path / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    found: TrainingConfig = configure_taught(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
+    found: TrainingConfig = configure_finetuned(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
     return found
 
 

@@ -65,7 +65,7 @@ def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "submit", noted)
         asyncio.run(
-            collab.collect(env="corridor", agents="scholar", graph="pair", episodes=2, library=library.own, out=out)
+            collab.collect(env="corridor", agents="toy", graph="pair", episodes=2, library=library.own, out=out)
         )
     reader = RunStore.open(out).open_reader()
     trajectories = {one.id: one for one in reader.iterate_trajectories()}

@@ -303,13 +303,15 @@ def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
     return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)
 
 
-async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
+async def admit_critic(
+    config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, allow_uncalibrated: bool = False
+) -> str:
     """Check that a training's critic may judge; return a line about its calibration.
 
     Args:
         suite: of the run.
         calibrations: a directory with one calibration each, or a calibration itself.
-        anyway: let it judge in any case.
+        allow_uncalibrated: let it judge in any case.
 
     Raises:
         ConfigError: it has no calibration, or one below the method's `min_critic_auc`; or it or the environment cannot
@@ -323,7 +325,7 @@ async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path
     bench = CriticResources.of(name, config.critic, config.critic_texts)
     try:
         found = _find_calibration(
-            bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT
+            bench.digest, calibrations, needed=least is not None and not allow_uncalibrated and kind not in EXEMPT
         )
     finally:
         await bench.close()
@@ -339,7 +341,7 @@ async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path
             kind=kind,
             folder=calibrations,
             library=config.library,
-            anyway=anyway,
+            allow_uncalibrated=allow_uncalibrated,
             flip=config.method.critic_flip,
         )
     if found is not None:
@@ -495,8 +497,8 @@ class CollabUIAgents(Algorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "collab"
     ablations = ABLATIONS
-    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "anyway": False}
-    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # no critic was calibrated for a toy
+    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "allow_uncalibrated": False}
+    toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no critic was calibrated for a toy
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
@@ -558,16 +560,18 @@ class CollabUIAgents(Algorithm):
         """Check that critic and adversary answer, and that the critic may judge.
 
         Args:
-            options: `calibrations`, the folder with those of the critic, and `anyway`: let the critic judge in any
-            case.
+            options: `calibrations`, the folder with those of the critic, and `allow_uncalibrated`: let the critic judge
+                in any case.
         """
         # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
-        mine, anyway = _narrow_config(config), bool(options["anyway"])
-        known = await admit_critic(mine, suite, calibrations=Path(options["calibrations"]), anyway=anyway)
+        mine, allow_uncalibrated = _narrow_config(config), bool(options["allow_uncalibrated"])
+        known = await admit_critic(
+            mine, suite, calibrations=Path(options["calibrations"]), allow_uncalibrated=allow_uncalibrated
+        )
         found = list_doubts(mine, suite)
         await check_asked(mine, budget)
         notes = (f"critic {mine.method.critic}: {known}", *found)
-        return Checked(notes=notes, head={"calibration": known, "anyway": anyway})
+        return Checked(notes=notes, head={"calibration": known, "allow_uncalibrated": allow_uncalibrated})
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Open critic and adversary with the budget and close them again."""
