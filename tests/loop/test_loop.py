@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -29,6 +30,7 @@ from collab.models.tokenizer import ChatTokenizer, build_chat
 from collab.preferences.pairs import PairSource
 from collab.rollout import build
 from collab.rollout import run as rollout
+from collab.rollout.run import read_stored_config
 from collab.store import manifest, reader
 from collab.store.reader import RunReader
 from collab.trainers.run_dir import FinetuneDir
@@ -194,6 +196,21 @@ def test_one_that_died_is_moved_and_gone_on_with_elsewhere(
         assert done.stdout.split() == [point, "-9"], done.stderr
         out = out.rename(tmp_path / f"moved-{number}")
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
+
+
+def test_a_moved_training_names_weights_where_they_lie_now(whole: TrainingResult, tmp_path: Path) -> None:
+    """Head and log of its runs name no place outside it, so nothing has to be rewritten."""
+    moved = Path(shutil.copytree(whole.path, tmp_path / "moved"))
+    for part in ("rollout", "evaluation/seed-30"):
+        run, epoch = moved / "epochs/2" / part, 1 if part == "rollout" else 2
+        head = json.loads((run / "run.json").read_text())
+        assert (run / head["home"]).resolve() == moved
+        assert {agent["options"]["path"] for agent in head["config"]["agents"].values()} == {
+            f"./epochs/{epoch}/training/final"
+        }
+        paths = {agent.options["path"] for agent in read_stored_config(run).agents.values()}
+        assert paths == {str(moved / f"epochs/{epoch}/training/final")}
+        assert asyncio.run(LocalModel(path=paths.pop(), device="cpu").probe()).token_ids
 
 
 def test_a_budget_stops_it_and_the_rest_follows(whole: TrainingResult, configure_finetuned, tmp_path: Path) -> None:

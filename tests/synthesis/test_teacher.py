@@ -278,7 +278,7 @@ def test_a_negative_that_cannot_be_read_is_dropped_and_counted(clumsy, cause):
 
 def test_a_negative_that_is_the_good_action_is_dropped():
     def same(asked: str) -> str:
-        return good(asked.replace("very clumsy", "").replace("For a output", "Which single step"))
+        return good(asked.replace("very clumsy", "").replace("For a lesson", "Which single step"))
 
     assert output("preference", same).refused == {"adversary: the same action as the good one": 1}
 
