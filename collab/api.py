@@ -22,13 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from collab.config import Budget, RunConfig, SplitChoice, run_config, strip_run_prefix
+from collab.config import Budget, RunConfig, SplitChoice, strip_run_prefix
 from collab.data.splits import TRAIN
 from collab.errors import UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import find_recorded, report_of, suggest_commands
 from collab.library import Library
-from collab.rollout.build import has_episode_count, has_parameter, resolve_run
+from collab.rollout.build import has_parameter
+from collab.rollout.plan import has_episode_count, resolve_run, run_config
 from collab.rollout.run import RunResult, choose_out, start
 from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
@@ -334,11 +335,11 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str | os.PathLike) and isinstance(os.fspath(value), str)
 
 
-def _is_list(value: object) -> bool:
-    """Return whether it is a text, or a finite collection of texts."""
+def _is_list(value: object, fits: Callable[[object], bool] = _is_text) -> bool:
+    """Return whether it is a text, or a finite collection of values that fit."""
     if isinstance(value, str):
         return True
-    return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(_is_text, value))
+    return isinstance(value, Collection) and not isinstance(value, bytes | Mapping) and all(map(fits, value))
 
 
 def _is_agents(value: object) -> bool:
@@ -449,7 +450,7 @@ async def configure_run(
         split: keep to this split of the environment; None keeps to none.
         serial: of the device, like `allow_apps` and `allow_effects`: options of the backend with flags of their own.
         tells: whether to report other temperatures than a trained team was trained at.
-        choices: as for `collab.config.run_config`.
+        choices: as for `collab.rollout.plan.run_config`.
 
     Raises:
         UsageError: something does not fit.

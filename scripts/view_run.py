@@ -32,18 +32,9 @@ from collab.rewards.credit import JudgedStep
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.seeds import derive
 from collab.store.manifest import Manifest
+from collab.store.rewards import CellReward, RewardMatrix
 from collab.store.run import RunStore, RunWriter
-from collab.types import (
-    CellReward,
-    EpisodeError,
-    Outcome,
-    PlannedTask,
-    RewardMatrix,
-    Step,
-    Task,
-    Trajectory,
-    Utterance,
-)
+from collab.types import EpisodeError, Outcome, PlannedTask, Step, Task, Trajectory, Utterance
 from collab.utils.files import hash_text
 
 CRITIC = "bench-1"

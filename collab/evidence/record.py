@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from pydantic import Field
 
-from collab.config import RUN, Definition, RunConfig, override, run_config, validate
+from collab.config import RUN, Definition, RunConfig, override, validate
 from collab.errors import ConfigError, RunFormatError, StoreFailure, UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evidence.plan import SHOWN, EvidenceUnit, Plan
@@ -31,6 +31,7 @@ from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
+from collab.rollout.plan import run_config
 from collab.utils.files import report_write_errors, write_atomic
 
 FORMAT = 1

@@ -54,7 +54,7 @@ from collab.loop.record import (
     run_hash,
 )
 from collab.loop.state import Halted, LoopState, TrainingProgress
-from collab.models.checkpoint import hash_played_weights
+from collab.models.layout import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
 from collab.store.manifest import collect_versions as installed
 from collab.store.manifest import format_now

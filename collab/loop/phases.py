@@ -40,8 +40,8 @@ from collab.loop.step_budget import (
     open_ending,
     report_of_counted,
 )
-from collab.rollout.build import draw_order, load_splits, plan_episodes
 from collab.rollout.collector import Progress
+from collab.rollout.plan import draw_order, load_splits, plan_episodes
 from collab.rollout.run import Trajectories, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive

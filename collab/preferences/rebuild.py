@@ -55,7 +55,8 @@ from collab.rollout.build import build_suite
 from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.reader import RunReader
-from collab.types import PreferencePair, Trajectory, Usage
+from collab.store.rewards import PreferencePair
+from collab.types import Trajectory, Usage
 from collab.utils.text import format_amount
 
 ORACLE = "oracle"

@@ -18,7 +18,8 @@ from collab.errors import UsageError
 from collab.preferences.pairs import PlacedReply, compute_pair_id
 from collab.seeds import derive, generator
 from collab.store.reader import RunReader
-from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
+from collab.store.rewards import PreferencePair, ReplyRef
+from collab.types import PolicyRef, Trajectory
 
 SOURCE = "trajectory"
 

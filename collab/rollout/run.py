@@ -32,18 +32,10 @@ from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
-from collab.rollout.build import (
-    Team,
-    build_suite,
-    build_team,
-    check_sees,
-    order_tasks,
-    plan_episodes,
-    resolve_task_names,
-    with_prompts,
-)
+from collab.rollout.build import Team, build_suite, build_team, check_sees, with_prompts
 from collab.rollout.collector import Collection, Progress, collect
 from collab.rollout.episode import Admit, Episode, Stage
+from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
 from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter

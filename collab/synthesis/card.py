@@ -27,7 +27,7 @@ from collab.data.example import LEVELS, Example
 from collab.data.splits import Overlap, Split, list_kept_by, refuse_overlap
 from collab.errors import UsageError
 from collab.library import Library
-from collab.rollout.build import load_splits
+from collab.rollout.plan import load_splits
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
 from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Record, Said, UnansweredQuestion

@@ -31,7 +31,8 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.rollout.build import add_date, build_environment, load_splits, order_tasks, resolve_task_names
+from collab.rollout.build import add_date, build_environment
+from collab.rollout.plan import load_splits, order_tasks, resolve_task_names
 from collab.seeds import Seeds, derive
 from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
 from collab.utils.text import format_amount

@@ -43,11 +43,11 @@ from collab.rewards.query import (
     ScoreItem,
     ask,
     hash_prompt,
-    hash_text,
     read_items,
 )
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
+from collab.store.rewards import CellReward
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import (
     FOREIGN,
@@ -64,7 +64,8 @@ from collab.synthesis.llm_prompts import (
 from collab.synthesis.screens import changes_view, try_action
 from collab.synthesis.teacher import Scene, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
-from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
+from collab.types import Action, CellRef, HistoryEntry, Prompt, Sampling, Task
+from collab.utils.files import hash_text
 
 PATIENCE = 3
 """Refused proposals in a row after which an episode is given up."""

@@ -16,8 +16,9 @@ from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, tell_lost
 from collab.prompts.render import Template
-from collab.rollout.build import build, load_splits
+from collab.rollout.build import build
 from collab.rollout.collector import Progress as Calls
+from collab.rollout.plan import load_splits
 from collab.store import log
 from collab.synthesis.card import SynthesisReport, gather
 from collab.synthesis.config import ORACLE, SynthConfig, Unit, build_synthesis_suite, list_units

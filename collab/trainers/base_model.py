@@ -21,7 +21,8 @@ from typing import Any
 
 from collab.errors import ConfigError
 from collab.library import resolve_checkpoint
-from collab.models.checkpoint import PLAIN, check_layout, check_over, hash_weights
+from collab.models.checkpoint import PLAIN
+from collab.models.layout import check_layout, check_over, hash_weights
 from collab.models.local import check_files
 from collab.models.tokenizer import ChatTokenizer, open_chat, silence_transformers, take_first_line
 from collab.models.vllm import CONFIG, WEIGHTS

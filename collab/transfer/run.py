@@ -31,7 +31,7 @@ from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
 from collab.loop.policy import WHERE, assign_policy, build_first_policy, load_policy
 from collab.loop.record import read_records
-from collab.models.checkpoint import hash_played_weights
+from collab.models.layout import hash_played_weights
 from collab.rollout.collector import UsageMeter
 from collab.rollout.run import check
 from collab.rollout.seeds import compute_remaining, plan_series, play

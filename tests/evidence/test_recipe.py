@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import reproduce_tables  # type: ignore[import-not-found]
 
-from collab.config import run_config
 from collab.errors import UsageError
 from collab.evidence.gather import hash_base
 from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
@@ -28,6 +27,7 @@ from collab.library import Library, find_builtin_root
 from collab.loop.configure import configure
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
+from collab.rollout.plan import run_config
 from collab.testing.toy_team import write_library
 
 MakeRecord = Callable[..., UnitRecord]

@@ -19,7 +19,7 @@ import pytest
 from collab.algorithms.collabuiagents import labeller as ahead
 from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge_ahead, judge_rollout
 from collab.algorithms.collabuiagents.metrics import hash_judgements
-from collab.config import Budget, RunConfig, run_config
+from collab.config import Budget, RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.loop.phases import load_trajectories
@@ -27,7 +27,8 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import LabellingProgress
 from collab.rewards.labels import FOLDER, LabelSet, list_label_sets, read_labels
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
 from collab.testing.fake_server import FakeServer, Fault

@@ -16,7 +16,7 @@ import collab.loop.policy
 import collab.store.manifest
 import collab.store.reader
 from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
-from collab.config import RunConfig, run_config
+from collab.config import RunConfig
 from collab.errors import RunError
 from collab.evaluation.metrics import Rate, Report
 from collab.library import Library
@@ -36,8 +36,9 @@ from collab.loop.policy import Policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.step_budget import count_steps
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
 from collab.rollout.collector import Progress
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import start
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite

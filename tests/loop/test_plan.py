@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import (
-    CollabUIAgents,
+from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
+from collab.algorithms.collabuiagents.estimate import (
     _forecast_training,
     compute_cost,
     count_examples,
@@ -19,7 +19,7 @@ from collab.algorithms.collabuiagents.algorithm import (
     read_prices,
 )
 from collab.algorithms.collabuiagents.learner import build_sft_recipe
-from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, run_config
+from collab.config import AgentDefinition, PartDefinition, SamplingDefinition
 from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
 from collab.loop.estimate import (
@@ -44,6 +44,7 @@ from collab.rewards.calibration.cases import build_calibration_set
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
+from collab.rollout.plan import run_config
 from collab.testing.corridor import CorridorSuite
 from collab.trainers.estimate import Forecast, MemoryEstimate
 from collab.trainers.prepare import FinetuneTask

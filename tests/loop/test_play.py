@@ -9,7 +9,8 @@ from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
 from collab.loop.phases import build_rollout_config, draw, draw_graph, sum_paid
 from collab.loop.policy import build_first_policy
 from collab.loop.record import TrainingDir
-from collab.rollout.build import build_suite, plan_episodes
+from collab.rollout.build import build_suite
+from collab.rollout.plan import plan_episodes
 
 
 def test_every_epoch_has_a_graph_of_its_own(configure_toy) -> None:

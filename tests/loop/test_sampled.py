@@ -36,11 +36,12 @@ from collab.models.tokenizer import ChatTokenizer
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import read_stored_config
+from collab.store.rewards import CellReward, PreferencePair, ReplyRef, RewardMatrix
 from collab.store.run import RunStore
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.trainers.trajectory_dpo import prepare_trajectories
-from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
+from collab.types import Utterance
 
 SPACE = CorridorSuite().space
 CONTEXT = 4096

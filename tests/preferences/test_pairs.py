@@ -31,20 +31,8 @@ from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.credit import JudgedStep, Negative, find_behind_errors, list_rewarded, list_rewarded_actions
-from collab.types import (
-    Action,
-    ActionMatrix,
-    CellRef,
-    CellReward,
-    Outcome,
-    PolicyRef,
-    PreferencePair,
-    PromptRef,
-    RewardMatrix,
-    Sampling,
-    Trajectory,
-    Utterance,
-)
+from collab.store.rewards import CellReward, PreferencePair, RewardMatrix
+from collab.types import Action, ActionMatrix, CellRef, Outcome, PolicyRef, PromptRef, Sampling, Trajectory, Utterance
 
 ADVERSARY, CONTRAST, MIX = Sources(), Sources(adversary=0, contrast=1), Sources(adversary=1, contrast=1)
 CORRECTION = Sources(adversary=0, correction=1)
