@@ -26,7 +26,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from pydantic import TypeAdapter
 
 from collab.data.example import LEVELS, Example, Level
-from collab.data.parquet import ExampleCollector
+from collab.data.parquet import ExampleWriter
 from collab.data.splits import HeldOutInstances, Split, split_words
 from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
@@ -400,7 +400,7 @@ def _write_tables(directory: Path, config: SynthConfig, rows: Iterable[Example])
         if not own:
             path.unlink(missing_ok=True)
             continue
-        with ExampleCollector(path) as out:
+        with ExampleWriter(path) as out:
             for row in own:
                 out.add(row)
         files[path.name] = {"sha256": hash_file(path), "rows": len(own)}

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collab.data.example import Example, Provenance, Sampled
-from collab.data.parquet import COLUMNS, ExampleCollector, read_rows
+from collab.data.parquet import COLUMNS, ExampleWriter, read_rows
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.types import Prompt, Segment
 
@@ -58,7 +58,7 @@ IDS = st.lists(st.integers(0, 2**31 - 1), max_size=4).map(tuple)
 
 
 def write(path: Path, rows: Iterable[Example], *, sampled: bool = False) -> Path:
-    with ExampleCollector(path, sampled=sampled) as out:
+    with ExampleWriter(path, sampled=sampled) as out:
         for row in rows:
             out.add(row)
     return path
@@ -148,17 +148,17 @@ def test_what_a_table_does_not_keep_is_not_dropped_in_silence(tmp_path: Path, ro
     heard, said = Segment(text="a", tokens=(1,), tokenizer="x"), Sampled(tokens=(1,), tokenizer="x")
     pictured = replace(rows[0], prompt=replace(rows[0].prompt, images=("f" * 64,)))
     spoken = replace(rows[0], prompt=replace(rows[0].prompt, segments=(heard,)))
-    with ExampleCollector(tmp_path / "basic.parquet") as out:
+    with ExampleWriter(tmp_path / "basic.parquet") as out:
         for row in (pictured, spoken, replace(rows[0], reply_sampled=said), replace(rows[0], rejected_sampled=said)):
             with pytest.raises(ValueError, match="not part of a row"):
                 out.add(row)
-    with ExampleCollector(tmp_path / "basic.parquet", sampled=True) as out, pytest.raises(ValueError, match="pictures"):
+    with ExampleWriter(tmp_path / "basic.parquet", sampled=True) as out, pytest.raises(ValueError, match="pictures"):
         out.add(pictured)
 
 
 def test_a_folder_that_cannot_be_made_is_a_store_failure(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
-    with pytest.raises(StoreFailure, match="synthesise again"), ExampleCollector(tmp_path / "data" / "basic.parquet"):
+    with pytest.raises(StoreFailure, match="synthesise again"), ExampleWriter(tmp_path / "data" / "basic.parquet"):
         pass
 
 
