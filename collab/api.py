@@ -22,13 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from collab.config import Budget, RunConfig, SplitChoice, run_config, strip_run_prefix
+from collab.config import Budget, RunConfig, SplitChoice, strip_run_prefix
 from collab.data.splits import TRAIN
 from collab.errors import UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import find_recorded, report_of, suggest_commands
 from collab.library import Library
-from collab.rollout.build import has_episode_count, has_parameter, resolve_run
+from collab.rollout.build import has_parameter
+from collab.rollout.plan import has_episode_count, resolve_run, run_config
 from collab.rollout.run import RunResult, choose_out, start
 from collab.rollout.seeds import SeriesResult, build_series_result, plan_series, play_missing
 from collab.store.reader import RunReader
@@ -200,7 +201,7 @@ async def train(
     split: str | None = TRAIN,
     seed: int = 0,
     calibrations: Path | str | None = None,
-    anyway: bool = False,
+    allow_uncalibrated: bool = False,
     device: str = "auto",
     report_to: Names = (),
     concurrency: int | None = None,
@@ -217,7 +218,8 @@ async def train(
         out: directory to create.
         algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
-        ablation: what to change of it; see `collab train --help`, like `calibrations`, `anyway` and `device`.
+        ablation: what to change of it; see `collab train --help`, like `calibrations`, `device` and
+            `allow_uncalibrated`.
         instructions: directory of `collab synth`; its instructions are trained on, the own tasks measured.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
@@ -256,7 +258,7 @@ async def train(
         start_training,
         config,
         Path(out),
-        options=build_check_options(calibrations, anyway),
+        options=build_check_options(calibrations, allow_uncalibrated),
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_split_names("report_to", report_to),
@@ -378,7 +380,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "calibrations": _FOLDER,
     "instructions": _FOLDER,
     "allow_effects": _FLAG,
-    "anyway": _FLAG,
+    "allow_uncalibrated": _FLAG,
     "trust": _FLAG,
     "progress": _FLAG,
 }
@@ -448,7 +450,7 @@ async def configure_run(
         split: keep to this split of the environment; None keeps to none.
         serial: of the device, like `allow_apps` and `allow_effects`: options of the backend with flags of their own.
         tells: whether to report other temperatures than a trained team was trained at.
-        choices: as for `collab.config.run_config`.
+        choices: as for `collab.rollout.plan.run_config`.
 
     Raises:
         UsageError: something does not fit.
@@ -504,10 +506,10 @@ def choose_seeds(seed: int | None, seeds: Sequence[str] | None, settings: Sequen
     return read_numbers("--seeds", seeds)
 
 
-def build_check_options(calibrations: Path | str | None, anyway: bool) -> dict[str, Any]:
+def build_check_options(calibrations: Path | str | None, allow_uncalibrated: bool) -> dict[str, Any]:
     """Return the given options of the algorithm beside the configuration (see `Algorithm.check`)."""
     folder = {} if calibrations is None else {"calibrations": Path(calibrations)}
-    return {**folder, **({"anyway": True} if anyway else {})}
+    return {**folder, **({"allow_uncalibrated": True} if allow_uncalibrated else {})}
 
 
 def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:

@@ -189,9 +189,6 @@ class GraphDefinition(Definition):
 
 FEW_AT_ONCE = 4
 """Episodes that are played at once unless something else is known or asked."""
-_MOST_AT_ONCE = 48
-_MAX_BATCH = 64
-"""Default of a local engine (`collab.models.local.LocalModel`)."""
 Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """0 is greedy."""
 
@@ -548,78 +545,6 @@ def _add_task_file(part: PartDefinition, homes: Sequence[Path], received: bool) 
     if received and found and found[0].is_symlink():
         raise ConfigError(f"{found[0]}: is a link; only plain files and folders are read in a library")
     return part.model_copy(update={"options": part.options | {"tasks": str(found[0].resolve())}}) if found else part
-
-
-def run_config(
-    *,
-    library: Library,
-    env: str,
-    graph: str,
-    agents: str,
-    filled: Mapping[str, AgentDefinition] | None = None,
-    backend: str | None = None,
-    tasks: Sequence[str] = (),
-    episodes: int | None = None,
-    seed: int = 0,
-    concurrency: int | None = FEW_AT_ONCE,
-    budget: Budget | None = None,
-    purpose: Literal["rollout", "eval"] = "rollout",
-    settings: Sequence[str] = (),
-) -> RunConfig:
-    """Configure a run from names; the suite resolves task names later ("all", "tag:…").
-
-    Args:
-        filled: slot → agent, if agents files do not define them; `agents` only names them then.
-        concurrency: None for `choose_concurrency`.
-
-    Raises:
-        UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
-    """
-    # Environment and graph before agents: how many slots must be filled is the graph's to say.
-    environment = load_environment(library, env)
-    if backend is not None:
-        if backend not in environment.backends:
-            raise UnknownName.of(f"backend of {env}", backend, environment.backends, "see them with: collab env list")
-        environment = environment.model_copy(update={"backend": backend})
-    graph_definition = library.load("graphs", graph, GraphDefinition)
-    names = fill_slots(agents, graph_definition.slots) if filled is None else dict.fromkeys(filled, agents)
-    if filled is None:
-        filled = {slot: load_agent(library, name, AgentDefinition) for slot, name in names.items()}
-    # `*_name` fields are for people; the definitions themselves go into the run, so that files may change later.
-    chosen = {
-        "purpose": purpose,
-        "environment_name": shorten_name(env),
-        "environment": environment,
-        "graph_name": shorten_name(graph),
-        "graph": graph_definition,
-        "agents": dict(filled),
-        "agent_names": {slot: shorten_name(name) for slot, name in names.items()},
-        "tasks": list(tasks) or environment.own_tasks,
-        "episodes": 1 if episodes is None else episodes,
-        "seed": seed,
-        "concurrency": FEW_AT_ONCE if concurrency is None else concurrency,
-        "budget": budget or Budget(),
-    }
-    # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.
-    run = override(validate(RunConfig, chosen, "what was asked for"), settings)
-    # Chosen by the agents as they are after the settings; a setting of the number itself stays.
-    if concurrency is None and not any(one.startswith("concurrency=") for one in settings):
-        run = run.model_copy(update={"concurrency": choose_concurrency(run)})
-    return run
-
-
-def choose_concurrency(run: RunConfig) -> int:
-    """Return how many episodes to play at once where the agents' engine decides.
-
-    A checkpoint in this process computes up to `max_batch` cells together: as many episodes fill that as have one cell
-    per slot, from 4 to 48. Other engines, and one that computes cell by cell, get 4.
-    """
-    engines = list(run.agents.values())
-    if any(one.kind != "local" or one.options.get("determinism") == "exact" for one in engines):
-        return FEW_AT_ONCE
-    batches = [one.options.get("max_batch", _MAX_BATCH) for one in engines]
-    batch = min((one for one in batches if isinstance(one, int)), default=_MAX_BATCH)
-    return max(FEW_AT_ONCE, min(_MOST_AT_ONCE, batch // len(engines)))
 
 
 def shorten_name(name: str) -> str:

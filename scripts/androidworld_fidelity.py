@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +27,9 @@ from collab.envs.simphone.conformance.fidelity import (
     start_judge,
 )
 from collab.envs.simphone.tasks import BY_NAME
-from collab.errors import CollabError, UnknownName, UsageError
+from collab.errors import CollabError, UnknownName
+from collab.utils.machine import read_commit
+from collab.utils.text import read_numbers, split_names
 
 SERIAL = "emulator-5554"
 
@@ -39,7 +40,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--package", type=Path, required=True, metavar="PATH", help="AndroidWorld's source code")
     parser.add_argument("--python", type=Path, metavar="EXE", help="its interpreter (PATH/.venv/bin/python)")
     parser.add_argument("--seeds", default="30,31,32", help="suite seeds (%(default)s)")
-    parser.add_argument("--tasks", default="", help="names, separated by commas (all tasks of SimPhone)")
+    parser.add_argument("--tasks", action="append", help="names, separated by commas (all tasks of SimPhone)")
     parser.add_argument(
         "--their-hands", action="store_true", help="once more, with AndroidWorld executing our solution through adb"
     )
@@ -51,14 +52,11 @@ def options() -> argparse.Namespace:
 
 def choose_instances(given: argparse.Namespace) -> list[tuple[str, int]]:
     """(task, suite seed) of every instance; UsageError for a name or a number that is none."""
-    names = [name for name in given.tasks.split(",") if name] or list(BY_NAME)
+    names = split_names("--tasks", given.tasks) or list(BY_NAME)
     for name in names:
         if name not in BY_NAME:
             raise UnknownName.of("task", name, BY_NAME, "see them with: collab env tasks androidworld")
-    try:
-        seeds = [int(seed) for seed in given.seeds.split(",")]
-    except ValueError:
-        raise UsageError(f"--seeds: {given.seeds!r}, allowed: whole numbers separated by commas") from None
+    seeds = read_numbers("--seeds", [given.seeds])
     return [(name, seed) for name in names for seed in seeds]
 
 
@@ -87,16 +85,10 @@ def judge_instances(examiner: Examiner, instances: list[tuple[str, int]], who: s
     return verdicts
 
 
-def commit_of(package: Path) -> str:
-    """The commit of the checkout; "unknown" when it is none."""
-    done = subprocess.run(["git", "-C", str(package), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
-
-
 def command(given: argparse.Namespace) -> str:
     """This command as it can be repeated, with AndroidWorld where the page says that it lies."""
     words = ["python", "scripts/androidworld_fidelity.py", "--package", "../android_world", "--seeds", given.seeds]
-    words += ["--tasks", given.tasks] if given.tasks else []
+    words += ["--tasks", ",".join(given.tasks)] if given.tasks else []
     return shlex.join([*words, *(["--their-hands"] if given.their_hands else [])])
 
 
@@ -115,7 +107,10 @@ def main() -> int:
         given.json.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     if given.markdown:
         text = table.format_page(
-            verdicts, command=command(given), commit=commit_of(given.package), by_their_hands=by_their_hands
+            verdicts,
+            command=command(given),
+            commit=read_commit(given.package) or "unknown",
+            by_their_hands=by_their_hands,
         )
         given.markdown.write_text(text, encoding="utf-8")
     for who, found in results.items():

@@ -25,163 +25,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench import Figures, Target, measure_ms, report
-from bench_phones import bench_adb, bench_crowd
+from bench_phones import bench_adb, bench_crowd, bench_distracted, bench_phone
 
 from collab import collect
-from collab.envs.grammar import MOBILE
-from collab.envs.random_actions import draw_action
-from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
-from collab.envs.simphone.ui.render import render, render_png
 from collab.errors import UsageError
+from collab.testing.benchmarks import BenchTarget, Clock, Figures, measure_ms, report
 from collab.testing.scripted import ScriptedModel
-from collab.types import Action, Observation, Task
-
-# ------------------------------------------------------------------------------------------------------- phone
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """What to do on one instance; found out before the clock runs."""
-
-    task: Task
-    texts: tuple[str, ...]
-    """Actions in JSON."""
-
-
-async def write_script(suite: SimPhoneSuite, name: str, seed: int) -> Script:
-    """Play an instance once: the oracle's action or a random one, by the toss of a coin, until it ends."""
-    task = suite.instance(name, seed)
-    environment = await suite.open()
-    observation = await environment.reset(task)
-    rng = random.Random(f"{name}/{seed}")
-    texts: list[str] = []
-    done = False
-    while not done:
-        plan = environment.oracle() if rng.random() < 0.5 else None
-        action = plan[0] if plan else draw_action(MOBILE, observation, rng, ending=False)
-        result = await environment.step(action)
-        texts.append(MOBILE.format(action))
-        observation, done = result.observation, result.done
-    return Script(task=task, texts=tuple(texts))
-
-
-@dataclass(slots=True)
-class Clock:
-    """Seconds that went by, on the wall and on the processor."""
-
-    wall: float = 0.0
-    cpu: float = 0.0
-
-    def start(self) -> None:
-        """Begin a stretch."""
-        self.wall -= time.perf_counter()
-        self.cpu -= time.process_time()
-
-    def stop(self) -> None:
-        """End it."""
-        self.wall += time.perf_counter()
-        self.cpu += time.process_time()
-
-
-async def follow(environment: PhoneEnvironment, script: Script, steps: Clock, resets: Clock) -> list[Observation]:
-    """The timed part: reset, then every action from its text."""
-    resets.start()
-    seen = [await environment.reset(script.task)]
-    resets.stop()
-    steps.start()
-    for text in script.texts:
-        action = MOBILE.parse(text)
-        assert isinstance(action, Action)
-        seen.append((await environment.step(action)).observation)
-    steps.stop()
-    assert all(observation.text for observation in seen)
-    return seen
-
-
-@dataclass(slots=True)
-class Pace:
-    """What came of playing every task once per repetition; the first, which warms the caches up, does not count."""
-
-    screens: list[Observation] = field(default_factory=list)
-    forks_ms: list[float] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
-    cpu_rates: list[float] = field(default_factory=list)
-    resets_ms: list[float] = field(default_factory=list)
-    resets_cpu_ms: list[float] = field(default_factory=list)
-    steps: int = 0
-
-
-async def play(suite: SimPhoneSuite, repetitions: int) -> Pace:
-    """Follow scripts over all tasks, each repetition with another seed."""
-    pace = Pace()
-    names = [info.name for info in suite.tasks()]
-    for repetition in range(repetitions):
-        scripts = [await write_script(suite, name, 100 + repetition) for name in names]
-        steps, resets = Clock(), Clock()
-        environment = await suite.open()
-        for script in scripts:
-            seen = await follow(environment, script, steps, resets)
-            pace.screens.append(seen[len(seen) // 2])
-        pace.forks_ms.append(measure_ms(environment.core.fork, 20))
-        if repetition == 0:
-            continue
-        taken = sum(len(script.texts) for script in scripts)
-        pace.steps += taken
-        pace.rates.append(taken / steps.wall)
-        pace.cpu_rates.append(taken / steps.cpu)
-        pace.resets_ms.append(1000 * resets.wall / len(scripts))
-        pace.resets_cpu_ms.append(1000 * resets.cpu / len(scripts))
-    return pace
-
-
-async def bench_phone(quick: bool) -> Figures:
-    """Steps per second, reset, fork and drawing of SimPhone."""
-    suite = SimPhoneSuite()
-    pace = await play(suite, 4 if quick else 11)
-    looks = pace.screens[:: max(1, len(pace.screens) // 40)]
-    render(looks[0])
-    return {
-        "tasks": len(suite.tasks()),
-        "steps": pace.steps,
-        "steps_per_s": round(statistics.median(pace.rates)),
-        "steps_per_cpu_s": round(statistics.median(pace.cpu_rates)),
-        "reset_ms": round(statistics.median(pace.resets_ms), 3),
-        "reset_cpu_ms": round(statistics.median(pace.resets_cpu_ms), 3),
-        "fork_ms": round(statistics.median(pace.forks_ms), 4),
-        "render_ms": round(statistics.median(measure_ms(partial(render, look)) for look in looks), 1),
-        "png_ms": round(statistics.median(measure_ms(partial(render_png, look)) for look in looks), 1),
-    }
-
-
-async def bench_distracted(quick: bool) -> Figures:
-    """Steps per second and reset of SimPhone with the presets that are not calm; German throughout in the last."""
-    figures: Figures = {}
-    for name, suite in (
-        ("daily", SimPhoneSuite(preset="daily")),
-        ("hostile", SimPhoneSuite(preset="hostile")),
-        ("german", SimPhoneSuite(preset="hostile", language="german")),
-    ):
-        pace = await play(suite, 3 if quick else 6)
-        figures[f"{name}_steps_per_s"] = round(statistics.median(pace.rates))
-        figures[f"{name}_steps_per_cpu_s"] = round(statistics.median(pace.cpu_rates))
-        figures[f"{name}_reset_cpu_ms"] = round(statistics.median(pace.resets_cpu_ms), 3)
-    return figures
-
-
-# ------------------------------------------------------------------------------------------------------ others
 
 
 async def bench_miniwob(quick: bool) -> Figures:
@@ -256,16 +114,16 @@ async def bench_deliberation(quick: bool) -> Figures:
 
 
 TARGETS = (
-    Target("crowd", "resident_mb", "MB", 1000),
-    Target("phone", "steps_per_s", "steps/s", 3000, at_least=True),
-    Target("phone", "reset_ms", "ms", 2),
-    Target("phone", "fork_ms", "ms", 1),
-    Target("phone", "render_ms", "ms", 25),
-    Target("distracted", "hostile_steps_per_s", "steps/s", 3000, at_least=True),
-    Target("adb", "dump_ms", "ms", 60),
-    Target("miniwob", "median_steps_per_s", "steps/s", 250, at_least=True),
-    Target("start", "help_ms", "ms", 500),
-    Target("deliberation", "step_ms", "ms", 3),
+    BenchTarget("crowd", "resident_mb", "MB", 1000),
+    BenchTarget("phone", "steps_per_s", "steps/s", 3000, at_least=True),
+    BenchTarget("phone", "reset_ms", "ms", 2),
+    BenchTarget("phone", "fork_ms", "ms", 1),
+    BenchTarget("phone", "render_ms", "ms", 25),
+    BenchTarget("distracted", "hostile_steps_per_s", "steps/s", 3000, at_least=True),
+    BenchTarget("adb", "dump_ms", "ms", 60),
+    BenchTarget("miniwob", "median_steps_per_s", "steps/s", 250, at_least=True),
+    BenchTarget("start", "help_ms", "ms", 500),
+    BenchTarget("deliberation", "step_ms", "ms", 3),
 )
 
 PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
@@ -293,7 +151,7 @@ def main() -> None:
         except UsageError as missing:
             measured[part] = {"not_measured": str(missing)}
             print(f"{part:32} not measured: {missing}")
-    facts = report(measured, TARGETS, quick=options.quick, out=options.out)
+    facts = report(measured, TARGETS, quick=options.quick, out=options.out, say=print)
     told = (f"{one['figure']} {one['value']:g} {one['unit']} (×{one['ratio']:g})" for one in facts["goals"])
     where = facts["machine"]
     print(f"{', '.join(told)}; {where['cpu']}, {where['cores']} cores, load {where['load']}")

@@ -21,11 +21,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import describe_machine
-
 from collab.envs.grammar import WEB
-from collab.envs.random_actions import draw_action
+from collab.envs.random_actions import draw_mixed_action
 from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
+from collab.testing.benchmarks import describe_machine
 from collab.types import Action, Observation, Task
 
 WARM_UP_STEPS = 5
@@ -53,8 +52,7 @@ def choose(environment: MiniwobEnvironment, shown: Observation, rng: random.Rand
     """The next action: a click somewhere, or the solution's and a random one in turns."""
     if mix == "click" and shown.elements:
         return WEB.make("click", id=rng.randrange(len(shown.elements)))
-    plan = environment.oracle() if rng.random() < 0.5 else None
-    return plan[0] if plan else draw_action(WEB, shown, rng, ending=False)
+    return draw_mixed_action(WEB, environment, shown, rng)
 
 
 def cpu_s() -> float:

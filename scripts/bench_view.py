@@ -4,15 +4,13 @@
     python scripts/bench_view.py --run runs/big          # one that view_run.py has made
     python scripts/bench_view.py --quick                 # 30 episodes of 8 steps: whether it works, not how fast it is
 
-start    From the command to the printed address. What is named is opened meanwhile: the other figures are to be read
-         beside this one.
-open     From the first request of a server that has just been started to the last answer that the overview needs.
-steps    One step after the other at random places, as the page of a step asks for it: the answer about its episode and
-         then its own (step_ms is both, episode_ms the first); beside it the exact words of one of its cells, and its
-         picture, drawn anew. The first (first_ms) is asked of a server that has just been started and has listed
-         nothing; every request is a new place, so no step is answered out of a cache.
-folder   The first step of a run that was not named itself but lies in a folder: nothing was opened before.
-bare     The same for a few steps of the run without its own index, once the server has built one: its time is index_s.
+start    From the command to the printed address; what is named is opened meanwhile.
+open     From the first request of a fresh server to the last answer that the overview needs.
+steps    Steps at random places, none twice, so that no answer comes out of a cache: the answers about the episode and
+         about the step (step_ms is both, episode_ms the first), the exact words of one cell, the picture, drawn anew.
+         first_ms is the first one, of a fresh server that has listed nothing.
+folder   The first step of a run that was not named itself but lies in a folder.
+bare     A few steps of the run without its own index, once the server has built one, which takes index_s.
 finds    The three jumps, a search and a page of episodes.
 memory   The most memory that a server had in all this.
 export   50 episodes as one file, by a process of its own.
@@ -29,7 +27,6 @@ import http.client
 import json
 import os
 import random
-import re
 import shutil
 import statistics
 import subprocess
@@ -43,23 +40,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from bench import Figures, Target, measure_ms, report
 from view_run import Size, make_run
 
+from collab.testing.benchmarks import BenchTarget, Figures, measure_ms, report
+from collab.utils.machine import read_memory_mb
 from collab.view.inspector import Inspector
 
 COLLAB = (sys.executable, "-c", "from collab.__main__ import run; run()")
 QUICK = Size(episodes=30, steps=8, played=12)
-EPISODES = 50
-"""Of the exported report."""
 BARE = 50
 """Steps that are asked for without the run's own index."""
 
 TARGETS = (
-    Target("open", "open_s", "s", 1.0),
-    Target("steps", "step_ms_max", "ms", 100.0),
-    Target("memory", "server_mb", "MB", 300.0),
-    Target("export", "report_mb", "MB", 15.0),
+    BenchTarget("open", "open_s", "s", 1.0),
+    BenchTarget("steps", "step_ms_max", "ms", 100.0),
+    BenchTarget("memory", "server_mb", "MB", 300.0),
+    BenchTarget("export", "report_mb", "MB", 15.0),
 )
 
 
@@ -87,11 +83,7 @@ class Server:
 
     def most_mb(self) -> float:
         """The most memory that it had in RAM, in MB (10^6 bytes)."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        if found is None:
-            raise RuntimeError("the system does not tell how much memory a process had")
-        return int(found[1]) * 1024 / 1e6
+        return read_memory_mb("VmHWM", self.process.pid)
 
 
 @contextlib.contextmanager
@@ -167,10 +159,7 @@ def bench_steps(server: Server, run: str, wanted: Sequence[tuple[str, int]]) -> 
 
 
 def bench_bare(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> Figures:
-    """Seconds until the overview of a run that has no index of its own, and milliseconds for its steps from then on.
-
-    The run stays as it is: what is asked for is a copy of it.
-    """
+    """Seconds until the overview of a copy without an index, and milliseconds for its steps from then on."""
     bare = folder / "bare"
     shutil.copytree(run, bare, copy_function=_link, ignore=shutil.ignore_patterns("index.sqlite*"))
     with serve(bare, cache=folder / "cache") as server:
@@ -235,10 +224,7 @@ def main() -> None:
         run = options.run or make_run(folder / "big", QUICK if options.quick else Size())
         made = {} if options.run else {"make": {"seconds": round(time.perf_counter() - start, 1)}}
         measured = measure(run, folder, steps=20 if options.quick else options.steps)
-    report(made | measured, TARGETS, quick=options.quick, out=options.out)
-
-
-# ------------------------------------------------------------------------------------------------------ inside
+    report(made | measured, TARGETS, quick=options.quick, out=options.out, say=print)
 
 
 def _link(source: str, target: str) -> None:

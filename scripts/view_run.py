@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -33,18 +32,10 @@ from collab.rewards.credit import JudgedStep
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.seeds import derive
 from collab.store.manifest import Manifest
+from collab.store.rewards import CellReward, RewardMatrix
 from collab.store.run import RunStore, RunWriter
-from collab.types import (
-    CellReward,
-    EpisodeError,
-    Outcome,
-    PlannedTask,
-    RewardMatrix,
-    Step,
-    Task,
-    Trajectory,
-    Utterance,
-)
+from collab.types import EpisodeError, Outcome, PlannedTask, Step, Task, Trajectory, Utterance
+from collab.utils.files import hash_text
 
 CRITIC = "bench-1"
 LABELS = PAIRS = "bench"
@@ -95,9 +86,7 @@ class Walk:
         steps = [self.steps[(begin + place) % len(self.steps)] for place in range(length)]
         hashes = {cell.prompt.prefix for step in steps for cell in step.matrix}
         texts = {hash: f"{self.prefixes[hash]}\n\nEpisode {number}." for hash in hashes}
-        names = {
-            hash: hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() for hash, text in texts.items()
-        }
+        names = {hash: hash_text(text) for hash, text in texts.items()}
         spoken = tuple(_add_numbers(replace(step, index=place), names, number) for place, step in enumerate(steps))
         source, task = self.episodes[number % len(self.episodes)], self.task(number)
         trajectory = replace(source, id=f"{task.name}/{number}", episode=number, steps=spoken)
@@ -143,9 +132,6 @@ def make_run(out: Path, size: Size) -> Path:
         writer.finish()
     _write_pairs(out, pairings)
     return out
-
-
-# ------------------------------------------------------------------------------------------------------ inside
 
 
 def _add_numbers(step: Step, names: Mapping[str, str], number: int) -> Step:

@@ -11,23 +11,17 @@ prompts are described in `prompts.yaml` beside them, and a test holds that they 
 from __future__ import annotations
 
 import argparse
-import ast
-import functools
 import importlib
 import inspect
 import re
 import sys
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-import annotated_types
 import jinja2
 import yaml
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 from tokenizers import Tokenizer
 
 from collab.config import (
@@ -56,6 +50,8 @@ from collab.rewards.calibration.config import CalibrationConfig
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
 from collab.trainers.recipe import Architecture, CopyRecipe, DpoRecipe, Recipe, SftRecipe
+from collab.utils import docs
+from collab.utils.text import format_markdown_table
 
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / "docs" / "reference"
@@ -74,109 +70,12 @@ VARIANTS: Mapping[str, tuple[str, str]] = {
 """Folder in prompts/ → the folder whose prompt it replaces, and what it adds."""
 
 
-# ---------------------------------------------------------------------------------------------------- models
-
-
-@functools.cache
-def attribute_docs(model: type) -> dict[str, tuple[str, str]]:
-    """Return the annotation of each attribute of a class and its bases, and what stands under it, on one line."""
-    found: dict[str, tuple[str, str]] = {}
-    for kind in reversed(model.__mro__):
-        if kind.__module__.partition(".")[0] != "collab":
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-        lines = body.body if isinstance(body, ast.ClassDef) else []
-        for line, after in zip(lines, [*lines[1:], None], strict=True):
-            if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-                doc = after.value if isinstance(after, ast.Expr) else None
-                text = " ".join(str(doc.value).split()) if isinstance(doc, ast.Constant) else ""
-                found[line.target.id] = ast.unparse(line.annotation), text
-    return found
+# ----------------------------------------------------------------------------------------------------- kinds
 
 
 def keys_table(model: type[BaseModel], like: type[BaseModel] | None = None) -> str:
-    """Return a table of a model's keys.
-
-    Args:
-        like: another model that says what keys of the same names are, where this one does not.
-    """
-    docs, others = attribute_docs(model), attribute_docs(like) if like is not None else {}
-    rows = [
-        (f"`{name}`", _kind(docs[name][0], field), _default(field), docs[name][1] or others.get(name, ("", ""))[1])
-        for name, field in model.model_fields.items()
-    ]
-    return table(("key", "type", "default", "what it is"), rows)
-
-
-def settable(
-    model: type[BaseModel], prefix: str = "", around: tuple[type[BaseModel], ...] = ()
-) -> Iterator[tuple[str, ...]]:
-    """Yield every setting of a model as a dotted path, nested models' among them: path, type, default, meaning."""
-    docs = attribute_docs(model)
-    for name, field in model.model_fields.items():
-        inner, star = _find_nested(field)
-        path = f"{prefix}{name}{star}"
-        if inner is None or inner in (model, *around):
-            yield f"`{path}`", _kind(docs[name][0], field), _default(field), docs[name][1]
-        else:
-            yield from settable(inner, f"{path}.", (model, *around))
-
-
-def _find_nested(field: FieldInfo) -> tuple[type[BaseModel] | None, str]:
-    """The model that a field holds, by name where it is a mapping of them."""
-    text = str(field.annotation)
-    models = [one for one in _parts_of(field.annotation) if isinstance(one, type) and issubclass(one, BaseModel)]
-    if len(models) != 1 or "list[" in text:
-        return None, ""
-    return models[0], ".*" if "dict[" in text or "Mapping[" in text else ""
-
-
-def _parts_of(annotation: Any) -> Iterator[Any]:
-    yield annotation
-    for one in getattr(annotation, "__args__", ()):
-        yield from _parts_of(one)
-
-
-def _kind(annotation: str, field: FieldInfo) -> str:
-    bounds = [_bound(one) for one in field.metadata]
-    return f"`{_plain(annotation)}`" + "".join(f", {bound}" for bound in bounds if bound)
-
-
-_ALIASES = {"Temperature": "float", "Name": "str", "RunName": "str"}
-"""Names that stand for a type with limits."""
-
-
-def _plain(text: str) -> str:
-    """A type as one says it: without the limits that it carries."""
-    text = re.sub(r"Annotated\[(\w+), Field\(.*?\)\]", r"\1", text)
-    return re.sub(r"\w+", lambda word: _ALIASES.get(word.group(), word.group()), text).replace("'", '"')
-
-
-def _bound(one: Any) -> str:
-    signs = {annotated_types.Ge: "≥", annotated_types.Gt: ">", annotated_types.Le: "≤", annotated_types.Lt: "<"}
-    for kind, sign in signs.items():
-        if isinstance(one, kind):
-            return f"{sign} {getattr(one, kind.__name__.lower()):g}"
-    return "not empty" if isinstance(one, annotated_types.MinLen) else ""
-
-
-def _default(field: FieldInfo) -> str:
-    value = field.get_default(call_default_factory=True) if not field.is_required() else PydanticUndefined
-    if value is PydanticUndefined:
-        return "needed"
-    return "as below" if isinstance(value, BaseModel) else f"`{_yaml(value)}`"
-
-
-def _yaml(value: Any) -> str:
-    names = {None: "null", True: "true", False: "false"}
-    if isinstance(value, bool) or value is None:
-        return names[value]
-    if isinstance(value, tuple | list):
-        return "[" + ", ".join(_yaml(one) for one in value) + "]"
-    return '""' if value == "" else str(value)
-
-
-# ----------------------------------------------------------------------------------------------------- kinds
+    """Return a table of a model's keys; arguments as of `list_keys`."""
+    return table(("key", "type", "default", "what it is"), docs.list_keys(model, like))
 
 
 def kinds_of(group: Group, level: str = "###") -> str:
@@ -184,7 +83,7 @@ def kinds_of(group: Group, level: str = "###") -> str:
     parts = []
     for kind in BUILT_IN[group]:
         made = _load_kind(group, kind)
-        parts.append(f"{level} `kind: {kind}`\n\n{_summary(made)}\n\n{options_table(made, group)}")
+        parts.append(f"{level} `kind: {kind}`\n\n{docs.summarise(made)}\n\n{options_table(made, group)}")
     return "\n".join(parts)
 
 
@@ -194,24 +93,19 @@ def _load_kind(group: Group, kind: str) -> Callable[..., Any]:
     return made
 
 
-def _summary(made: Callable[..., Any]) -> str:
-    """The first paragraph of a docstring."""
-    return (inspect.getdoc(made) or "").partition("\n\n")[0]
-
-
 def options_table(made: Callable[..., Any], group: Group) -> str:
     """Return a table of what a class takes as `options`."""
-    docs, rows = argument_docs(inspect.getdoc(made) or ""), []
+    meanings, rows = docs.argument_docs(inspect.getdoc(made) or ""), []
     if made is SimPhoneSuite:  # single knobs of its preset
-        docs = {name: text for name, (_, text) in attribute_docs(Distractions).items()} | docs
+        meanings = {name: text for name, (_, text) in docs.attribute_docs(Distractions).items()} | meanings
     for parameter in inspect.signature(made).parameters.values():
         outside = group in ("critics", "adversaries") and parameter.name in _FROM_ELSEWHERE
         if outside or parameter.kind is parameter.VAR_KEYWORD:
             continue
         needed = parameter.default is parameter.empty
-        default = "needed" if needed else f"`{_yaml(parameter.default)}`"
+        default = "needed" if needed else f"`{docs.format_yaml(parameter.default)}`"
         rows.append(
-            (f"`{parameter.name}`", f"`{_option_kind(made, parameter)}`", default, docs.get(parameter.name, ""))
+            (f"`{parameter.name}`", f"`{_option_kind(made, parameter)}`", default, meanings.get(parameter.name, ""))
         )
     return table(("option", "type", "default", "what it is"), rows) if rows else "It takes no options.\n"
 
@@ -224,28 +118,12 @@ def _option_kind(made: Callable[..., Any], parameter: inspect.Parameter) -> str:
         choices = get_args(known.get(word.group()))
         return f"Literal[{', '.join(map(repr, choices))}]" if choices else word.group()
 
-    return _plain(re.sub(r"[A-Z]\w+", spell_out, str(parameter.annotation)))
+    return docs.format_type(re.sub(r"[A-Z]\w+", spell_out, str(parameter.annotation)))
 
 
-def argument_docs(doc: str) -> dict[str, str]:
-    """Return what the section "Args" of a docstring says of each argument."""
-    section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", doc, re.MULTILINE)
-    found: dict[str, str] = {}
-    names: list[str] = []
-    for line in section.group(1).splitlines() if section else ():
-        begun = re.match(r"    (\w+(?:, \w+)*): (.*)", line)
-        if begun:
-            names = begun.group(1).split(", ")
-            found |= dict.fromkeys(names, begun.group(2))
-        else:
-            found |= {name: f"{found[name]} {line.strip()}".strip() for name in names}
-    return found
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Return a Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as a paragraph of its own."""
+    return format_markdown_table(heads, rows) + "\n"
 
 
 def definitions_table(room: str) -> str:
@@ -271,7 +149,7 @@ def samplers_table() -> str:
             f"`{one.name}`" + (" (needed)" if one.default is one.empty else f" (`{one.default}` unless given)")
             for one in needed
         )
-        rows.append((f"`{name}`", takes or "none", " ".join(_summary(sampler).split())))
+        rows.append((f"`{name}`", takes or "none", " ".join(docs.summarise(sampler).split())))
     return table(("sampler", "parameters", "edges"), rows)
 
 
@@ -312,10 +190,9 @@ def settings_table(model: type[BaseModel], beside: type[BaseModel] | None = None
         model: of the settings.
         beside: a model whose settings are left out.
     """
-    shared = set() if beside is None else set(settable(beside))
-    rows = [
-        tuple("given" if cell == "needed" else cell for cell in row) for row in settable(model) if row not in shared
-    ]
+    shared = set() if beside is None else set(docs.list_settings(beside))
+    own = (row for row in docs.list_settings(model) if row not in shared)
+    rows = [tuple("given" if cell == "needed" else cell for cell in row) for row in own]
     return table(("setting", "type", "default", "what it is"), rows)
 
 

@@ -133,7 +133,7 @@ WRONG: list[tuple[tuple[Callable[..., Any], ...], str, object, str]] = [
     *((EVALUATES, "seeds", value, "takes several whole numbers") for value in (30, 3.5, {30: 31})),
     *(
         (TRAINS_ONE, name, 5, "takes ")
-        for name in ("preset", "ablation", "calibrations", "anyway", "device", "report_to")
+        for name in ("preset", "ablation", "calibrations", "allow_uncalibrated", "device", "report_to")
     ),
     (TRAINS_ONE, "out", None, "takes the path of a folder"),
     *(((collab.open_run,), "path", value, "takes the path of a folder") for value in (None, 5, ["run"], b"run")),

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from collab.config import Budget, RunConfig, SamplingDefinition, fill_slots, load_environment, override, run_config
+from collab.config import Budget, RunConfig, SamplingDefinition, fill_slots, load_environment, override
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library
+from collab.rollout.plan import run_config
 
 ENV = "backend: fake\nbackends:\n  fake: {kind: fake}\n"
 

@@ -7,12 +7,12 @@ import pytest
 
 import collab.types
 from collab.envs.grammar import MOBILE
+from collab.store.rewards import CellReward
 from collab.types import (
     Action,
     ActionMatrix,
     Box,
     CellRef,
-    CellReward,
     Element,
     Observation,
     Outcome,

@@ -70,7 +70,7 @@ def list_tasks(
     Where its file names tasks, those are listed; --tasks all shows whatever the backend has.
     """
     from collab.data.splits import find_split
-    from collab.rollout.build import resolve_task_names
+    from collab.rollout.plan import resolve_task_names
 
     definitions = options.open_library(library)
     definition = load(definitions, name, backend)
@@ -110,7 +110,7 @@ def list_tasks(
 
 
 def _load_splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
-    from collab.rollout.build import load_splits
+    from collab.rollout.plan import load_splits
 
     return run_interruptible(load_splits(name, load(definitions, name, backend)))
 
@@ -218,7 +218,7 @@ async def _check(
     name: str, definition: EnvironmentDefinition, wanted: list[str], effort: _Effort, timeout_s: float
 ) -> CheckReport:
     from collab.envs.check import check_env
-    from collab.rollout.build import order_tasks, resolve_task_names
+    from collab.rollout.plan import order_tasks, resolve_task_names
 
     suite = build_named_suite(name, definition)
     try:

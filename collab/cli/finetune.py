@@ -501,7 +501,7 @@ def new(
     from collab.config import override
     from collab.data.example import LEVELS
     from collab.errors import UsageError
-    from collab.models.card import CARD
+    from collab.models.layout import CARD
     from collab.trainers.pretrain import create_checkpoint
     from collab.trainers.recipe import load_preset
 

@@ -388,9 +388,11 @@ Calibrations = Annotated[
         rich_help_panel=HOW,
     ),
 ]
-Anyway = Annotated[
+AllowUncalibrated = Annotated[
     bool,
-    typer.Option("--anyway", help="Let the algorithm's critic judge without a calibration.", rich_help_panel=HOW),
+    typer.Option(
+        "--allow-uncalibrated", help="Let the critic judge without a sufficient calibration.", rich_help_panel=HOW
+    ),
 ]
 ReportTo = Annotated[
     list[str] | None,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collab.preferences.rebuild import RebuildProgress, RebuiltPairs
     from collab.preferences.store import PairSet
     from collab.preferences.trajectory_pairs import TrajectoryPair
-    from collab.types import PreferencePair
+    from collab.store.rewards import PreferencePair
 
 
 _WHAT, _HOW = "What is preferred", "How it is made"

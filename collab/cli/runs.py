@@ -179,7 +179,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
     from collab.config import EnvironmentDefinition
     from collab.data.splits import collect_held_out, find_split, list_kept_by
     from collab.errors import UsageError
-    from collab.rollout.build import load_splits
+    from collab.rollout.plan import load_splits
     from collab.rollout.run import read_recorded_config
 
     # Recorded runs against the present splits: have these runs met what is kept for evaluation now?

@@ -69,7 +69,17 @@ TRANSFER = Resumable(below=format_below, news=format_news, show=show_result, to_
 
 FREE = {"resume", "plan", "device", "report_to", "budget", "as_json"}
 """Parameters that may stand beside --resume."""
-TRAINS = ("algo", "preset", "ablation", "instructions", "seed", "calibrations", "anyway", "device", "report_to")
+TRAINS = (
+    "algo",
+    "preset",
+    "ablation",
+    "instructions",
+    "seed",
+    "calibrations",
+    "allow_uncalibrated",
+    "device",
+    "report_to",
+)
 """Parameters of the training."""
 NO_SPLIT = "none"
 
@@ -162,7 +172,7 @@ def transfer(
     settings: options.TrainingSettings = None,
     seed: Seed = 0,
     calibrations: options.Calibrations = None,
-    anyway: options.Anyway = False,
+    allow_uncalibrated: options.AllowUncalibrated = False,
     device: options.Device = None,
     report_to: options.ReportTo = None,
     out: options.TrainingOut = None,
@@ -223,7 +233,7 @@ def transfer(
         config,
         options.require_out(out),
         budget=limit,
-        options=build_check_options(calibrations, anyway),
+        options=build_check_options(calibrations, allow_uncalibrated),
         device=device or options.AUTO,
         report_to=reports or (),
         as_json=as_json,

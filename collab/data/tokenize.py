@@ -300,8 +300,6 @@ def _find_files(folders: Sequence[Path], levels: Sequence[Level]) -> Iterator[Pa
 
 Collate = Callable[[Sequence[Mapping[str, int]]], dict[str, Any]]
 _ROW = "row"
-_SIDES = ("prompt_ids", "chosen_ids", "rejected_ids")
-"""TRL's names for the parts of a preference."""
 
 
 def make_position_dataset(items: Sequence[Any]) -> Dataset:

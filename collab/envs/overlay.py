@@ -1,7 +1,7 @@
 """Numbered boxes on a picture of a screen, as vision agents are shown them (AppVLM), and the touch of an action.
 
     png = mark_png(png, observation)
-    png = touch_png(png, action, observation)
+    draw_touch(image, action, observation)
 
 Works on any picture that shows the observation's elements: a drawn phone, a web page, a real device. The number is
 the element's index, so an answer that names it is an action. The colours are those of Okabe and Ito, which stay apart
@@ -125,13 +125,6 @@ def _touch(one: Box, other: Box) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------- touches
-
-
-def touch_png(png: bytes, action: Action, observation: Observation) -> bytes:
-    """Draw where an action touches the screen it was chosen on; see `draw_touch`."""
-    image = Image.open(io.BytesIO(png)).convert("RGB")
-    draw_touch(image, action, observation)
-    return encode(image)
 
 
 def draw_touch(image: Image.Image, action: Action, observation: Observation) -> None:

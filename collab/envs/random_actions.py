@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from collab.envs.base import HasOracle
 from collab.envs.grammar import ActionSpace, ActionSpec, FieldSpec
 from collab.types import Action, Observation, Scalar
 
@@ -34,6 +35,21 @@ def draw_action(
     if spec.target == "required" or (spec.target == "optional" and observation.elements and rng.random() < 0.5):
         fields[space.index_field] = rng.randrange(len(observation.elements))
     return space.make(spec.name, **fields)
+
+
+def draw_mixed_action(
+    space: ActionSpace, solver: HasOracle, observation: Observation, rng: random.Random, *, ending: bool = True
+) -> Action:
+    """Draw the solution's next action or a random valid one that ends nothing, at even odds.
+
+    Args:
+        solver: the environment, which knows its solution.
+        ending: whether a solution's last action may be drawn.
+    """
+    plan = solver.oracle() if rng.random() < 0.5 else None
+    if plan and (ending or len(plan) > 1):
+        return plan[0]
+    return draw_action(space, observation, rng, ending=False)
 
 
 def draw_junk_action(space: ActionSpace, observation: Observation, rng: random.Random) -> Action | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import hashlib
 import importlib
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure
 from collab.types import Action, Observation, ParseFailure, Task
+from collab.utils.files import hash_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Recording:
 def compute_fingerprint(observation: Observation) -> str:
     """Return the SHA-256 of what a policy reads and of all elements with their places."""
     whole = f"{observation.digest}\x1f{observation.elements!r}\x1f{observation.width}x{observation.height}"
-    return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+    return hash_text(whole)
 
 
 async def replay(suite: Suite, task: Task, actions: Sequence[Action | None]) -> tuple[str, ...]:

@@ -59,6 +59,12 @@ class RunComparison:
         return self.pairs < FEW
 
     @property
+    def is_separable(self) -> bool:
+        """Whether the interval leaves out 0, so that the runs differ by more than chance."""
+        low, high = self.interval
+        return not low <= 0 <= high
+
+    @property
     def differs_in_sampling(self) -> bool:
         """Whether the two runs have other temperatures, other top-p, or other longest replies."""
         first, second = ((describe_sampling(one), describe_longest(one)) for one in self.sampling)
@@ -66,7 +72,7 @@ class RunComparison:
 
 
 def compare(
-    first: Report, second: Report, *, force: bool = False, draws: int = 10_000, seed: int = 0, level: float = 0.95
+    first: Report, second: Report, *, force: bool = False, draws: int = 10_000, level: float = 0.95
 ) -> RunComparison:
     """Return the paired difference in success over equal (task, seed), with the interval of `bootstrap`.
 
@@ -80,7 +86,7 @@ def compare(
         UsageError: a run is not fit to be compared (`check_result`), the environments or their versions differ, there
             is no common instance, or unless `force` a slot of both was sampled in two ways (`check_same_sampling`).
     """
-    return compare_trainings([(first, second)], force=force, draws=draws, seed=seed, level=level)
+    return compare_trainings([(first, second)], force=force, draws=draws, level=level)
 
 
 def compare_trainings(
@@ -88,7 +94,6 @@ def compare_trainings(
     *,
     force: bool = False,
     draws: int = 10_000,
-    seed: int = 0,
     level: float = 0.95,
 ) -> RunComparison:
     """Return the paired difference over several trainings that were measured on the same instances.
@@ -124,7 +129,7 @@ def compare_trainings(
     by_task: dict[str, list[float]] = {}
     for (task, _, _), those in gains.items():
         by_task.setdefault(task, []).append(direction * sum(those) / len(those))
-    low, high = bootstrap(list(by_task.values()), draws=draws, seed=seed, level=level)
+    low, high = bootstrap(list(by_task.values()), draws=draws, level=level)
     episodes = len(common) * len(played)
     return RunComparison(
         # Episodes are counted, not instances: rates are over all trainings.

@@ -16,7 +16,6 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -35,11 +34,12 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over, load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
-from collab.models.card import hash_played_weights
+from collab.models.layout import hash_played_weights
 from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
+from collab.utils.machine import read_commit, read_processor_model
 
 Interval: TypeAlias = tuple[float, float]
 """From when to when, in seconds."""
@@ -85,32 +85,6 @@ def describe_machine() -> dict[str, str | int | None]:
     }
 
 
-def read_processor_model(source: Path = Path("/proc/cpuinfo")) -> str | None:
-    """Return the processor's name; None where the system does not tell it.
-
-    Args:
-        source: where Linux tells it.
-    """
-    try:
-        lines = source.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    pairs = (line.partition(":") for line in lines)
-    return next((value.strip() for name, _, value in pairs if name.strip() == "model name"), "") or (
-        platform.processor() or None
-    )
-
-
-def _read_commit() -> str | None:
-    """Return the checkout's commit; None outside of one."""
-    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def is_finished(plan: Plan, unit: EvidenceUnit, work: Path) -> bool:
     """Return whether nothing of a unit is left to do."""
     folder = work / unit.name
@@ -145,7 +119,7 @@ def gather_unit(
         phase=unit.phase,
         base=base,
         code=list(dict.fromkeys(code)),
-        commit=_read_commit(),
+        commit=read_commit(Path(__file__).parent),
         command=plan.shown_command(unit, base),
         machine=describe_machine(),
         **gather(work / unit.name, work, seconds),

@@ -23,10 +23,11 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from collab.errors import ConfigError
 from collab.evaluation.comparison import compare
 from collab.evaluation.report import show_difference, show_rate
-from collab.evidence.tables import MISSING, PARTS_ARE, Results, make_table
+from collab.evidence.tables import MISSING, PARTS_ARE, Results
 from collab.library import read_text
 from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.plotting import PALE, PALETTE, create_axes, make_printable, mark_style, plot_style, to_svg
+from collab.utils.text import format_markdown_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
@@ -222,38 +223,31 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
     return text, pictures
 
 
-def fill_lines(text: str, hanging: str = "") -> str:
-    """Return a paragraph in lines of at most 120 characters.
-
-    Args:
-        text: a paragraph.
-        hanging: what lines behind the first begin with.
-    """
-    lines = wrap(text, WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
-    return "\n".join(lines) + "\n"
+def fill_lines(text: str) -> str:
+    """Return a paragraph in lines of at most 120 characters."""
+    return "\n".join(wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)) + "\n"
 
 
-def judge_training(
-    results: Results, before: str = "untrained-team", after: str = "full", sure: float = SURE
-) -> tuple[str, bool]:
-    """Say whether a trained arm is shown to be better than another one on the same instances, and what took how long.
+def judge_training(results: Results) -> tuple[str, bool]:
+    """Say whether the full method is shown to beat the untrained team on the same instances, and what took how long.
 
-    It is where the lower bound of the difference, one-sided with `sure`, lies above 0. All that an arm plays is pooled,
+    It is where the lower bound of the difference, one-sided with `SURE`, lies above 0. All that an arm plays is pooled,
     whatever its units.
 
     Raises:
         ValueError: a part of what one of both plays was not measured.
         UsageError: too many episodes broke.
     """
-    first, second = (results.pool_arm(arm) for arm in (before, after))
-    found, least = compare(first, second), compare(first, second, level=2 * sure - 1).interval[0]
-    labels = [results.plan.arms[arm].label for arm in (before, after)]
+    arms = ("untrained-team", "full")
+    first, second = map(results.pool_arm, arms)
+    found, least = compare(first, second), compare(first, second, level=2 * SURE - 1).interval[0]
+    labels = [results.plan.arms[arm].label for arm in arms]
     rows = [[label, show_rate(report.planned)] for label, report in zip(labels, (first, second), strict=True)]
     lines = [
-        make_table(["", "success in % [95 %] (episodes)"], rows),
+        format_markdown_table(["", "success in % [95 %] (episodes)"], rows),
         "",
         f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
-        f"{found.tasks} tasks; at least {100 * least:+.1f} with {sure:.0%}: {'' if least > 0 else 'not shown '}better",
+        f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {'' if least > 0 else 'not shown '}better",
         "",
         results.time_table(whole=True),
         "",

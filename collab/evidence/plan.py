@@ -127,8 +127,6 @@ class Plan(Definition):
     """Parts of options that several phases share; an option names one as `$name`."""
     common: str = ""
     """Options of every command."""
-    play: list[str] = Field(default_factory=list)
-    """Settings of every run, e.g. "agents.*.sampling.temperature=1.5": how all teams play, in training and after it."""
     arms: dict[str, Arm]
     phases: dict[str, Phase]
     stages: list[PlanStage]
@@ -222,10 +220,7 @@ class Plan(Definition):
             UsageError: a phase trains an arm that is not trained.
         """
         arm, phase, before = self.arms[unit.arm], self.phases[unit.phase], self.needs(unit)
-        prefix = "run." if self.trains(unit) else ""  # a training knows settings of a run by that name
-        head = [phase.kind, *shlex.split(self.common)]
-        head += [word for setting in self.play for word in ("--set", prefix + setting)]
-        head += shlex.split(phase.options)
+        head = [phase.kind, *shlex.split(self.common), *shlex.split(phase.options)]
         agents = self.agents if before is None else f"{work / before.name}@{self.played}"
         tail = ["--agents", agents, "--out", str(work / unit.name)]
         if not self.trains(unit):

@@ -15,13 +15,13 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from pydantic import Field
 
-from collab.config import RUN, Definition, RunConfig, override, run_config, validate
+from collab.config import RUN, Definition, RunConfig, override, validate
 from collab.errors import ConfigError, RunFormatError, StoreFailure, UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evidence.plan import SHOWN, EvidenceUnit, Plan
@@ -31,6 +31,7 @@ from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
+from collab.rollout.plan import run_config
 from collab.utils.files import report_write_errors, write_atomic
 
 FORMAT = 1
@@ -58,8 +59,8 @@ class MeasuredEpisodes(Definition):
     """None for tasks that were chosen freely."""
     episodes: list[Row]
 
-    def report(self, tasks: Collection[str] | None = None) -> Report:
-        """Return the report of all tasks, or of some."""
+    def report(self) -> Report:
+        """Return the report of all episodes."""
         results = [
             EpisodeResult(
                 id=f"{task}/{place}",
@@ -72,7 +73,6 @@ class MeasuredEpisodes(Definition):
                 error=broken,
             )
             for place, (task, seed, most, success, steps, broken) in enumerate(self.episodes)
-            if tasks is None or task in tasks
         ]
         return summarise(results, environment=self.environment, environment_version=self.version, privileged=False)
 
@@ -446,6 +446,5 @@ def _name_changes(there: Recipe, now: Recipe, names: Iterable[str]) -> Iterator[
             yield f"{name}: another text today" if is_long else f"{name}: {one} there, {other} today"
 
 
-def _shorten(found: Sequence[str], most: int = 3) -> str:
-    more = f"; {len(found) - most} more" if len(found) > most else ""
-    return "; ".join(found[:most]) + more
+def _shorten(found: Sequence[str]) -> str:
+    return "; ".join(found[:3]) + (f"; {len(found) - 3} more" if len(found) > 3 else "")

@@ -16,16 +16,16 @@ behave alike on an instance, so intervals count instances and not what all train
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
-from typing import TypeAlias
 
 from collab.evaluation.comparison import RunComparison, compare_trainings
 from collab.evaluation.metrics import Report, wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot
 from collab.evidence.record import EpochNumbers, Records, UnitRecord
+from collab.utils.text import format_markdown_table
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
@@ -43,13 +43,6 @@ PARTS_ARE = (
 )
 """What the columns of `Results.time_table` are."""
 
-Spots: TypeAlias = Spot | Sequence[Spot]
-
-
-def make_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows))
-
 
 class Results:
     """The finished units of a plan, asked for by spot."""
@@ -57,19 +50,14 @@ class Results:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.plan = plan
         self.records = records
-        self._compared: dict[tuple[object, ...], RunComparison | None] = {}
-        """Comparisons by what was asked: several tables show the same one, and each takes thousands of draws."""
+        self._compared: dict[tuple[Spot, Spot], RunComparison | None] = {}
+        """Several tables show the same comparison, and each takes thousands of draws."""
 
     # -------------------------------------------------------------------------------------------- what is there
 
-    def of(self, spots: Spots) -> list[UnitRecord]:
-        """Return the finished units of one spot or several."""
-        units = [unit for spot in _as_list(spots) for unit in self.plan.units_of(spot)]
-        return [self.records[unit] for unit in units if unit in self.records]
-
-    def is_done(self, *spots: Spot) -> bool:
-        """Return whether all units of all spots are done."""
-        return all(unit in self.records for spot in spots for unit in self.plan.units_of(spot))
+    def of(self, spot: Spot) -> list[UnitRecord]:
+        """Return the finished units of a spot."""
+        return [self.records[unit] for unit in self.plan.units_of(spot) if unit in self.records]
 
     def trainings(self) -> list[UnitRecord]:
         """Return all finished trainings."""
@@ -84,40 +72,28 @@ class Results:
             return MISSING if units else NOT_PLANNED
         return format_rate(done) + ("" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds")
 
-    def difference(self, first: Spots, second: Spot, tasks: Collection[str] | None = None) -> str:
+    def difference(self, first: Spot, second: Spot) -> str:
         """Return second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; see `compare`."""
-        spots = [*_as_list(first), second]
-        if first == second or not all(self.plan.units_of(spot) for spot in spots):
+        if first == second or not all(self.plan.units_of(spot) for spot in (first, second)):
             return NOT_PLANNED
-        if len(spots) > 2 and not self.is_done(*spots):
-            return MISSING
-        found = self.compare(first, second, tasks=tasks)
-        return MISSING if found is None else describe_difference(found) + self._seeds_missing(spots[0], second)
+        found = self.compare(first, second)
+        return MISSING if found is None else describe_difference(found) + self._seeds_missing(first, second)
 
-    def compare(
-        self, first: Spots, second: Spot, *, tasks: Collection[str] | None = None, level: float = 0.95
-    ) -> RunComparison | None:
+    def compare(self, first: Spot, second: Spot) -> RunComparison | None:
         """Compare over the instances and run seeds that both have; None while one of them has none.
-
-        Args:
-            first: several plays of an arm count as their mean; an instance counts once in the interval, as ever.
-            second: the difference is second minus first.
-            tasks: over which; None for all.
-            level: of the interval.
 
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        key = (*_as_list(first), second, level, None if tasks is None else frozenset(tasks))
-        if key not in self._compared:
-            pairs = [pair for spot in _as_list(first) for pair in self._pair_reports(spot, second, tasks)]
-            self._compared[key] = compare_trainings(pairs, level=level) if pairs else None
-        return self._compared[key]
+        if (first, second) not in self._compared:
+            pairs = self._pair_reports(first, second)
+            self._compared[first, second] = compare_trainings(pairs) if pairs else None
+        return self._compared[first, second]
 
-    def _pair_reports(self, first: Spot, second: Spot, tasks: Collection[str] | None) -> list[tuple[Report, Report]]:
+    def _pair_reports(self, first: Spot, second: Spot) -> list[tuple[Report, Report]]:
         """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
         before, after = (
-            {record.seed: record.measured.report(tasks) for record in self.of(spot) if record.measured}
+            {record.seed: record.measured.report() for record in self.of(spot) if record.measured}
             for spot in (first, second)
         )
         seeds = _common_seeds(before, after)
@@ -153,7 +129,7 @@ class Results:
                 missing = self._seeds_missing(goal.first, goal.second)
                 words = judge_goal(goal, found, " so far" if missing else "")
                 rows.append([goal.label, show_difference(found) + missing, words])
-        return make_table(["wanted", "measured", ""], rows)
+        return format_markdown_table(["wanted", "measured", ""], rows)
 
     # ----------------------------------------------------------------------------------------------- tables by arm
 
@@ -177,7 +153,7 @@ class Results:
                 own, other = f"{arm}/{phase}", f"{against}/{phase}"
                 cells += [self.rate(own), self.difference(*((other, own) if sign > 0 else (own, other)))]
             rows.append(cells)
-        return make_table(heads, rows)
+        return format_markdown_table(heads, rows)
 
     def seed_table(self, trains: str, plays: str) -> str:
         """Return every training by itself: the epoch that is played, and its success.
@@ -190,7 +166,7 @@ class Results:
             [arm.label, *(self._describe_training(name, seed, trains, plays) for seed in self.plan.seeds)]
             for name, arm in self.plan.trained.items()
         ]
-        return make_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
+        return format_markdown_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
 
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
         units = [EvidenceUnit(arm=arm, seed=seed, phase=phase) for phase in (trains, plays)]
@@ -220,7 +196,9 @@ class Results:
             [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 5)]
             for label, spot in self._training_spots()
         ]
-        return make_table(["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows)
+        return format_markdown_table(
+            ["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows
+        )
 
     def likelihood_table(self) -> str:
         """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
@@ -234,7 +212,7 @@ class Results:
             }
             label = f"{self.plan.arms[one.arm].label}, {one.phase}, run seed {one.seed}"
             rows.append([label, *(gains.get(number, NOT_PLANNED) for number in range(1, last + 1))])
-        return make_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
+        return format_markdown_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
 
     # -------------------------------------------------------------------------------------------------------- times
 
@@ -264,7 +242,7 @@ class Results:
         if whole:
             every = list(self.records.values())
             rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
-        return make_table(["", "minutes", *parts, "other"], rows)
+        return format_markdown_table(["", "minutes", *parts, "other"], rows)
 
     # ------------------------------------------------------------------------------------------------ every unit
 
@@ -283,7 +261,7 @@ class Results:
                     code,
                 ]
             )
-        return make_table(["unit", "minutes", "run hash", "code"], rows)
+        return format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
 
     def long_units(self) -> list[str]:
         """Return the names of units that took longer than units are meant to."""
@@ -326,8 +304,7 @@ def format_rate(records: Sequence[UnitRecord]) -> str:
 
 def describe_difference(found: RunComparison) -> str:
     """Return a difference in points with its interval, and that it is not separable where the interval holds 0."""
-    low, high = found.interval
-    return show_difference(found) + (", not separable" if low <= 0 <= high else "")
+    return show_difference(found) + ("" if found.is_separable else ", not separable")
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
@@ -340,15 +317,11 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     """
     if not goal.is_reached(found):
         return f"**not reached{so_far}**"
-    if found.interval[0] <= 0 <= found.interval[1]:
+    if not found.is_separable:
         return f"not separable from 0{so_far}"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")
-
-
-def _as_list(spots: Spots) -> list[Spot]:
-    return [spots] if isinstance(spots, str) else list(spots)
 
 
 def _common_seeds(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.config import FEW_AT_ONCE, RUN, RunConfig, override, run_config, strip_run_prefix
+from collab.config import FEW_AT_ONCE, RUN, RunConfig, override, strip_run_prefix
 from collab.data.splits import NEW_SEEDS, TRAIN
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library
@@ -17,7 +17,8 @@ from collab.loop.phases import draw
 from collab.loop.policy import build_first_policy, make_paths_absolute
 from collab.loop.record import TrainingDir
 from collab.loop.trained import load_trained_agents, parse_policy, resolve_epoch
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.synthesis.instruction_suite import use_instructions
 
 UNTRAINED = "untrained-team"

@@ -37,8 +37,8 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
-from collab.rollout.build import plan_episodes
 from collab.rollout.collector import Progress as Playing
+from collab.rollout.plan import plan_episodes
 from collab.rollout.run import start
 from collab.store.run import RunStore
 from collab.trainers.prepare import check_device

@@ -24,7 +24,8 @@ from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template, hash_prefix
 from collab.store.reader import RunReader
-from collab.types import Prompt, PromptRef, ReplyRef, Segment, Step, Trajectory, Utterance
+from collab.store.rewards import ReplyRef
+from collab.types import Prompt, PromptRef, Segment, Step, Trajectory, Utterance
 
 OTHER_PROMPT = "its prompt cannot be made again exactly"
 EMPTY = "a side is empty"

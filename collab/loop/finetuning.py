@@ -14,10 +14,10 @@ from typing import Any
 
 from collab.data.tokenize import NothingFits
 from collab.errors import Diverged, RunFormatError
-from collab.loop.policy import Policy, get_template, place_within
+from collab.loop.policy import Policy, get_template
 from collab.loop.record import EpochDir, Trained
 from collab.loop.state import Halted, LoopState
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.seeds import derive
 from collab.trainers.launch import launch
 from collab.trainers.prepare import FinetuneTask, Prepared, read_task
@@ -25,7 +25,7 @@ from collab.trainers.recipe import Recipe, Stage
 from collab.trainers.run import Result, begin, check_same, train
 from collab.trainers.run_dir import FinetuneDir
 from collab.utils.concurrency import run_in_background
-from collab.utils.files import read_json, report_write_errors, write_json
+from collab.utils.files import place_within, read_json, report_write_errors, write_json
 
 NO_NUMBER = "what it learned was no number any more"
 _LOST = "untrained.json"

@@ -307,7 +307,7 @@ def _create_algorithm(name: str, target: str) -> Algorithm:
 def complete_options(algorithm: Algorithm, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of an algorithm, with the given values; UsageError for an unknown one."""
     for name in given.keys() - algorithm.options.keys():
-        raise UsageError(f"--{name}: {algorithm.name} has no such option; leave it out")
+        raise UsageError(f"--{name.replace('_', '-')}: {algorithm.name} has no such option; leave it out")
     return {**algorithm.options, **given}
 
 

@@ -35,7 +35,7 @@ from collab.loop.interfaces import (
     load_config,
 )
 from collab.loop.phases import HeldOutResult, collect, get_curriculum, measure, sum_paid
-from collab.loop.policy import Policy, build_first_policy, load_policy, place_within
+from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import (
     EpochDir,
     EpochRecord,
@@ -54,7 +54,7 @@ from collab.loop.record import (
     run_hash,
 )
 from collab.loop.state import Halted, LoopState, TrainingProgress
-from collab.models.card import hash_played_weights
+from collab.models.layout import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
 from collab.store.manifest import collect_versions as installed
 from collab.store.manifest import format_now
@@ -64,7 +64,7 @@ from collab.trainers.launch import check_processes
 from collab.trainers.prepare import check_device, check_installed, check_reports, collect_versions
 from collab.types import Usage
 from collab.utils.concurrency import Stopped
-from collab.utils.files import report_write_errors, write_json
+from collab.utils.files import place_within, report_write_errors, write_json
 from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
 

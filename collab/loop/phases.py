@@ -2,8 +2,7 @@
 
 Each phase reads what is complete, resumes what was begun, or makes what is missing.
 
-A training names its own weights relative to itself, so that it can be moved. Its rollouts and evaluations are ordinary
-runs, which name weights by absolute paths; runs begun before a move are updated to the new place.
+A training and its runs name the weights within it relative to it, so that the whole can be moved.
 
 A rollout is sampled at the method's exploration temperatures (`TrainingConfig.explore`), and an evaluation as the
 agents file says.
@@ -15,11 +14,11 @@ import contextlib
 import json
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from collab.config import AgentDefinition, GraphDefinition, RunConfig
+from collab.config import GraphDefinition, RunConfig
 from collab.data.splits import EVALUATION_SEEDS, TrainingInstance, check_plan
 from collab.envs.base import Suite
 from collab.errors import NothingToLearn, OverlapError, RunError, RunFormatError
@@ -41,63 +40,17 @@ from collab.loop.step_budget import (
     open_ending,
     report_of_counted,
 )
-from collab.rollout.build import draw_order, load_splits, plan_episodes
 from collab.rollout.collector import Progress
-from collab.rollout.run import Trajectories, read_stored_config, resume, start
+from collab.rollout.plan import draw_order, load_splits, plan_episodes
+from collab.rollout.run import Trajectories, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
-from collab.store.manifest import FILE, find_manifest, write_manifest
+from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.store.usage import read_usage
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_plain, report_write_errors, write_json
 from collab.utils.text import format_amount
-
-_PLACES = ("path", "adapter")
-"""Options of an agent that name weights."""
-
-
-def follow(part: Path, wanted: RunConfig, training: Path, next_move: str) -> None:
-    """Update a begun run to the place where the training's weights lie now.
-
-    Only weights at the same place within the training are followed. Resuming the run compares their digests.
-
-    Args:
-        part: rollout or evaluation of the training; need not have been begun.
-        wanted: the run as it would be begun today.
-        training: its directory.
-        next_move: for the message when it cannot be written.
-
-    Raises:
-        RunFormatError: the record cannot be read.
-        StoreFailure: it cannot be written.
-    """
-    manifest = find_manifest(part) if (part / FILE).exists() else None
-    if manifest is None:
-        return
-    recorded = read_stored_config(part)
-    agents = {slot: _follow_moved(one, wanted.agents.get(slot), training) for slot, one in recorded.agents.items()}
-    if agents != recorded.agents:
-        config = recorded.model_copy(update={"agents": agents}).model_dump(mode="json")
-        with report_write_errors(part / FILE, next_move):
-            write_manifest(part, replace(manifest, config=config))
-
-
-def _follow_moved(agent: AgentDefinition, wanted: AgentDefinition | None, training: Path) -> AgentDefinition:
-    options = dict(agent.options)
-    for name in _PLACES:
-        before, now = options.get(name), None if wanted is None else wanted.options.get(name)
-        if isinstance(before, str) and isinstance(now, str) and _is_moved(Path(before), Path(now), training):
-            options[name] = now
-    return agent.model_copy(update={"options": options})
-
-
-def _is_moved(before: Path, now: Path, training: Path) -> bool:
-    """Return whether both are the same place within the training, before and after a move."""
-    if before == now or not now.is_relative_to(training.resolve()):
-        return False
-    within = now.relative_to(training.resolve()).parts
-    return before.parts[-len(within) :] == within
 
 
 class DrawnTasks:
@@ -184,7 +137,6 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
     if done and not report_rollout(out, steps).is_lost:
         return
     budget, watch, suite = state.compute_left(), _build_watcher(state, out, steps), await state.open_suite(config)
-    follow(out, config, state.folder.path, state.folder.resume)
     # Episodes end by the budget of steps, whose order is planned, not by which was fastest.
     async with open_ending(out, steps, state.stop) as ending:
         if out.exists():
@@ -223,7 +175,6 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
     # Seeds are cleared of unbegun parts before they are planned, or these would look begun.
     for config in configs:
         RunStore(folder / f"seed-{config.seed}").clear_unbegun()
-        follow(folder / f"seed-{config.seed}", config, state.folder.path, state.folder.resume)
     runs = await plan_series(configs, state.library, folder)
     # Finished seeds are read and not opened again.
     over = find_settled([run.path for run in runs])

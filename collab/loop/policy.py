@@ -19,6 +19,8 @@ from collab.loop.config import Method, TrainingConfig
 from collab.loop.record import TrainingDir, read_record
 from collab.models.tokenizer import ChatTokenizer, open_chat
 from collab.models.vllm import CONFIG
+from collab.rollout.run import map_weights
+from collab.utils.files import resolve_within
 
 WHERE: Mapping[str, str] = {"local": "path", "openai": "model"}
 """Kind of agent → the option that names its checkpoint."""
@@ -87,14 +89,7 @@ def build_first_policy(run: RunConfig, method: Method) -> Policy:
 
 def make_paths_absolute(run: RunConfig) -> RunConfig:
     """Return the run with absolute paths of local checkpoints and adapters, so that it can be played from anywhere."""
-    agents = {}
-    for slot, agent in run.agents.items():
-        names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
-        moved = {
-            name: _make_absolute(str(agent.options[name])) for name in names if agent.options.get(name) is not None
-        }
-        agents[slot] = agent.model_copy(update={"options": {**agent.options, **moved}})
-    return run.model_copy(update={"agents": agents})
+    return map_weights(run, _make_absolute)
 
 
 def assign_policy(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
@@ -135,15 +130,9 @@ def load_policy(folder: TrainingDir, config: TrainingConfig, number: int) -> Pol
         over = [f"epoch{one}" for one in range(1, config.method.epochs + 1) if folder.get_epoch(one).record.exists()]
         raise UnknownName.of(f"finished epoch of {folder.path}", f"epoch{number}", over)
     record = read_record(epoch.record)
-    weights = {slot: _resolve_inside(folder.path, path) for slot, path in record.weights.items()}
-    adapters = {slot: _resolve_inside(folder.path, path) for slot, path in record.adapters.items()}
+    weights = {slot: resolve_within(folder.path, path) for slot, path in record.weights.items()}
+    adapters = {slot: resolve_within(folder.path, path) for slot, path in record.adapters.items()}
     return Policy(version=record.version, weights=weights, adapters=adapters)
-
-
-def place_within(folder: Path, path: str) -> str:
-    """Return a checkpoint's path relative to the training if it lies within, so that the whole can be moved."""
-    inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
-    return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
 
 
 def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:
@@ -205,10 +194,6 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
             f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "
             "replies depend on its other requests"
         )
-
-
-def _resolve_inside(folder: Path, path: str) -> str:
-    return str(folder.resolve() / path) if path.startswith("./") else path
 
 
 def _make_absolute(path: str) -> str:

@@ -24,7 +24,7 @@ from collab.evaluation.metrics import Report, summarise
 from collab.evaluation.report import report_of
 from collab.loop.interfaces import read_training
 from collab.loop.record import find_training
-from collab.rollout.build import plan_episodes
+from collab.rollout.plan import plan_episodes
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
 from collab.store.run import RunStore

@@ -250,12 +250,6 @@ class Reading:
     latency_s: float = 0.0
     """Sum over all calls, waiting and retries included."""
 
-    @property
-    def hit_rate(self) -> float | None:
-        """Share of prompt tokens from a prefix cache, over the calls that report it; None before the first."""
-        # Evicted tokens are computed again, so more may be computed than was in the prompts.
-        return max(0.0, 1 - self.computed_tokens / self.cacheable_tokens) if self.cacheable_tokens else None
-
 
 @dataclass(slots=True)
 class Meter:

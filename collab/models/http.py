@@ -290,8 +290,6 @@ class Transport:
         schema: type[AnswerModel],
         seed: int,
         caller: CallObserver = NO_OBSERVER,
-        *,
-        retries: int | None = None,
     ) -> AnswerModel:
         """Call the model; every attempt waits for a slot of its own.
 
@@ -299,7 +297,6 @@ class Transport:
             path: below `url`.
             seed: of the jitter between attempts.
             caller: callbacks; its limit also bounds the waits.
-            retries: attempts beyond the first; None for the transport's number.
 
         Raises:
             ServerRefusal: the server refused, at once or in the last attempt.
@@ -336,7 +333,7 @@ class Transport:
                 session.slots.note_answer(era)
                 return answer
 
-        return await self._note_retry(attempt, seed, retries, caller)
+        return await self._note_retry(attempt, seed, caller=caller)
 
     async def look(self, path: str, schema: type[AnswerModel], *, retries: int | None = None) -> AnswerModel:
         """Get a JSON document without a slot; raises like `ask`."""

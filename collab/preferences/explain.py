@@ -30,7 +30,8 @@ from collab.prompts.render import rebuild
 from collab.rewards.base import CriticCall, CriticInput, Judgement, build_inputs
 from collab.rewards.labels import LabelSet, list_label_sets, read_labels
 from collab.store.reader import RunReader
-from collab.types import Action, CellRef, Observation, PreferencePair, Prompt, ReplyRef, Utterance
+from collab.store.rewards import PreferencePair, ReplyRef
+from collab.types import Action, CellRef, Observation, Prompt, Utterance
 from collab.utils.text import format_amount, format_causes
 
 

@@ -27,8 +27,9 @@ from collab.rewards.base import Judgement, hash_input
 from collab.rewards.labels import LabelSet, list_label_sets, read_labels
 from collab.store.parquet import COLUMNS, MESSAGES, Kinds, ParquetFolder, Row, add_episode, clean, read_prompt, split_of
 from collab.store.reader import RunReader
+from collab.store.rewards import PreferencePair, ReplyRef
 from collab.store.run import RunStore
-from collab.types import PreferencePair, ReplyRef, Step, Trajectory, Utterance
+from collab.types import Step, Trajectory, Utterance
 from collab.utils.files import report_write_errors, write_atomic
 
 README = "README.md"

@@ -56,7 +56,8 @@ from collab.rewards.credit import (
 )
 from collab.rewards.labels import LabelSet
 from collab.seeds import generator
-from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Usage, Utterance
+from collab.store.rewards import PreferencePair, ReplyRef
+from collab.types import CellRef, Trajectory, Usage, Utterance
 from collab.utils.concurrency import WorkerPool
 from collab.utils.redact import redact
 

@@ -55,12 +55,11 @@ from collab.rollout.build import build_suite
 from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.reader import RunReader
-from collab.types import PreferencePair, Trajectory, Usage
+from collab.store.rewards import PreferencePair
+from collab.types import Trajectory, Usage
 from collab.utils.progress import Pace
 from collab.utils.text import format_amount
 
-NO_CAP = 0
-"""Value of `cap` for no limit."""
 ORACLE = "oracle"
 
 _SOURCES = {
@@ -86,7 +85,7 @@ class RebuildRequest:
     sources: Sources | None = None
     threshold: float | None = None
     cap: int | None = None
-    """`NO_CAP` for no limit."""
+    """0 for no limit."""
     attempts: int | None = None
     stop_at_first_error: bool | None = None
     """Whether an episode has pairs only up to its first error."""

@@ -25,12 +25,12 @@ from pydantic import TypeAdapter
 from collab.errors import RunFormatError
 from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
-from collab.rewards.query import hash_prompt, hash_text
+from collab.rewards.query import hash_prompt
 from collab.store import log
 from collab.store.manifest import find_manifest
 from collab.store.run_dir import RunLock
 from collab.types import Usage
-from collab.utils.files import report_write_errors
+from collab.utils.files import hash_text, report_write_errors
 from collab.utils.redact import hide_values, list_secrets
 
 FOLDER = "proposals"

@@ -35,8 +35,9 @@ from collab.errors import ConfigError, RunFormatError, UnknownName, UsageError
 from collab.preferences.pairs import PairRecipe, RunPairs
 from collab.rewards.labels import NAME, LabelHead, LabelSet, check_called
 from collab.store.manifest import collect_versions, find_manifest, format_now
+from collab.store.rewards import PreferencePair
 from collab.store.run_dir import RunLock, read_versioned
-from collab.types import PreferencePair, Usage
+from collab.types import Usage
 from collab.utils.files import read_plain, report_write_errors, sync_directory, write_atomic
 from collab.utils.redact import hide_values
 

@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from collab.errors import ConfigError, UsageError
+from collab.errors import UsageError
 from collab.preferences.pairs import PlacedReply, compute_pair_id
 from collab.seeds import derive, generator
 from collab.store.reader import RunReader
-from collab.types import PolicyRef, PreferencePair, ReplyRef, Trajectory
+from collab.store.rewards import PreferencePair, ReplyRef
+from collab.types import PolicyRef, Trajectory
 
 SOURCE = "trajectory"
 
@@ -49,29 +50,21 @@ def read_trajectory_pair(pair: PreferencePair, reader: RunReader) -> TrajectoryP
     return TrajectoryPair(pair=pair, chosen=solved, rejected=unsolved)
 
 
-def build_trajectory_pairs(
-    trajectories: Iterable[Trajectory], seed: int, *, per_task: int | None = None
-) -> tuple[PreferencePair, ...]:
+def build_trajectory_pairs(trajectories: Iterable[Trajectory], seed: int) -> tuple[PreferencePair, ...]:
     """Match solved with unsolved episodes, at random but by name; sorted by epoch, task and the solved episode.
 
     Broken episodes (without an outcome) and those without a step are in no pair.
 
     Args:
         seed: of the run.
-        per_task: the most pairs of one task and epoch; None for all.
-
-    Raises:
-        ConfigError: `per_task` is below 1.
     """
-    if per_task is not None and per_task < 1:
-        raise ConfigError(f"at most {per_task} pairs per task; allowed: 1 or more, or no limit")
     tasks: defaultdict[tuple[int, str], list[Trajectory]] = defaultdict(list)
     for one in trajectories:
         if one.outcome is not None and one.steps:
             tasks[one.epoch, one.task.name].append(one)
     made: list[PreferencePair] = []
     for (epoch, task), played in sorted(tasks.items()):
-        matched = _match(played, derive(seed, "trajectory pairs", epoch, task))[:per_task]
+        matched = _match(played, derive(seed, "trajectory pairs", epoch, task))
         made += [
             _build_pair(solved, unsolved) for solved, unsolved in sorted(matched, key=lambda both: _place(both[0]))
         ]

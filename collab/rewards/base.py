@@ -35,15 +35,14 @@ from typing import Protocol, TypeAlias
 from collab.envs.base import Environment
 from collab.envs.grammar import ActionSpace
 from collab.rewards.query import number_in
+from collab.store.rewards import CellReward, RewardMatrix
 from collab.types import (
     Action,
     ActionMatrix,
     CellRef,
-    CellReward,
     HistoryEntry,
     Observation,
     Outcome,
-    RewardMatrix,
     Task,
     Trajectory,
     Usage,

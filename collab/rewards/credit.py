@@ -15,7 +15,8 @@ from typing import Literal
 
 from collab.rewards.base import Judgement
 from collab.seeds import derive
-from collab.types import Action, ActionMatrix, CellRef, ReplyRef, Trajectory, Utterance
+from collab.store.rewards import ReplyRef
+from collab.types import Action, ActionMatrix, CellRef, Trajectory, Utterance
 
 BEHIND_ERROR = "behind the episode's first error"
 """Cause in counts: such a step teaches nothing."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from collab.models.base import count_lost_calls
 from collab.rewards.base import Critic, CriticInput, Judgement, drop_invalid_scores, label_of
 from collab.seeds import derive, generator
-from collab.types import CellReward
+from collab.store.rewards import CellReward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

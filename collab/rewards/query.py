@@ -12,7 +12,6 @@ so that one broken item costs that item and not the reply. Refused items are cou
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -28,6 +27,7 @@ from collab.errors import ModelFailure, boundary
 from collab.models.base import CallClock, Model, Reply, Request
 from collab.prompts.parse import read_reply, strip_thoughts, write_reply
 from collab.types import Action, ElementTarget, Observation, Prompt, Sampling, Usage
+from collab.utils.files import hash_text
 
 UNFIT = "an item does not fit the schema"
 NO_ITEM = "the reply holds no item"
@@ -241,11 +241,6 @@ async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, ca
     with boundary(ModelFailure, f"call of {who} to {model.policy.base} (limit {call_s:g} s)"):
         async with clock.running():
             return await model.generate(request)
-
-
-def hash_text(text: str) -> str:
-    """Return the SHA-256 of a text."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def hash_prompt(prompt: Prompt) -> str:

@@ -42,6 +42,7 @@ from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingD
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
+from collab.models.layout import hash_played_weights
 from collab.rewards.base import Critic, label_of
 from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
@@ -358,8 +359,6 @@ def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str
 
 def _hash_weights(definition: CriticDefinition) -> str | None:
     """Return the digest of the weights that a definition names by a path; None where none are there."""
-    from collab.models.card import hash_played_weights  # torch, which other critics do not need
-
     path, adapter = _list_places(definition)
     folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
     there = path is not None and all(folder.is_dir() for folder in folders)

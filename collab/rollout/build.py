@@ -12,10 +12,8 @@ import asyncio
 import importlib
 import inspect
 import json
-import random
 import re
-import shlex
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -31,16 +29,13 @@ from collab.config import (
     RunConfig,
     build_check_command,
     shorten_name,
-    strip_run_prefix,
 )
-from collab.data.splits import Split, TrainingInstance, check_plan, find_split, read_splits, restore_apps, restrict_run
-from collab.envs.base import Suite, TaskInfo
+from collab.envs.base import Suite
 from collab.errors import (
     CollabError,
     ConfigError,
     MissingExtra,
     UnknownName,
-    UsageError,
     describe_error,
     note_outside,
     outside_place,
@@ -53,7 +48,7 @@ from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, Names
 from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
-from collab.seeds import Seeds, derive, generator
+from collab.seeds import Seeds
 from collab.utils.trust import know_built_in, list_entry_points
 
 Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
@@ -298,14 +293,16 @@ def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
     Args:
         name: of the definition, or the path of its file.
     """
-    suite: Suite = build("environments", definition.part, f"{_place(name, definition)} (backend {definition.backend})")
+    suite: Suite = build(
+        "environments", definition.part, f"{describe_place(name, definition)} (backend {definition.backend})"
+    )
     take_name = getattr(suite, "take_name", None)
     if take_name is not None:
         take_name(shorten_name(name))
     return suite
 
 
-def _place(name: str, definition: EnvironmentDefinition) -> str:
+def describe_place(name: str, definition: EnvironmentDefinition) -> str:
     """Return where an environment is defined, for messages."""
     return f"envs/{name}" if definition.file is None else str(definition.file)
 
@@ -325,14 +322,15 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
         UnknownName: an agents file names a prompt that is not there.
         ConfigError: a template is missing or cannot be read, or an agents file is a critic's.
     """
-    _refuse_critics(config)
+    refuse_critics(config)
     names = sorted({agent.prompt for agent in config.agents.values()})
     prompts = {name: read_templates(library.find_path("prompts", name)) for name in names}
     agents = {slot: add_date(agent) for slot, agent in config.agents.items()}
     return config.model_copy(update={"prompts": prompts, "agents": agents})
 
 
-def _refuse_critics(config: RunConfig) -> None:
+def refuse_critics(config: RunConfig) -> None:
+    """Refuse agents files of critics: they cannot speak."""
     for slot, agent in config.agents.items():
         refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
 
@@ -485,175 +483,3 @@ def _group(definition: AgentDefinition, name: str) -> str:
 def build_first_dag(graph: GraphDefinition, seed: int = 0) -> Dag:
     """Return the graph of a definition; a sampled one is drawn with the run seed's edges seed of epoch 0."""
     return build_dag(graph, Seeds(seed).edges(0))
-
-
-# -------------------------------------------------------------------------------------------------------- plan
-
-
-def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition: EnvironmentDefinition) -> list[str]:
-    """Resolve task names: "all", "tag:word" (every task with that tag) or plain names.
-
-    Args:
-        env: the user's name of the environment, for messages.
-        definition: of the environment; if `wanted` is its own choice, messages name its file.
-
-    Returns:
-        Each name once: first the plain names, in their order, then the others in the suite's.
-
-    Raises:
-        UnknownName: a name or tag that no task has.
-        UsageError: nothing is left.
-    """
-    # Listed once: suites may read their tasks from a server.
-    infos = list(suite.tasks())
-    known = {info.name for info in infos}
-    tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
-    # A set, as tasks may be named and tagged at once; the order is restored below.
-    chosen: set[str] = set()
-    for item in wanted:
-        tag = item.removeprefix("tag:")
-        if item == "all":
-            chosen |= known
-        elif item.startswith("tag:"):
-            if tag not in tags:
-                raise _build_unknown_error("tag", tag, tags - {""}, wanted, env, definition)
-            chosen |= {
-                info.name
-                for info in infos
-                if tag in (*info.tags, *info.apps, info.difficulty) or (tag == "oracle" and info.oracle)
-            }
-        elif item in known:
-            chosen.add(item)
-        else:
-            raise _build_unknown_error("task", item, known, wanted, env, definition)
-    if not chosen:
-        where = definition.file or env
-        raise UsageError(f"{where}: no task was chosen; name some, or give the environment tasks to offer")
-    # Tasks that were named come in the order of naming; tags have none, so theirs is the suite's.
-    named = dict.fromkeys(item for item in wanted if item in known)
-    return [*named, *(info.name for info in infos if info.name in chosen and info.name not in named)]
-
-
-def _build_unknown_error(
-    noun: str, item: str, known: Iterable[str], wanted: Sequence[str], env: str, definition: EnvironmentDefinition
-) -> UnknownName:
-    """Return the error for an unknown task or tag; it names the file if the file asks for it."""
-    place = env if definition.file is None else str(definition.file)
-    see = f"see them with: collab env tasks {shlex.quote(place)}{'' if definition.tasks == 'all' else ' --tasks all'}"
-    if definition.file is None or list(wanted) != definition.own_tasks:
-        return UnknownName.of(f"{noun} of {env}", item, known, see)
-    return UnknownName(f"{definition.file}: tasks: {UnknownName.of(noun, item, known, see)}")
-
-
-def order_tasks(suite: Suite, wanted: Sequence[str], names: Sequence[str], seed: int) -> list[str]:
-    """Return tasks in the order in which they are played.
-
-    Args:
-        wanted: as for `resolve_task_names`. Its plain names come first, in its order; the rest is drawn.
-        names: the tasks, resolved.
-        seed: of the run, for the draw.
-    """
-    named = [item for item in dict.fromkeys(wanted) if item in names]
-    rest = [info for info in suite.tasks() if info.name in names and info.name not in named]
-    return [*named, *draw_order(rest, derive(seed, "order of tasks"))]
-
-
-def draw_order(infos: Iterable[TaskInfo], seed: int) -> list[str]:
-    """Draw an order of tasks whose every beginning is spread over difficulties, and within each over apps.
-
-    If a share of the tasks is played, about that share of each difficulty is, and within it of each app. Over many
-    seeds all tasks come equally early, also those of rare apps.
-    """
-    rng = generator(seed)
-    shuffled = sorted(infos, key=lambda info: info.name)
-    rng.shuffle(shuffled)
-    by_difficulty = _group_tasks(shuffled, lambda info: info.difficulty)
-    orders = [_spread(_group_tasks(group, lambda info: info.apps[:1]), rng) for group in by_difficulty]
-    return [info.name for info in _spread(orders, rng)]
-
-
-def _group_tasks(infos: Iterable[TaskInfo], key: Callable[[TaskInfo], object]) -> list[list[TaskInfo]]:
-    """Group tasks by key."""
-    groups: dict[object, list[TaskInfo]] = {}
-    for info in infos:
-        groups.setdefault(key(info), []).append(info)
-    return list(groups.values())
-
-
-def _spread(groups: Sequence[Sequence[TaskInfo]], rng: random.Random) -> list[TaskInfo]:
-    """Merge groups so that each is spread evenly over the whole, from a drawn start (systematic sampling).
-
-    The members of a group keep their order.
-    """
-    placed: list[tuple[float, TaskInfo]] = []
-    for group in groups:
-        start = rng.random()
-        placed += [((rank + start) / len(group), info) for rank, info in enumerate(group)]
-    return [info for _, info in sorted(placed, key=lambda place: place[0])]
-
-
-async def load_splits(name: str, environment: EnvironmentDefinition, built: Suite | None = None) -> dict[str, Split]:
-    """Load all splits of an environment, including apps that a run left out; see `build` and `read_splits`.
-
-    Args:
-        built: suite of this environment, used if nothing was left out; None builds one.
-    """
-    given = built if restore_apps(environment) == environment else None
-    suite = given or build_environment(name, restore_apps(environment))
-    try:
-        return read_splits(suite.name, suite.tasks(), environment.unseen, _place(name, environment))
-    finally:
-        if given is None:
-            await suite.close()
-
-
-def plan_episodes(config: RunConfig) -> list[Episode]:
-    """Plan episodes: episode k plays task k mod len(tasks), which spreads a task's instances over the run."""
-    seeds, tasks = config.seeds, config.tasks
-    return [
-        Episode(task=task, number=number, seed=seeds.task(task, number))
-        for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
-    ]
-
-
-def has_episode_count(episodes: int | None, settings: Sequence[str]) -> bool:
-    """Return whether a number of episodes is given; by default every task is played once."""
-    return episodes is not None or any(strip_run_prefix(setting).startswith("episodes=") for setting in settings)
-
-
-async def resolve_run(
-    config: RunConfig, *, once_per_task: bool, split: str | None = None, redraw: bool = False
-) -> RunConfig:
-    """Return the run with its task names resolved and, on request, one episode per task, within a split.
-
-    Plain names of tasks keep their order. The run's seed draws the order of all others (`draw_order`), so that fewer
-    episodes than tasks are a sample of them.
-
-    Args:
-        redraw: draw the order of all tasks, because another run's seed decided the current one.
-
-    Raises:
-        UsageError: an unknown task or split, or a seed or tasks that are not the split's.
-        OverlapError: a training episode would play an instance that is kept for evaluation.
-    """
-    _refuse_critics(config)  # before anything is said or opened
-    wanted = config.tasks
-    suite = build_suite(config)
-    try:
-        splits = {} if split is None else await load_splits(config.environment_name, config.environment, suite)
-        config = config.model_copy(
-            update={"tasks": resolve_task_names(suite, wanted, config.environment_name, config.environment)}
-        )
-        if split is not None:
-            config = restrict_run(config, find_split(splits, split, config.environment.file or config.environment_name))
-        config = config.model_copy(
-            update={"tasks": order_tasks(suite, () if redraw else wanted, config.tasks, config.seed)}
-        )
-    finally:
-        await suite.close()
-    if once_per_task:
-        config = config.model_copy(update={"episodes": len(config.tasks)})
-    if split is not None:
-        plan = [TrainingInstance(task=one.task, seed=one.seed, source=one.id) for one in plan_episodes(config)]
-        check_plan(splits[split], splits.values(), plan)
-    return config

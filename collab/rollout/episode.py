@@ -29,19 +29,9 @@ from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
 from collab.prompts.render import PromptContext, SharedPrompt, build_prefix
 from collab.seeds import Seeds
+from collab.store.rewards import REWARDED_ABOVE
 from collab.store.run import Recorder
-from collab.types import (
-    REWARDED_ABOVE,
-    Action,
-    EpisodeError,
-    HistoryEntry,
-    Observation,
-    Outcome,
-    Step,
-    StepResult,
-    Task,
-    Trajectory,
-)
+from collab.types import Action, EpisodeError, HistoryEntry, Observation, Outcome, Step, StepResult, Task, Trajectory
 from collab.utils.redact import hide_text
 
 MAX_WORDS = 4000

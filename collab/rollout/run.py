@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import overload
@@ -30,24 +32,17 @@ from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
-from collab.rollout.build import (
-    Team,
-    build_suite,
-    build_team,
-    check_sees,
-    order_tasks,
-    plan_episodes,
-    resolve_task_names,
-    with_prompts,
-)
+from collab.rollout.build import Team, build_suite, build_team, check_sees, with_prompts
 from collab.rollout.collector import Collection, Progress, collect
 from collab.rollout.episode import Admit, Episode, Stage
-from collab.store.manifest import Manifest
+from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
+from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
 from collab.store.usage import read_usage
 from collab.types import PlannedTask, Step, Trajectory, Usage
 from collab.utils.concurrency import wait_unless_stopped
+from collab.utils.files import place_within, resolve_within
 from collab.utils.redact import HIDDEN
 from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
@@ -150,7 +145,7 @@ async def start(
         for line in foresee(config, suite):
             tell(line)
         plan = plan_episodes(config)
-        RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities))
+        RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities, out))
         store = RunStore.open(out)  # its head is read once for all that follows
         with store.open_writer() as writer:
             return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
@@ -268,7 +263,20 @@ def read_stored_config(path: Path) -> RunConfig:
 def read_recorded_config(path: Path) -> RunConfig:
     """Read the configuration only to look at it, whatever it names; RunFormatError if it cannot be read."""
     with contextlib.closing(RunStore.open(path).open_reader()) as reader:
-        return validate(RunConfig, reader.manifest.config, f"{path}/run.json")
+        config = validate(RunConfig, reader.manifest.config, f"{path}/run.json")
+        if home := reader.manifest.home:
+            config = map_weights(config, partial(resolve_within, path / home))
+        return config
+
+
+def map_weights(config: RunConfig, change: Callable[[str], str]) -> RunConfig:
+    """Return the run with other paths of its local checkpoints and adapters."""
+    agents = {}
+    for slot, agent in config.agents.items():
+        names = ("path", "adapter") if agent.kind == "local" else ("adapter",)
+        found = {name: change(str(agent.options[name])) for name in names if agent.options.get(name) is not None}
+        agents[slot] = agent.model_copy(update={"options": {**agent.options, **found}})
+    return config.model_copy(update={"agents": agents})
 
 
 def choose_out(config: RunConfig) -> Path:
@@ -378,14 +386,23 @@ def _check_weights(path: Path, capabilities: Mapping[str, Capabilities]) -> None
 
 
 def _build_manifest(
-    config: RunConfig, plan: Sequence[Episode], suite: Suite, team: Team, capabilities: Mapping[str, Capabilities]
+    config: RunConfig,
+    plan: Sequence[Episode],
+    suite: Suite,
+    team: Team,
+    capabilities: Mapping[str, Capabilities],
+    out: Path,
 ) -> Manifest:
+    home = find_home(out)
+    # Weights of the training that the run is part of are named relative to it: the whole can then be moved.
+    recorded = config if home is None else map_weights(config, partial(place_within, home))
     # The whole configuration is written: a run explains itself without the files that it was made of.
     agents = config.agent_names
     same = len(set(agents.values())) == 1
     return Manifest(
         command=config.purpose,
-        config=config.model_dump(mode="json"),
+        config=recorded.model_dump(mode="json"),
+        home="" if home is None else os.path.relpath(home, out.resolve()),
         seed=config.seed,
         environment=suite.label,
         environment_version=suite.version,

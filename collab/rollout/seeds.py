@@ -22,8 +22,9 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import Evaluation, find_runs, pool_runs, read_run
 from collab.library import Library
-from collab.rollout.build import build_suite, resolve_run, with_dates_of, with_prompts
+from collab.rollout.build import build_suite, with_dates_of, with_prompts
 from collab.rollout.collector import USED_UP, UsageMeter
+from collab.rollout.plan import resolve_run
 from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore

@@ -285,17 +285,6 @@ def remove(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def rebuild(directory: Path) -> None:
-    """Build the run's own index from the log alone. The caller must hold the run's lock.
-
-    Raises:
-        RunFormatError: a newer major version wrote a part of the log.
-        OSError: the log cannot be read, or the index not written.
-    """
-    remove(directory)
-    Index.load(directory).save(directory).close()
-
-
 def _connect(target: str, *, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(target, timeout=_BUSY_S, check_same_thread=False, uri=uri)
     connection.text_factory = lambda text: text.decode("utf-8", "replace")  # a spoilt index may hold any bytes

@@ -85,6 +85,9 @@ class Manifest:
     """Their tasks; empty if these are not fixed either."""
     models: Mapping[str, Any] = field(default_factory=dict)
     """Per agent definition: the policy and the capabilities its probe found; JSON values."""
+    home: str = ""
+    """Path from the run to the training or other directory that it is part of; weights named "./…" lie below that one.
+    Empty for a run by itself."""
     privileged: bool = False
     """Whether a model of the run looks at solutions: such runs never enter result tables."""
     versions: Mapping[str, str] = field(default_factory=collect_versions)
@@ -115,6 +118,11 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def _find_maker(directory: Path) -> str | None:
     """Return the command that makes directories of this kind where it makes something else than runs."""
     return next((command for file, command in _OTHERS.items() if (directory / file).exists()), None)
+
+
+def find_home(directory: Path) -> Path | None:
+    """Return the training or other directory that a run is part of; None for a run by itself."""
+    return next((parent for parent in directory.resolve().parents if _find_maker(parent) is not None), None)
 
 
 def _suggest_next_move(directory: Path) -> str:

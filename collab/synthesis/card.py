@@ -27,14 +27,14 @@ from collab.data.example import LEVELS, Example
 from collab.data.splits import Overlap, Split, list_kept_by, refuse_overlap
 from collab.errors import UsageError
 from collab.library import Library
-from collab.rewards.query import hash_text
-from collab.rollout.build import load_splits
+from collab.rollout.plan import load_splits
 from collab.seeds import derive
 from collab.synthesis.config import SynthConfig, Unit
 from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Record, Said, UnansweredQuestion
 from collab.synthesis.teacher import StoredInstruction
 from collab.types import Usage
-from collab.utils.text import format_amount
+from collab.utils.files import hash_text
+from collab.utils.text import format_amount, format_markdown_table
 
 Group: TypeAlias = tuple[str, str, str, str]
 """Level, kind, app and action type; empty where there is none."""
@@ -93,14 +93,14 @@ def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
     return {name for names in ranked for name in names[:cap]}
 
 
-def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split], *, allow_overlap: bool = False) -> Overlap:
+def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split]) -> Overlap:
     """Check that no row holds an evaluation instance.
 
     Raises:
         OverlapError: one does; the message has counts and the first offenders.
         UsageError: there are no rows to check.
     """
-    found = refuse_overlap((row.instance for row in rows), list_kept_by(splits), allow_overlap=allow_overlap)
+    found = refuse_overlap((row.instance for row in rows), list_kept_by(splits))
     if found.checked == 0:
         raise UsageError("there are no rows to check for what is kept for evaluation; an empty set cannot be used")
     return found
@@ -212,13 +212,13 @@ def report(made: Made, selection: Selection, playable: int) -> SynthesisReport:
     )
 
 
-def format_most_refused(records: Iterable[Done], shown: int = 3) -> str:
-    """Format the most frequent causes of refusals; empty without any."""
+def format_most_refused(records: Iterable[Done]) -> str:
+    """Format the three most frequent causes of refusals; empty without any."""
     causes = Counter[str]()
     for record in records:
         for counts in record.refused.values():
             causes.update(counts)
-    return ", ".join(f"{cause} ({count})" for cause, count in list(_sort_counts(causes).items())[:shown])
+    return ", ".join(f"{cause} ({count})" for cause, count in list(_sort_counts(causes).items())[:3])
 
 
 def _sort_counts(counts: Counter[str]) -> dict[str, int]:
@@ -237,14 +237,14 @@ def write_card(head: Head, config: SynthConfig, report: SynthesisReport, checked
         f"# {head.environment}: {format_amount(report.rows, 'row')} ({counts})",
         "Agentic fine-tuning data that an environment and a teacher made by themselves (CollabUIAgents, Appendix B).",
         "## Where it comes from",
-        _format_table(("", ""), _list_origin(head, config, report, checked)),
+        format_markdown_table(("", ""), _list_origin(head, config, report, checked)),
         "## What is in it",
         *(
-            _format_table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
+            format_markdown_table((title, "rows"), [(name, str(count)) for name, count in counts.items()])
             for title, counts in _list_contents(report)
         ),
         "## What was left out",
-        _format_table(("level", "cause", "times"), _list_losses(report)),
+        format_markdown_table(("level", "cause", "times"), _list_losses(report)),
         "## Limits",
         _describe_limits(config),
         "## How to make it again",
@@ -354,11 +354,6 @@ def _describe_licence(head: Head, config: SynthConfig) -> str:
         return f"{screens} The replies were made by Collab itself: Apache-2.0."
     model = head.model["policy"]["base"]
     return f"{screens} The replies were written by {model}: its maker's terms say what they may be used for."
-
-
-def _format_table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [columns, tuple("---" for _ in columns), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '∣') for cell in line)} |" for line in lines)
 
 
 async def check_rows(rows: Sequence[Example], library: Library, *, allow_overlap: bool = False) -> list[Overlap]:

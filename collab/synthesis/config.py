@@ -31,7 +31,8 @@ from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.rollout.build import add_date, build_environment, load_splits, order_tasks, resolve_task_names
+from collab.rollout.build import add_date, build_environment
+from collab.rollout.plan import load_splits, order_tasks, resolve_task_names
 from collab.seeds import Seeds, derive
 from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
 from collab.utils.text import format_amount
@@ -224,7 +225,7 @@ class SynthesisRequest:
     settings: Sequence[str] = ()
 
 
-async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
+async def configure(library: Library, request: SynthesisRequest) -> SynthConfig:
     """Build a configuration from names; calls no model, opens and writes nothing.
 
     Raises:
@@ -233,41 +234,41 @@ async def configure(library: Library, wish: SynthesisRequest) -> SynthConfig:
     """
     # Before anything is read: rows are written as Parquet at the very end, hours later.
     MissingExtra.unless("pyarrow", extra="parquet", purpose="a synthesis")
-    environment = load_environment(library, wish.env)
-    if wish.backend is not None:
-        if wish.backend not in environment.backends:
+    environment = load_environment(library, request.env)
+    if request.backend is not None:
+        if request.backend not in environment.backends:
             hint = "see them with: collab env list"
-            raise UnknownName.of(f"backend of {wish.env}", wish.backend, environment.backends, hint)
-        environment = environment.model_copy(update={"backend": wish.backend})
+            raise UnknownName.of(f"backend of {request.env}", request.backend, environment.backends, hint)
+        environment = environment.model_copy(update={"backend": request.backend})
     # The oracle is no agents file: it has neither a model nor prompts.
-    asked_of_oracle = wish.teacher == ORACLE
+    asked_of_oracle = request.teacher == ORACLE
     # Definitions go in whole: files may change between start and resume.
     data = {
-        "environment_name": _shorten_name(wish.env),
+        "environment_name": _shorten_name(request.env),
         "environment": environment,
-        "levels": _select_levels(wish.levels),
-        "teacher_name": _shorten_name(wish.teacher),
+        "levels": _select_levels(request.levels),
+        "teacher_name": _shorten_name(request.teacher),
         "teacher": None
         if asked_of_oracle
-        else add_date(library.load("agents", wish.teacher, AgentDefinition)).model_dump(),
+        else add_date(library.load("agents", request.teacher, AgentDefinition)).model_dump(),
         "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.find_path("prompts", FOLDER)),
-        "prompt_name": wish.prompt,
-        "prompt": read_templates(library.find_path("prompts", wish.prompt)),
-        "tasks": list(wish.tasks) or environment.own_tasks,
-        "asked_tasks": list(wish.tasks),
-        "settings": list(wish.settings),
-        "episodes": 1 if wish.episodes is None else wish.episodes,
-        "screens": wish.screens,
-        "seed": wish.seed,
-        "concurrency": wish.concurrency,
-        "budget": wish.budget.model_dump(),
+        "prompt_name": request.prompt,
+        "prompt": read_templates(library.find_path("prompts", request.prompt)),
+        "tasks": list(request.tasks) or environment.own_tasks,
+        "asked_tasks": list(request.tasks),
+        "settings": list(request.settings),
+        "episodes": 1 if request.episodes is None else request.episodes,
+        "screens": request.screens,
+        "seed": request.seed,
+        "concurrency": request.concurrency,
+        "budget": request.budget.model_dump(),
     }
     asked = validate(SynthConfig, data, "collab synth")
     # Settings last, so that they reach every field and are checked like it.
-    config = override(asked, wish.settings)
+    config = override(asked, request.settings)
     _check_settings(asked, config)
     # Tasks are resolved last, by the suite that the settings ask for.
-    return await _resolve_tasks(config, every_task_once=wish.episodes is None)
+    return await _resolve_tasks(config, every_task_once=request.episodes is None)
 
 
 def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:

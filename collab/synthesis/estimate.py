@@ -17,8 +17,8 @@ from collab.envs.base import Environment, HasOracle, Suite
 from collab.rollout.collector import Progress as Calls
 from collab.seeds import derive, generator
 from collab.synthesis.config import SynthConfig, Unit, list_units
-from collab.synthesis.run import open_workshop
-from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, make
+from collab.synthesis.run import open_synthesis
+from collab.synthesis.units import Ledger, SynthesisProgress, SynthesisResources, make
 from collab.synthesis.wording import ELEMENT, SCREEN
 from collab.utils.text import format_amount
 
@@ -57,27 +57,31 @@ async def estimate(config: SynthConfig) -> SynthesisEstimate:
     # A drawn sample of units: all would take as long as the synthesis itself.
     walks = _sample_units([unit for unit in units if unit.kind == "walk"], rng)
     episodes = _sample_units([unit for unit in units if unit.kind == "episode"], rng)
-    async with open_workshop(config, ledger, ask=False) as workplace:
-        shop = workplace.workshop
-        environment = await shop.suite.open()
+    async with open_synthesis(config, ledger, ask=False) as opened:
+        resources = opened.resources
+        environment = await resources.suite.open()
         try:
             # The oracle is tried really, as it costs nothing; a model's calls are only counted.
             if config.teacher is None:
-                return await _try_units(config, shop, environment, walks, episodes)
-            steps, basis = await _estimate_steps(shop.suite, environment, episodes)
+                return await _try_units(config, resources, environment, walks, episodes)
+            steps, basis = await _estimate_steps(resources.suite, environment, episodes)
             return _count_calls(config, steps, basis)
         finally:
             await environment.close()
 
 
 async def _try_units(
-    config: SynthConfig, shop: Workshop, environment: Environment, walks: Sequence[Unit], episodes: Sequence[Unit]
+    config: SynthConfig,
+    resources: SynthesisResources,
+    environment: Environment,
+    walks: Sequence[Unit],
+    episodes: Sequence[Unit],
 ) -> SynthesisEstimate:
     """Make a few units and extrapolate."""
     rows: Counter[str] = Counter()
     steps = 0.0
     for sample, of_all in ((walks, config.screens), (episodes, config.episodes)):
-        done = [await make(unit, environment, config, shop) for unit in sample]
+        done = [await make(unit, environment, config, resources) for unit in sample]
         size = sum(len(unit.scenes) for unit in sample) if sample and sample[0].kind == "walk" else len(sample)
         for level, count in Counter(row.level for one in done for row in one.rows).items():
             rows[level] += round(count / size * of_all)

@@ -1,10 +1,10 @@
 """Describe a screen and its elements, as pure functions of an observation.
 
-`Hands` builds actions by verb in any action space:
+`ActionBuilder` builds actions by verb in any action space:
 
-    hands = Hands(space)
-    hands.tap(7)                 # click(index=7) on a phone, click(id=7) on a page
-    hands.type(3, "Ada")         # input_text, type_string
+    actions = ActionBuilder(space)
+    actions.tap(7)                 # click(index=7) on a phone, click(id=7) on a page
+    actions.type(3, "Ada")         # input_text, type_string
 
 A verb that the space has no action for gives None.
 """
@@ -22,7 +22,7 @@ from collab.types import Action, Element, Observation
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ActionBuilder:
     """Verbs over a space."""
 
     space: ActionSpace
@@ -228,15 +228,15 @@ def describe_function(element: Element) -> str:
     return _ROLES.get(element.role, "It is a {role}: {label}.").format(role=element.role, label=label(element))
 
 
-def find_own_action(element: Element, hands: Hands) -> Action | None:
+def find_own_action(element: Element, actions: ActionBuilder) -> Action | None:
     """Return the action that an element's role suggests, with "…" for a text or option; None for a text to read."""
     if is_typed_into(element):
-        return hands.type(element.index, "…")
+        return actions.type(element.index, "…")
     if element.role == "drop-down":
-        return hands.select(element.index, "…") or hands.tap(element.index)
+        return actions.select(element.index, "…") or actions.tap(element.index)
     if element.role == "slider":
-        return hands.swipe(element.index, "right") or hands.tap(element.index)
-    return None if element.role in SILENT else hands.tap(element.index)
+        return actions.swipe(element.index, "right") or actions.tap(element.index)
+    return None if element.role in SILENT else actions.tap(element.index)
 
 
 def describe_change(before: Observation, after: Observation, effect: str) -> str:

@@ -27,7 +27,8 @@ from collab.envs.random_actions import ENDINGS
 from collab.envs.replay import read_action
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.rewards.oracle import Seen, describe_state
-from collab.rollout.build import build, build_environment, load_splits
+from collab.rollout.build import build, build_environment
+from collab.rollout.plan import load_splits
 from collab.synthesis.config import ORACLE
 from collab.synthesis.journal import INSTRUCTIONS, Head, SynthesisDir
 from collab.synthesis.teacher import StoredInstruction

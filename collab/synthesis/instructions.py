@@ -12,7 +12,7 @@ instructions in one sentence, asked at the start, halfway and at the end. Both s
 environment, so each prompt shows its true screen and history.
 
     for moment in await build_two_steps(scene, first, rng):
-        book.decide(…, moment.instruction.action)
+        writer.decide(…, moment.instruction.action)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collab.envs.text import flatten, format_element
 from collab.rewards.query import format_reason
 from collab.rollout.episode import build_history_entry
 from collab.synthesis import facts
-from collab.synthesis.facts import Hands
+from collab.synthesis.facts import ActionBuilder
 from collab.synthesis.screens import has_effect, list_app_names, try_action
 from collab.synthesis.teacher import Scene, Sort
 from collab.synthesis.wording import PHRASES, ask, draw_text, name_as_user
@@ -80,7 +80,7 @@ class _Maker:
     """Goes through a scene and words what can be done there."""
 
     def __init__(self, scene: Scene, rng: random.Random) -> None:
-        self._scene, self._rng, self._hands = scene, rng, Hands(scene.suite.space)
+        self._scene, self._rng, self._actions = scene, rng, ActionBuilder(scene.suite.space)
         self._last = scene.history[-1:]
         elements = scene.observation.elements
         self._labels = Counter(flatten(element.label).casefold() for element in elements)
@@ -95,25 +95,25 @@ class _Maker:
 
     def yield_screen_instructions(self) -> Iterator[Instruction]:
         """Yield instructions for the whole screen: back, home, scroll, open an app."""
-        hands = self._hands
+        actions = self._actions
         # What holds on every screen, whatever it shows.
         for wanted, action in (
-            ("back", hands.go_back()),
-            ("home", hands.go_home()),
-            ("scroll down", hands.scroll("down")),
-            ("scroll up", hands.scroll("up")),
+            ("back", actions.go_back()),
+            ("home", actions.go_home()),
+            ("scroll down", actions.scroll("down")),
+            ("scroll up", actions.scroll("up")),
         ):
             yield from self._do(wanted, action)
         for name in self._draw_other_apps():
-            yield from self._do("start", hands.open(name), it=self._rng.choice((name, name.title())))
+            yield from self._do("start", actions.open(name), it=self._rng.choice((name, name.title())))
         shown = self._name_screen()
         # Also one that is fulfilled already: a policy must learn to say that it is done.
         if shown is not None:
-            yield from self._ask_completed("is open", hands.declare_done(), it=shown)
+            yield from self._ask_completed("is open", actions.declare_done(), it=shown)
 
     def yield_completed(self) -> Iterator[Instruction]:
         """Yield the last action as an instruction that is already fulfilled."""
-        done = self._hands.declare_done()
+        done = self._actions.declare_done()
         if done is not None and self._last and self._last[0].effect not in _NOTHING:
             goal = _write_goal(self._last[0].action)
             yield Instruction(sort="complete", goal=goal, action=done, history=self._last, needs_history=True)
@@ -137,19 +137,19 @@ class _Maker:
         return self._rng.choice((title, f'"{part}" in {app}', f"{part} in {app}")) if part else app
 
     def _ask_about(self, element: Element, it: str) -> Iterator[Instruction]:
-        hands, index = self._hands, element.index
+        actions, index = self._actions, element.index
         # What an element is for decides which instructions make sense.
         if facts.is_typed_into(element):
             yield from self._ask_typing(element, it)
         elif element.role in facts.TOGGLES:
             yield from self._ask_toggling(element, it)
         elif element.role == "slider":
-            yield from self._do("more", hands.swipe(index, "right"), it=it)
-            yield from self._do("less", hands.swipe(index, "left"), it=it)
+            yield from self._do("more", actions.swipe(index, "right"), it=it)
+            yield from self._do("less", actions.swipe(index, "left"), it=it)
         elif element.role not in facts.SILENT:
-            yield from self._do("tap", hands.tap(index), it=it, role=element.role)
+            yield from self._do("tap", actions.tap(index), it=it, role=element.role)
             if "long-clickable" in element.flags:
-                yield from self._do("hold", hands.hold(index), it=it)
+                yield from self._do("hold", actions.hold(index), it=it)
         # A list takes a tap to open and a choice: both are taught.
         if element.role == "drop-down":
             yield from self._ask_setting(element, it)
@@ -160,28 +160,28 @@ class _Maker:
     def _ask_typing(self, element: Element, it: str) -> Iterator[Instruction]:
         text = draw_text(self._rng)
         replacing = bool(element.value)
-        action = self._hands.type(element.index, text, instead=replacing)
+        action = self._actions.type(element.index, text, instead=replacing)
         yield from self._do("replace" if replacing else "type", action, it=it, text=text)
         if element.value:
             because = format_element(element)
             yield from self._ask_completed(
-                "replace", self._hands.declare_done(), it=it, text=flatten(element.value), because=because
+                "replace", self._actions.declare_done(), it=it, text=flatten(element.value), because=because
             )
 
     def _ask_toggling(self, element: Element, it: str) -> Iterator[Instruction]:
         # Each instruction comes with its opposite, which is fulfilled already: both are answered differently.
-        on, tap, because = facts.is_on(element), self._hands.tap(element.index), format_element(element)
+        on, tap, because = facts.is_on(element), self._actions.tap(element.index), format_element(element)
         if element.role == "radio":
             if not on:
                 yield from self._do("choose", tap, it=it)
             else:
-                yield from self._ask_completed("choose", self._hands.declare_done(), it=it, because=because)
+                yield from self._ask_completed("choose", self._actions.declare_done(), it=it, because=because)
             return
         # Two wordings, drawn, so that neither stands for the element.
         ways = (("turn on", "turn off"), ("tick", "untick"))
         wanted, unwanted = self._rng.choice(ways if element.role == "checkbox" else ways[:1])
         yield from self._do(unwanted if on else wanted, tap, it=it)
-        yield from self._ask_completed(wanted if on else unwanted, self._hands.declare_done(), it=it, because=because)
+        yield from self._ask_completed(wanted if on else unwanted, self._actions.declare_done(), it=it, because=because)
         yield from self._answer("is on", element, it, "on" if on else "off")
 
     def _ask_setting(self, element: Element, it: str) -> Iterator[Instruction]:
@@ -190,11 +190,11 @@ class _Maker:
         for option in takewhile(lambda one: one.role == "option", below):
             name = flatten(option.label)
             if name and self._pairs["option", name.casefold()] == 1 and name != flatten(element.value or ""):
-                action = self._hands.select(element.index, option.label) or self._hands.tap(option.index)
+                action = self._actions.select(element.index, option.label) or self._actions.tap(option.index)
                 yield from self._do("set", action, it=it, text=name)
         if element.value:
             because, text = format_element(element), flatten(element.value)
-            yield from self._ask_completed("set", self._hands.declare_done(), it=it, text=text, because=because)
+            yield from self._ask_completed("set", self._actions.declare_done(), it=it, text=text, because=because)
 
     def _do(self, wanted: str, action: Action | None, **names: str) -> Iterator[Instruction]:
         """Yield an instruction with or without history, so that neither wording nor history reveals the answer.
@@ -217,7 +217,7 @@ class _Maker:
             yield Instruction(sort="complete", goal=goal, action=action, because=because, history=history)
 
     def _answer(self, wanted: str, element: Element, it: str, text: str) -> Iterator[Instruction]:
-        action = self._hands.answer(text)
+        action = self._actions.answer(text)
         if action is not None:
             goal, history = ask(wanted, self._rng, it=it), self._draw_history()
             yield Instruction(sort="answer", goal=goal, action=action, because=format_element(element), history=history)
@@ -269,7 +269,7 @@ async def build_two_steps(scene: Scene, first: Instruction, rng: random.Random) 
     Raises:
         EnvironmentFailure: the environment broke.
     """
-    done = Hands(scene.suite.space).declare_done()
+    done = ActionBuilder(scene.suite.space).declare_done()
     # Without a fork, trying the first step would change the screen that rows are made of.
     if not isinstance(scene.environment, Forkable) or done is None:
         return ()

@@ -45,7 +45,7 @@ from collab.envs.text import format_element
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.query import ProposalItem
-from collab.synthesis.facts import Hands
+from collab.synthesis.facts import ActionBuilder
 from collab.types import Action, ElementTarget, Observation, Prompt
 
 FOLDER = "teacher"
@@ -112,9 +112,9 @@ def format_action_form(space: ActionSpace) -> str:
 
 def format_endings(space: ActionSpace) -> tuple[str, str]:
     """Return the space's actions for a finished task and for an answer; empty without such an action."""
-    hands = Hands(space)
+    actions = ActionBuilder(space)
     done, answer = (
-        None if action is None else space.format(action) for action in (hands.declare_done(), hands.answer("…"))
+        None if action is None else space.format(action) for action in (actions.declare_done(), actions.answer("…"))
     )
     return done or "", answer or ""
 

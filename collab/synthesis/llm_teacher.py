@@ -43,11 +43,11 @@ from collab.rewards.query import (
     ScoreItem,
     ask,
     hash_prompt,
-    hash_text,
     read_items,
 )
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
+from collab.store.rewards import CellReward
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import (
     FOREIGN,
@@ -62,9 +62,10 @@ from collab.synthesis.llm_prompts import (
     read_action,
 )
 from collab.synthesis.screens import changes_view, try_action
-from collab.synthesis.teacher import Lesson, Scene, StoredInstruction
+from collab.synthesis.teacher import Scene, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
-from collab.types import Action, CellRef, CellReward, HistoryEntry, Prompt, Sampling, Task
+from collab.types import Action, CellRef, HistoryEntry, Prompt, Sampling, Task
+from collab.utils.files import hash_text
 
 PATIENCE = 3
 """Refused proposals in a row after which an episode is given up."""
@@ -215,7 +216,7 @@ TOO_LONG = "the task does not fit into the context"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class TeacherContext:
     """Model, prompts and policy shared by all roles."""
 
     name: str
@@ -245,49 +246,49 @@ class Desk:
 _CELL = CellRef("teacher", 0)
 
 
-async def propose(desk: Desk, scene: Scene) -> Decided | Counter[str]:
+async def propose(context: TeacherContext, scene: Scene) -> Decided | Counter[str]:
     """Return the next step of a task, or the causes of its refusal; ModelFailure if the model cannot be reached."""
-    state = desk.build_decision(scene)
+    state = context.build_decision(scene)
     if state is None:
         return Counter({TOO_LONG: 1})
-    return await _decide(desk, scene, _act(desk, state), "act")
+    return await _decide(context, scene, _act(context, state), "act")
 
 
-async def prefer(desk: Desk, scene: Scene, proposed: Decided) -> Lesson:
+async def prefer(context: TeacherContext, scene: Scene, proposed: Decided) -> TeacherOutput:
     """Pair a rewarded proposal with a bad reply; no row if a role gives nothing."""
-    judged = await score(desk, scene, proposed)
+    judged = await score(context, scene, proposed)
     if judged.score is None:
-        return Lesson(refused=Counter({f"critic: {judged.missing}": 1}))
+        return TeacherOutput(refused=Counter({f"critic: {judged.missing}": 1}))
     if not judged.reward:
-        return Lesson(refused=Counter({"critic: not rewarded": 1}))
-    wrong = await mislead(desk, scene, proposed)
+        return TeacherOutput(refused=Counter({"critic: not rewarded": 1}))
+    wrong = await mislead(context, scene, proposed)
     if not isinstance(wrong, Decided):
-        return Lesson(refused=Counter({f"adversary: {why}": count for why, count in wrong.items()}))
-    return step_row(desk, scene, "preference", proposed, wrong)
+        return TeacherOutput(refused=Counter({f"adversary: {why}": count for why, count in wrong.items()}))
+    return step_row(context, scene, "preference", proposed, wrong)
 
 
-async def score(desk: Desk, scene: Scene, proposed: Decided) -> CellReward:
+async def score(context: TeacherContext, scene: Scene, proposed: Decided) -> CellReward:
     """Return the critic's score of a proposal; an absent, unreadable or out-of-range score is missing."""
-    state = desk.build_decision(scene)
+    state = context.build_decision(scene)
     if state is None:
         return _build_missing(TOO_LONG)
     words = scene.suite.space.describe(proposed.action, scene.observation)
-    prompt = desk.prompts.build_critic(state.shared.strip(), [(words, proposed.reason)])
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "critic"), ScoreItem)
+    prompt = context.prompts.build_critic(state.shared.strip(), [(words, proposed.reason)])
+    found = read_items(await context.caller.ask(prompt, scene.seed, "critic"), ScoreItem)
     scores = [item for item in found.good if item.id == 1]
     if len({item.score for item in scores}) != 1:
         return _build_missing("two scores for one action" if scores else next(iter(found.refused), "no score"))
     return CellReward(cell=_CELL, score=scores[0].score, reason=scores[0].reason)
 
 
-async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter[str]:
+async def mislead(context: TeacherContext, scene: Scene, right: Decided) -> Decided | Counter[str]:
     """Return a bad reply under the same input, or the causes of its refusal."""
-    state = desk.build_decision(scene)
+    state = context.build_decision(scene)
     # The policy could never read a prompt that does not fit.
     if state is None:
         return Counter({TOO_LONG: 1})
     words = scene.suite.space.describe(right.action, scene.observation)
-    wrong = await _decide(desk, scene, desk.prompts.build_clumsy(state.shared.strip(), words), "clumsy")
+    wrong = await _decide(context, scene, context.prompts.build_clumsy(state.shared.strip(), words), "clumsy")
     if not isinstance(wrong, Decided):
         return wrong
     # "Bad" must differ from "good" in its action and in its result.
@@ -298,14 +299,16 @@ async def mislead(desk: Desk, scene: Scene, right: Decided) -> Decided | Counter
     return wrong
 
 
-def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided | None = None) -> Lesson:
+def step_row(
+    context: TeacherContext, scene: Scene, level: Level, good: Decided, bad: Decided | None = None
+) -> TeacherOutput:
     """Build the row of one step with the policy's prompt; a preference has both sides."""
-    prompt = desk.build_decision(scene)
+    prompt = context.build_decision(scene)
     if prompt is None:
-        return Lesson(refused=Counter({TOO_LONG: 1}))
+        return TeacherOutput(refused=Counter({TOO_LONG: 1}))
     # Both sides must act on what the prompt shows: cut prompts may lack the element.
     if not all(is_shown(side.action, scene.observation, prompt) for side in (good, bad or good)):
-        return Lesson(refused=Counter({NOT_SHOWN: 1}))
+        return TeacherOutput(refused=Counter({NOT_SHOWN: 1}))
     row = Example(
         level=level,
         kind="solution" if bad is None else "process",
@@ -313,17 +316,17 @@ def step_row(desk: Desk, scene: Scene, level: Level, good: Decided, bad: Decided
         reply=good.reply,
         rejected=None if bad is None else bad.reply,
         action_type=good.action.type,
-        provenance=scene.build_provenance(desk.name, hash_prompt(_act(desk, prompt))),
+        provenance=scene.build_provenance(context.name, hash_prompt(_act(context, prompt))),
     )
-    return Lesson(rows=(row,))
+    return TeacherOutput(rows=(row,))
 
 
-def _act(desk: Desk, state: Prompt) -> Prompt:
-    return desk.prompts.act(state.shared.strip())
+def _act(context: TeacherContext, state: Prompt) -> Prompt:
+    return context.prompts.act(state.shared.strip())
 
 
-async def _decide(desk: Desk, scene: Scene, prompt: Prompt, role: str) -> Decided | Counter[str]:
-    found = read_items(await desk.caller.ask(prompt, scene.seed, role), ProposalItem)
+async def _decide(context: TeacherContext, scene: Scene, prompt: Prompt, role: str) -> Decided | Counter[str]:
+    found = read_items(await context.caller.ask(prompt, scene.seed, role), ProposalItem)
     if len(found.good) != 1:
         return found.refused or Counter({"several actions in one reply": 1})
     decided = read_action(found.good[0], scene.suite.space, scene.observation, goal=scene.task.goal)
@@ -343,10 +346,10 @@ async def _is_same_state(scene: Scene, one: Action, other: Action) -> bool:
 MOST_COMPLETIONS, MOST_ANSWERS = 2, 1
 
 
-async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
+async def teach_instructions(context: TeacherContext, scene: Scene, count: int) -> TeacherOutput:
     """Request `count` instructions and build one row per valid one."""
-    prompt = desk.prompts.build_instructions(scene.observation.text, count)
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
+    prompt = context.prompts.build_instructions(scene.observation.text, count)
+    found = read_items(await context.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
     refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
     rows: list[Example] = []
     instructions: list[StoredInstruction] = []
@@ -354,7 +357,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
     for item in found.good:
         decided = _check_item(item, scene, taken)
         row = (
-            _build_instruction_row(desk, scene, item.instruction, decided, asked)
+            _build_instruction_row(context, scene, item.instruction, decided, asked)
             if isinstance(decided, Decided)
             else decided
         )
@@ -363,7 +366,7 @@ async def teach_instructions(desk: Desk, scene: Scene, count: int) -> Lesson:
             instructions += await _store_instruction(scene, item.instruction, decided.action, row)
         elif isinstance(row, str):
             refused[row] += 1
-    return Lesson(rows=tuple(rows), instructions=tuple(instructions), refused=refused)
+    return TeacherOutput(rows=tuple(rows), instructions=tuple(instructions), refused=refused)
 
 
 async def _store_instruction(scene: Scene, goal: str, action: Action, row: Example) -> tuple[StoredInstruction, ...]:
@@ -413,8 +416,10 @@ def _check_item(item: InstructionItem, scene: Scene, taken: _Taken) -> Decided |
     return why or taken.explain_refusal(item.instruction, decided.action, space) or decided
 
 
-def _build_instruction_row(desk: Desk, scene: Scene, instruction: str, decided: Decided, asked: str) -> Example | str:
-    prompt = desk.build_decision(scene, instruction)
+def _build_instruction_row(
+    context: TeacherContext, scene: Scene, instruction: str, decided: Decided, asked: str
+) -> Example | str:
+    prompt = context.build_decision(scene, instruction)
     if prompt is None:
         return TOO_LONG
     # What the prompt does not show cannot be learned from it.
@@ -426,7 +431,7 @@ def _build_instruction_row(desk: Desk, scene: Scene, instruction: str, decided: 
         prompt=prompt,
         reply=decided.reply,
         action_type=decided.action.type,
-        provenance=scene.build_provenance(desk.name, asked),
+        provenance=scene.build_provenance(context.name, asked),
     )
 
 
@@ -448,11 +453,11 @@ def draw_questions(scene: Scene, elements: int) -> list[Question]:
     return questions
 
 
-async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
+async def teach_basics(context: TeacherContext, scene: Scene, elements: int) -> TeacherOutput:
     """Build one row per question that was answered once, in the question's language."""
     questions = draw_questions(scene, elements)
-    prompt = desk.prompts.build_screen(scene.observation.text, [question.text for question in questions])
-    found = read_items(await desk.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
+    prompt = context.prompts.build_screen(scene.observation.text, [question.text for question in questions])
+    found = read_items(await context.caller.ask(prompt, scene.seed, "screen"), AnswerItem)
     refused = Counter(found.refused)
     answers: dict[int, AnswerItem] = {}
     # Each question once: a second answer may contradict the first.
@@ -467,8 +472,10 @@ async def teach_basics(desk: Desk, scene: Scene, elements: int) -> Lesson:
     if found.good and unanswered:
         refused["a question without an answer"] += unanswered
     asked = hash_prompt(prompt)
-    rows = [_build_basic_row(desk, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)]
-    return Lesson(rows=tuple(rows), refused=refused)
+    rows = [
+        _build_basic_row(context, scene, questions[number - 1], answers[number], asked) for number in sorted(answers)
+    ]
+    return TeacherOutput(rows=tuple(rows), refused=refused)
 
 
 def _explain_refusal(answer: AnswerItem, questions: int, before: dict[int, AnswerItem], scene: Scene) -> str | None:
@@ -479,13 +486,15 @@ def _explain_refusal(answer: AnswerItem, questions: int, before: dict[int, Answe
     return FOREIGN if is_foreign(answer.answer, "", scene.observation.text) else None
 
 
-def _build_basic_row(desk: Desk, scene: Scene, question: Question, answer: AnswerItem, asked: str) -> Example:
+def _build_basic_row(
+    context: TeacherContext, scene: Scene, question: Question, answer: AnswerItem, asked: str
+) -> Example:
     return Example(
         level="basic",
         kind=question.kind,
-        prompt=desk.reader.build_question(scene.observation, question.text),
+        prompt=context.reader.build_question(scene.observation, question.text),
         reply=answer.answer,
-        provenance=scene.build_provenance(desk.name, asked),
+        provenance=scene.build_provenance(context.name, asked),
     )
 
 
@@ -493,7 +502,7 @@ def _build_basic_row(desk: Desk, scene: Scene, question: Question, answer: Answe
 class LanguageTeacher:
     """Teaches by a model; its draws depend on the scene's seed alone."""
 
-    desk: Desk
+    context: TeacherContext
     elements: int = 4
     """Of a screen about which something is asked."""
     instructions: int = 8
@@ -505,35 +514,35 @@ class LanguageTeacher:
     @property
     def name(self) -> str:
         """Name of the agents file whose model teaches."""
-        return self.desk.name
+        return self.context.name
 
-    async def teach(self, scene: Scene, level: Level) -> Lesson:
+    async def teach(self, scene: Scene, level: Level) -> TeacherOutput:
         """Make rows of one level; see `Teacher.teach`."""
         if level == "basic":
-            return await teach_basics(self.desk, scene, self.elements)
+            return await teach_basics(self.context, scene, self.elements)
         if level == "instruction":
-            return await teach_instructions(self.desk, scene, self.instructions)
+            return await teach_instructions(self.context, scene, self.instructions)
         if level == "demonstration":
             return self._demonstrate(scene)
         taken = self._get_taken(scene)
-        proposed = taken.decided if taken and taken.decided else await propose(self.desk, scene)
+        proposed = taken.decided if taken and taken.decided else await propose(self.context, scene)
         if not isinstance(proposed, Decided):
-            return Lesson(refused=proposed)
-        return await prefer(self.desk, scene, proposed)
+            return TeacherOutput(refused=proposed)
+        return await prefer(self.context, scene, proposed)
 
     async def follow(
         self, suite: Suite, environment: Environment, task: Task, *, seed: int
-    ) -> AsyncIterator[Scene | Lesson]:
+    ) -> AsyncIterator[Scene | TeacherOutput]:
         """Play an episode by the model's proposals; yield the refusals, then a scene per executed step.
 
         May raise EnvironmentFailure and ModelFailure.
         """
         # The second pass needs a deterministic environment.
         if "deterministic" not in suite.capabilities:
-            yield Lesson(refused=Counter({"the world cannot be played a second time": 1}))
+            yield TeacherOutput(refused=Counter({"the world cannot be played a second time": 1}))
             return
-        played = await play(suite, environment, task, seed=seed, propose=lambda scene: propose(self.desk, scene))
-        yield Lesson(refused=played.refused)
+        played = await play(suite, environment, task, seed=seed, propose=lambda scene: propose(self.context, scene))
+        yield TeacherOutput(refused=played.refused)
         # `teach` looks up the executed steps here.
         key = (task.name, task.seed)
         self._played[key] = played
@@ -547,12 +556,12 @@ class LanguageTeacher:
         played = self._played.get((scene.task.name, scene.task.seed))
         return played.steps[scene.step] if played else None
 
-    def _demonstrate(self, scene: Scene) -> Lesson:
+    def _demonstrate(self, scene: Scene) -> TeacherOutput:
         played, taken = self._played.get((scene.task.name, scene.task.seed)), self._get_taken(scene)
         if played is None or taken is None or taken.decided is None:
-            return Lesson(refused=Counter({"the end of the episode is unknown": 1}))
+            return TeacherOutput(refused=Counter({"the end of the episode is unknown": 1}))
         if not played.success:
-            return Lesson(refused=Counter({"a step of an episode that was not solved": 1}))
+            return TeacherOutput(refused=Counter({"a step of an episode that was not solved": 1}))
         if not taken.changed:
-            return Lesson(refused=Counter({"a step that changed nothing": 1}))
-        return step_row(self.desk, scene, "demonstration", taken.decided)
+            return TeacherOutput(refused=Counter({"a step that changed nothing": 1}))
+        return step_row(self.context, scene, "demonstration", taken.decided)

@@ -1,7 +1,7 @@
 """The oracle teacher: exact answers, solutions and judgements from the environment itself.
 
     teacher = OracleTeacher(talk=Talk(reader=reader))
-    lesson = await teacher.teach(scene, "demonstration")
+    output = await teacher.teach(scene, "demonstration")
 
     basic          what reading the screen tells, and what tapping does, found by tapping on a fork
     instruction    one step asked for in words, tried on a fork so that it really does something
@@ -33,11 +33,11 @@ from collab.rewards.query import format_reason, format_reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
-from collab.synthesis.facts import Hands
+from collab.synthesis.facts import ActionBuilder
 from collab.synthesis.instructions import Instruction, build_two_steps, propose_instructions
 from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
 from collab.synthesis.screens import build_decision_point, changes_view, describe_effect, has_effect, try_action
-from collab.synthesis.teacher import Lesson, Scene, Sort, StoredInstruction
+from collab.synthesis.teacher import Scene, Sort, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
 
@@ -52,7 +52,7 @@ class Refusal(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class Book:
+class ExampleCollector:
     """Collects the rows of one scene and level."""
 
     scene: Scene
@@ -172,63 +172,69 @@ class OracleTeacher:
     name: str = "oracle"
     levels: frozenset[Level] = frozenset(LEVELS)
 
-    async def teach(self, scene: Scene, level: Level) -> Lesson:
+    async def teach(self, scene: Scene, level: Level) -> TeacherOutput:
         """Make rows of one level; see `Teacher.teach`. Never raises ModelFailure."""
-        book = Book(scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level)))
+        examples = ExampleCollector(
+            scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level))
+        )
         if level == "basic":
-            await self._teach_basic(book)
+            await self._teach_basic(examples)
         elif level == "instruction":
-            await self._teach_instruction(book)
+            await self._teach_instruction(examples)
         else:
             for seat in range(self.amounts.seats):
-                await self._teach_decision(book, seat)
-        return Lesson(rows=tuple(book.rows), instructions=tuple(book.instructions), refused=book.refused)
+                await self._teach_decision(examples, seat)
+        return TeacherOutput(
+            rows=tuple(examples.rows), instructions=tuple(examples.instructions), refused=examples.refused
+        )
 
     # ----------------------------------------------------------------------------------------------- basic
 
-    async def _teach_basic(self, book: Book) -> None:
-        rng, screen = book.rng, book.scene.observation
+    async def _teach_basic(self, examples: ExampleCollector) -> None:
+        rng, screen = examples.rng, examples.scene.observation
         kinds: tuple[ScreenKind, ...] = tuple(SCREEN)
         # Draw without repetition: equal questions give equal rows.
         for kind in rng.sample(kinds, min(self.amounts.screens, len(kinds))):
-            book.add(kind, self.talk.reader.build_question(screen, ask_about_screen(kind, rng)), _ANSWERS[kind](screen))
+            examples.add(
+                kind, self.talk.reader.build_question(screen, ask_about_screen(kind, rng)), _ANSWERS[kind](screen)
+            )
         chosen = rng.sample(screen.elements, min(self.amounts.elements, len(screen.elements)))
         for element in chosen:
             asked: ElementKind = rng.choice(tuple(ELEMENT))
             try:
-                answer = await _describe_element(book.scene, element, asked)
+                answer = await _describe_element(examples.scene, element, asked)
             except Refusal as refusal:
                 # Count a question without an answer and continue.
-                book.refused[str(refusal)] += 1
+                examples.refused[str(refusal)] += 1
                 continue
             prompt = self.talk.reader.build_question(screen, ask_about_element(asked, element, rng))
-            book.add(asked, prompt, f"{format_element(element)}\n{answer}")
+            examples.add(asked, prompt, f"{format_element(element)}\n{answer}")
 
     # ----------------------------------------------------------------------------------------- instruction
 
-    async def _teach_instruction(self, book: Book) -> None:
+    async def _teach_instruction(self, examples: ExampleCollector) -> None:
         # Sometimes under other names: policies must read labels, not remember them.
-        if book.rng.random() < self.amounts.renamed:
-            book.shown = rename_labels(book.scene, book.rng)
+        if examples.rng.random() < self.amounts.renamed:
+            examples.shown = rename_labels(examples.scene, examples.rng)
         first: Instruction | None = None
-        for sort, found in propose_instructions(book.shown or book.scene, book.rng).items():
+        for sort, found in propose_instructions(examples.shown or examples.scene, examples.rng).items():
             wanted = self.amounts.instructions.get(sort, 0)
             for instruction in found:
                 if wanted == 0:
                     break
                 try:
-                    await self._step(book, instruction)
+                    await self._step(examples, instruction)
                     wanted -= 1
                     first = first or (instruction if sort == "do" else None)
                 except Refusal as refusal:
-                    book.refused[str(refusal)] += 1
+                    examples.refused[str(refusal)] += 1
         # Never with renamed labels, as the real screen follows.
-        if first is not None and book.shown is None and book.rng.random() < self.amounts.two_steps:
-            await self._teach_two_steps(book, first)
+        if first is not None and examples.shown is None and examples.rng.random() < self.amounts.two_steps:
+            await self._teach_two_steps(examples, first)
 
-    async def _step(self, book: Book, instruction: Instruction) -> None:
+    async def _step(self, examples: ExampleCollector, instruction: Instruction) -> None:
         """Add one instruction if following it has an effect."""
-        scene = book.scene
+        scene = examples.scene
         action, result = scene.suite.space.canonical(instruction.action, scene.observation), None
         if instruction.sort == "do":
             result = await try_action(scene, action)
@@ -239,45 +245,45 @@ class OracleTeacher:
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
         # As a task it is told from nothing done by what is seen: a notice alone is too little.
         is_seen = instruction.sort != "do" or (result is not None and changes_view(scene, result))
-        self._ask(book, kind, replace(instruction, action=action), [action] if is_seen else [])
+        self._ask(examples, kind, replace(instruction, action=action), [action] if is_seen else [])
 
-    async def _teach_two_steps(self, book: Book, first: Instruction) -> None:
+    async def _teach_two_steps(self, examples: ExampleCollector, first: Instruction) -> None:
         """Add an instruction of two steps at each of its moments."""
-        scene = book.scene
+        scene = examples.scene
         first = replace(first, action=scene.suite.space.canonical(first.action, scene.observation))
-        moments = await build_two_steps(scene, first, book.rng)
+        moments = await build_two_steps(scene, first, examples.rng)
         # Two steps may lead back to where they began: then nothing would be left to do.
         lead_on = moments and describe_view(moments[-1].scene.observation) != describe_view(scene.observation)
         for number, moment in enumerate(moments):
             # As a task it begins with its first moment; the others are on the way.
             way = [one.instruction.action for one in moments] if number == 0 and lead_on else []
             try:
-                self._ask(replace(book, scene=moment.scene), "two-step", moment.instruction, way)
+                self._ask(replace(examples, scene=moment.scene), "two-step", moment.instruction, way)
             except Refusal as refusal:
-                book.refused[str(refusal)] += 1
+                examples.refused[str(refusal)] += 1
 
-    def _ask(self, book: Book, kind: str, instruction: Instruction, way: Sequence[Action]) -> None:
+    def _ask(self, examples: ExampleCollector, kind: str, instruction: Instruction, way: Sequence[Action]) -> None:
         """Add an instruction; a share of `Amounts.renamed` of those that open an app renames it.
 
         Args:
             way: its actions as a task (`Scene.store_instruction`); empty if it is none.
         """
-        shown, goal, action = book.shown or book.scene, instruction.goal, instruction.action
-        if action.type == "open_app" and book.rng.random() < self.amounts.renamed:
-            renaming = rename_opened(action, book.rng)
+        shown, goal, action = examples.shown or examples.scene, instruction.goal, instruction.action
+        if action.type == "open_app" and examples.rng.random() < self.amounts.renamed:
+            renaming = rename_opened(action, examples.rng)
             shown = renaming.rename_scene(replace(shown, history=instruction.history))
             instruction = replace(instruction, history=shown.history)
             goal, action = renaming.rename_goal(goal), renaming.rename_action(action)
-        prompt = require_fitting(lambda: self.talk.build_first_decision(shown, goal, instruction.history, book.rng))
-        replace(book, shown=shown).decide(kind, prompt, action, because=instruction.because)
+        prompt = require_fitting(lambda: self.talk.build_first_decision(shown, goal, instruction.history, examples.rng))
+        replace(examples, shown=shown).decide(kind, prompt, action, because=instruction.because)
         # Under other names the real screen does not show what the goal names.
-        if way and shown is book.scene and not instruction.needs_history:
-            book.instructions += book.scene.store_instruction(goal, instruction.sort, way, book.rows[-1])
+        if way and shown is examples.scene and not instruction.needs_history:
+            examples.instructions += examples.scene.store_instruction(goal, instruction.sort, way, examples.rows[-1])
 
     # ------------------------------------------------------------------------- demonstration and preference
 
-    async def _teach_decision(self, book: Book, seat: int) -> None:
-        scene = book.scene
+    async def _teach_decision(self, examples: ExampleCollector, seat: int) -> None:
+        scene = examples.scene
         rng = generator(derive(scene.seed, "decision", seat))  # the same prompt on both levels
         try:
             right = _find_next_action(scene)
@@ -286,22 +292,22 @@ class OracleTeacher:
             said = right if renaming is None else renaming.rename_action(right)
             # Peers speak as ever: who is in a hurry does not listen, and agents that hurry do so independently.
             prompt = require_fitting(lambda: self.talk.build_decision(shown, said, rng))
-            if book.level == "demonstration" and rng.random() < self.amounts.hurry:
+            if examples.level == "demonstration" and rng.random() < self.amounts.hurry:
                 skipping = await find_skip(scene, right)
                 if skipping is not None:
                     said = skipping if renaming is None else renaming.rename_action(skipping)
-                    replace(book, shown=shown).decide("hurry", prompt, said)
+                    replace(examples, shown=shown).decide("hurry", prompt, said)
                     return
             rejected = None
-            if book.level == "preference":
+            if examples.level == "preference":
                 wrong = await self._find_worse(scene, right, rng)
                 wrong = wrong if renaming is None else renaming.rename_action(wrong)
                 wrong = as_told_beside(wrong, said, prompt.shared)
                 rejected = format_reply(wrong, shown.observation, scene.suite.space)
             kind = "process" if rejected else "recovery" if scene.met == "mistake" else "solution"
-            replace(book, shown=shown).decide(kind, prompt, said, rejected=rejected)
+            replace(examples, shown=shown).decide(kind, prompt, said, rejected=rejected)
         except Refusal as refusal:
-            book.refused[str(refusal)] += 1
+            examples.refused[str(refusal)] += 1
 
     async def _find_worse(self, scene: Scene, right: Action, rng: random.Random) -> Action:
         """Find an action that the environment judges worse than the right one; Refusal without one."""
@@ -319,8 +325,8 @@ async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -
     if kind == "element-information":
         return facts.describe_information(element)
     # Try the tap on a fork instead of guessing from the role.
-    hands = Hands(scene.suite.space)
-    tap = hands.tap(element.index)
+    actions = ActionBuilder(scene.suite.space)
+    tap = actions.tap(element.index)
     tapped = None if tap is None else await try_action(scene, tap)
     effect = "" if tap is None or tapped is None else describe_effect(scene, tap, tapped)
     dead = tapped is not None and not has_effect(scene, tapped)
@@ -332,7 +338,7 @@ async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -
         return (
             f"{facts.describe_function(element)} When tapped: {effect}" if effect else facts.describe_function(element)
         )
-    own = facts.find_own_action(element, hands)
+    own = facts.find_own_action(element, actions)
     # An action without effect does not answer "what can be done".
     action = None if dead and own == tap else own
     return "None: it does nothing." if action is None else scene.suite.space.format(action)

@@ -16,26 +16,27 @@ from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, tell_lost
 from collab.prompts.render import Template
-from collab.rollout.build import build, load_splits
+from collab.rollout.build import build
 from collab.rollout.collector import Progress as Calls
+from collab.rollout.plan import load_splits
 from collab.store import log
 from collab.synthesis.card import SynthesisReport, gather
 from collab.synthesis.config import ORACLE, SynthConfig, Unit, build_synthesis_suite, list_units
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.journal import Head, Journal, SynthesisDir, UnansweredQuestion, read_records
 from collab.synthesis.llm_prompts import TeacherPrompts
-from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher
+from collab.synthesis.llm_teacher import Caller, LanguageTeacher, TeacherContext
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Teacher
-from collab.synthesis.units import Ledger, SynthesisProgress, Workshop, finish, read_report, work
+from collab.synthesis.units import Ledger, SynthesisProgress, SynthesisResources, finish, read_report, work
 from collab.types import Usage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A workshop and its metadata."""
+    """Resources with their metadata."""
 
-    workshop: Workshop
+    resources: SynthesisResources
     splits: Mapping[str, Split]
     model: Mapping[str, Any]
     """The policy and capabilities of the teacher's model; empty for the oracle."""
@@ -44,7 +45,7 @@ class Opened:
 
 
 @contextlib.asynccontextmanager
-async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> AsyncIterator[Opened]:
+async def open_synthesis(config: SynthConfig, ledger: Ledger, *, ask: bool = True) -> AsyncIterator[Opened]:
     """Open the suite, teacher and model of a synthesis; close them at the end.
 
     Args:
@@ -83,8 +84,8 @@ async def open_workshop(config: SynthConfig, ledger: Ledger, *, ask: bool = True
             model = _build_model(config, config.teacher)
             about = _describe_model(config, model, await model.probe()) if ask else {}
             teacher = _build_language_teacher(config, model, reader, suite, ledger)
-        shop = Workshop(suite=suite, teacher=teacher, kept=list_kept_by(splits.values()))
-        yield Opened(workshop=shop, splits=splits, model=about, teacher=model)
+        resources = SynthesisResources(suite=suite, teacher=teacher, kept=list_kept_by(splits.values()))
+        yield Opened(resources=resources, splits=splits, model=about, teacher=model)
     finally:
         if model is not None:
             tell_lost(model, f"teacher {config.teacher_name}")
@@ -113,8 +114,8 @@ def _build_language_teacher(
         memory=ledger,
     )
     prompts = TeacherPrompts(config.teacher_prompts, suite.space)
-    desk = Desk(name=config.teacher_name, caller=caller, prompts=prompts, reader=reader)
-    return LanguageTeacher(desk=desk, elements=config.elements, instructions=config.instructions)
+    context = TeacherContext(name=config.teacher_name, caller=caller, prompts=prompts, reader=reader)
+    return LanguageTeacher(context=context, elements=config.elements, instructions=config.instructions)
 
 
 def _describe_model(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, Any]:
@@ -160,17 +161,17 @@ async def start(
     # Check before opening the environment, which takes long.
     SynthesisDir(out).check_free()
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
-    async with open_workshop(config, ledger) as workplace:
-        suite = workplace.workshop.suite
+    async with open_synthesis(config, ledger) as opened:
+        suite = opened.resources.suite
         # The head holds all that rows depend on, for a resume to compare.
         head = Head(
             config=config.model_dump(mode="json"),
             environment=suite.label,
             environment_version=suite.version,
-            model=workplace.model,
+            model=opened.model,
         )
         SynthesisDir(out).begin(head, folders=(log.FOLDER,))
-        return await _make(config, head, workplace, out, ledger, watch, stop)
+        return await _make(config, head, opened, out, ledger, watch, stop)
 
 
 async def resume(
@@ -204,9 +205,9 @@ async def resume(
         progress = SynthesisProgress(calls=calls, rows=Counter(over.by_level))
         return SynthResult(path=path, label=head.environment, report=over, progress=progress, stopped=None)
     ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
-    async with open_workshop(config, ledger) as workplace:
-        _check_unchanged(path, head, config, workplace)
-        return await _make(config, head, workplace, path, ledger, watch, stop)
+    async with open_synthesis(config, ledger) as opened:
+        _check_unchanged(path, head, config, opened)
+        return await _make(config, head, opened, path, ledger, watch, stop)
 
 
 def _check_budget(config: SynthConfig) -> None:
@@ -214,22 +215,22 @@ def _check_budget(config: SynthConfig) -> None:
         raise UsageError("--budget: the oracle costs neither money nor tokens; limit minutes, or leave it out")
 
 
-def _check_unchanged(path: Path, head: Head, config: SynthConfig, workplace: Opened) -> None:
+def _check_unchanged(path: Path, head: Head, config: SynthConfig, opened: Opened) -> None:
     """Check that environment version and split are unchanged; else RunFormatError."""
-    version = workplace.workshop.suite.version
+    version = opened.resources.suite.version
     if head.environment_version != version:
         raise RunFormatError(
             f"{path}: made with {head.environment} version {head.environment_version}, this is version {version}; "
             "resume it with the Collab version that wrote it"
         )
-    if config.split is None or workplace.splits[TRAIN].hash != config.split.hash:
+    if config.split is None or opened.splits[TRAIN].hash != config.split.hash:
         raise RunFormatError(f"{path}: the training split is not what it was when this was begun; synthesise anew")
 
 
 async def _make(
     config: SynthConfig,
     head: Head,
-    workplace: Opened,
+    opened: Opened,
     path: Path,
     ledger: Ledger,
     watch: Watch,
@@ -240,16 +241,16 @@ async def _make(
         # What the journal holds is not made again.
         left = _list_left(path, units, ledger, journal)
         watch(progress)
-        before = count_lost_calls(workplace.teacher)
+        before = count_lost_calls(opened.teacher)
         try:
-            stopped = await work(config, workplace.workshop, journal, left, ledger, stop) if left else None
+            stopped = await work(config, opened.resources, journal, left, ledger, stop) if left else None
         finally:
             # Also after an error: calls without an answer may have cost something.
-            lost = count_lost_calls(workplace.teacher) - before
+            lost = count_lost_calls(opened.teacher) - before
             progress.calls.spent += Usage(lost=lost)
             if lost:
                 journal.record(UnansweredQuestion(lost=lost))
-        report = None if stopped else finish(path, head, config, units, workplace.splits)
+        report = None if stopped else finish(path, head, config, units, opened.splits)
     return SynthResult(path=path, label=head.environment, report=report, progress=progress, stopped=stopped)
 
 

@@ -1,9 +1,9 @@
 """The interface between screens and rows: a `Teacher` makes rows from a `Scene`.
 
     async for scene in follow(suite, environment, task, seed=seed, mistakes=0.1):
-        lesson = await teacher.teach(scene, "instruction")
-        rows += lesson.rows
-        refused += lesson.refused
+        output = await teacher.teach(scene, "instruction")
+        rows += output.rows
+        refused += output.refused
 
 `oracle_teacher.OracleTeacher` uses the environment's solutions, `llm_teacher.LanguageTeacher` a model. Their draws
 depend on the scene's seed and the level alone, never on the order of calls.
@@ -21,7 +21,7 @@ from typing import Literal, Protocol, TypeAlias
 from collab.data.example import Example, Level, Provenance
 from collab.envs.base import Environment, Suite
 from collab.envs.random_actions import ENDINGS
-from collab.synthesis.facts import Hands
+from collab.synthesis.facts import ActionBuilder
 from collab.types import Action, HistoryEntry, Observation, Task
 
 Met: TypeAlias = Literal["exploration", "rollout", "mistake"]
@@ -132,7 +132,7 @@ class Scene:
             row: of the instruction.
         """
         space = self.suite.space
-        done = Hands(space).declare_done()
+        done = ActionBuilder(space).declare_done()
         if not PLAYABLE <= self.suite.capabilities or done is None:
             return ()
         closing, write = [] if actions[-1].type in ENDINGS else [done], space.format
@@ -153,7 +153,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class TeacherOutput:
     """A teacher's rows of a scene."""
 
     rows: tuple[Example, ...] = ()
@@ -174,7 +174,7 @@ class Teacher(Protocol):
     def levels(self) -> frozenset[Level]:
         """Levels that it can teach."""
 
-    async def teach(self, scene: Scene, level: Level) -> Lesson:
+    async def teach(self, scene: Scene, level: Level) -> TeacherOutput:
         """Make rows of one level.
 
         Deterministic for a scene and level, if its model is. Refused rows are counted and never raise.

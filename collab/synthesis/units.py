@@ -1,6 +1,6 @@
 """Make units of work concurrently, and write the rows; each unit is kept whole or not at all.
 
-    stopped = await work(config, workshop, journal, units, ledger)
+    stopped = await work(config, resources, journal, units, ledger)
 
 Workers, each with an environment of its own, take units from one queue. A walk explores and is taught at the steps
 that its unit names. An episode follows the environment's solution, or the teacher's own way, and is taught on every
@@ -47,7 +47,7 @@ from collab.synthesis.card import (
 from collab.synthesis.config import WALK_STEPS, SynthConfig, Unit
 from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Journal, Said, SynthesisDir, read_records
 from collab.synthesis.screens import explore, follow
-from collab.synthesis.teacher import SUITED, Lesson, Scene, StoredInstruction, Teacher
+from collab.synthesis.teacher import SUITED, Scene, StoredInstruction, Teacher, TeacherOutput
 from collab.types import Task
 from collab.utils.concurrency import PATIENCE, WorkerPool
 from collab.utils.files import hash_file, report_write_errors, write_atomic
@@ -64,13 +64,15 @@ ItemT = TypeVar("ItemT")
 class Player(Protocol):
     """A teacher that finds its own way through a task instead of following the environment's."""
 
-    def follow(self, suite: Suite, environment: Environment, task: Task, *, seed: int) -> AsyncIterator[Scene | Lesson]:
+    def follow(
+        self, suite: Suite, environment: Environment, task: Task, *, seed: int
+    ) -> AsyncIterator[Scene | TeacherOutput]:
         """Yield the scenes of an episode, and refusals on the way."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class SynthesisResources:
     """Resources that units are made with."""
 
     suite: Suite
@@ -79,7 +81,7 @@ class Workshop:
     """Instances reserved for evaluation."""
 
 
-async def make(unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop) -> Done:
+async def make(unit: Unit, environment: Environment, config: SynthConfig, resources: SynthesisResources) -> Done:
     """Make all rows of a unit; the same unit gives the same rows if the teacher is deterministic.
 
     Raises:
@@ -90,19 +92,19 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
     instructions: list[StoredInstruction] = []
     refused: dict[str, Counter[str]] = {}
     screens = 0
-    async with _close_at_end(_meet_scenes(unit, environment, config, workshop)) as met:
+    async with _close_at_end(_meet_scenes(unit, environment, config, resources)) as met:
         async for item in met:
-            if isinstance(item, Lesson):
+            if isinstance(item, TeacherOutput):
                 refused.setdefault(_choose_level(config), Counter()).update(item.refused)
                 continue
             screens += 1
-            for level in _list_levels(item, config, workshop.teacher):
-                lesson = await workshop.teacher.teach(item, level)
-                kept, words = _without_kept_words(lesson, item, workshop.kept)
+            for level in _list_levels(item, config, resources.teacher):
+                output = await resources.teacher.teach(item, level)
+                kept, words = _without_kept_words(output, item, resources.kept)
                 rows += kept
-                instructions += lesson.instructions
-                if words or lesson.refused:
-                    refused.setdefault(level, Counter()).update(lesson.refused)
+                instructions += output.instructions
+                if words or output.refused:
+                    refused.setdefault(level, Counter()).update(output.refused)
                     refused[level].update({KEPT_WORD: words} if words else {})
             await asyncio.sleep(0)  # let other tasks run, e.g. a stop request
     # Of a row that was left out, the instruction is, too.
@@ -112,10 +114,10 @@ async def make(unit: Unit, environment: Environment, config: SynthConfig, worksh
 
 
 async def _meet_scenes(
-    unit: Unit, environment: Environment, config: SynthConfig, workshop: Workshop
-) -> AsyncIterator[Scene | Lesson]:
+    unit: Unit, environment: Environment, config: SynthConfig, resources: SynthesisResources
+) -> AsyncIterator[Scene | TeacherOutput]:
     """Yield a unit's scenes to teach, and refusals on the way."""
-    suite, teacher = workshop.suite, workshop.teacher
+    suite, teacher = resources.suite, resources.teacher
     task = suite.instance(unit.task, unit.instance)
     if unit.kind == "walk":
         task = replace(task, max_steps=WALK_STEPS + 1)  # so that the task's own budget ends no walk
@@ -143,15 +145,17 @@ def _list_levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Le
     return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
 
 
-def _without_kept_words(lesson: Lesson, scene: Scene, kept: Sequence[HeldOutInstances]) -> tuple[list[Example], int]:
+def _without_kept_words(
+    output: TeacherOutput, scene: Scene, kept: Sequence[HeldOutInstances]
+) -> tuple[list[Example], int]:
     """Drop rows in which the teacher adds an evaluation word; return the rest and the number dropped.
 
     A word on the screen or in the task is a leak of the split, which the final check refuses.
     """
     words = frozenset(word for one in kept for word in one.words)
     own = words - split_words(scene.observation.text) - split_words(scene.task.goal)
-    rows = [row for row in lesson.rows if not own & {word for text in row.instance.texts for word in split_words(text)}]
-    return rows, len(lesson.rows) - len(rows)
+    rows = [row for row in output.rows if not own & {word for text in row.instance.texts for word in split_words(text)}]
+    return rows, len(output.rows) - len(rows)
 
 
 @contextlib.asynccontextmanager
@@ -212,7 +216,7 @@ class Ledger:
 
 async def work(
     config: SynthConfig,
-    workshop: Workshop,
+    resources: SynthesisResources,
     journal: Journal,
     units: Sequence[Unit],
     ledger: Ledger,
@@ -231,7 +235,7 @@ async def work(
         StoreFailure: the journal cannot be written; units in flight are given up.
     """
     # Budgets are known before work begins, so that the time left can be estimated.
-    budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in workshop.suite.tasks()}
+    budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in resources.suite.tasks()}
     for unit in units:
         budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
         ledger.progress.calls.workload.plan(unit.id, budget, unit.kind)
@@ -243,12 +247,12 @@ async def work(
         failing="units in a row broke",
         has_clock=config.budget.minutes is not None,
     )
-    worker = _Work(config=config, workshop=workshop, journal=journal, ledger=ledger, pool=pool)
+    worker = _Work(config=config, resources=resources, journal=journal, ledger=ledger, pool=pool)
     # Limits are looked at after every call, not only between units.
     ledger.watch(pool.may_go_on)
     workers = min(config.concurrency, len(units))
     # Environments that fork may run out of processes: fewer units then work at once.
-    most = limit_forking(workshop.suite)
+    most = limit_forking(resources.suite)
     if most is not None:
         workers = min(workers, most)
     await pool.run(workers, worker.work)
@@ -258,7 +262,7 @@ async def work(
 @dataclass(slots=True, kw_only=True)
 class _Work:
     config: SynthConfig
-    workshop: Workshop
+    resources: SynthesisResources
     journal: Journal
     ledger: Ledger
     pool: WorkerPool[Unit]
@@ -268,7 +272,7 @@ class _Work:
 
     async def work(self) -> None:
         """Make units until none is left or the pool stops."""
-        async with OwnEnvironment(self.workshop.suite) as own:
+        async with OwnEnvironment(self.resources.suite) as own:
             for unit in self.pool.take():
                 self.ledger.progress.calls.workload.begin(unit.id)
                 try:
@@ -280,9 +284,9 @@ class _Work:
 
     async def _make(self, unit: Unit, environment: Environment) -> Done:
         limit = self.config.environment.limits.episode_s
-        with boundary(EnvironmentFailure, f"{unit.id} of {self.workshop.suite.label} (limit {limit:g} s)"):
+        with boundary(EnvironmentFailure, f"{unit.id} of {self.resources.suite.label} (limit {limit:g} s)"):
             async with asyncio.timeout(limit):
-                return await make(unit, environment, self.config, self.workshop)
+                return await make(unit, environment, self.config, self.resources)
 
     def _keep(self, done: Done) -> None:
         # Recorded first: a kill must not leave a count without its unit.

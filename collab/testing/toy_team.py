@@ -1,4 +1,4 @@
-"""A tiny team for trying a training: a random checkpoint, taught in seconds to press buttons of a corridor.
+"""A tiny team for trying a training: a random checkpoint, fine-tuned in seconds to press buttons of a corridor.
 
     config = await configure_toy_training(create_toy_team(out), "epochs=1")
 
@@ -32,7 +32,7 @@ _DEFINITIONS = {
         "backend: fake\nbackends:\n  fake: {kind: fake, options: {max_steps: 3}}\ntasks: [PressButton]\n"
     ),
     "graphs/pair.yaml": "slots: [ada, ben]\nrounds: 2\nedges: [[ada, ben]]\n",
-    "agents/scholar.yaml": (
+    "agents/toy.yaml": (
         "kind: local\noptions: {path: PATH, device: cpu}\nprompt: pocket\ncontext_tokens: 2048\n"
         "sampling: {temperature: 0.7, max_tokens: 40}\n"
     ),
@@ -55,7 +55,7 @@ SMALL_RECIPE = (
     "save_every=1",
 )
 """… and of its recipe, with an optimizer step and a checkpoint every few examples."""
-_LESSONS = (
+_RECIPE = (
     "context=2048",
     "batch_rows=8",
     "epochs=30",
@@ -67,9 +67,9 @@ _LESSONS = (
 
 
 def create_toy_team(folder: Path) -> Library:
-    """Write definitions and a taught checkpoint into a directory."""
+    """Write definitions and a fine-tuned checkpoint into a directory."""
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
-    return write_library(folder / "library", teach(tiny, folder).resolve())
+    return write_library(folder / "library", finetune(tiny, folder).resolve())
 
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
@@ -82,7 +82,7 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 
 
 async def configure_toy_training(
-    library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "scholar", **choices: Any
+    library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "toy", **choices: Any
 ) -> TrainingConfig:
     """Return a training of seconds by an algorithm's preset and its `toy` settings. Arguments as `configure`."""
     known = load_algorithm(algorithm)
@@ -93,19 +93,19 @@ async def configure_toy_training(
     return await configure(library, method=method, settings=[*own, *settings], **asked)
 
 
-def teach(base: Path, out: Path) -> Path:
-    """Fine-tune a checkpoint on the lessons, into `out`/sft; return the new one."""
-    recipe = override(load_preset("pocket").get_recipe("sft"), _LESSONS)
+def finetune(base: Path, out: Path) -> Path:
+    """Fine-tune a checkpoint on the toy examples, into `out`/sft; return the new one."""
+    recipe = override(load_preset("pocket").get_recipe("sft"), _RECIPE)
     prepared = prepare(
-        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(build_lessons())
+        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(build_toy_examples())
     )
     begun = begin(prepared, out / "sft")
     train(prepared, begun, device="cpu")
     return begun.final
 
 
-async def build_lessons() -> list[Example]:
-    """Build examples that press any of the four buttons of a screen: a taught policy errs three times of four."""
+async def build_toy_examples() -> list[Example]:
+    """Build examples that press any of the four buttons of a screen: a policy then errs three times of four."""
     suite = CorridorSuite()
     reader = Reader(
         template=Template("pocket", read_templates(find_builtin_root() / "prompts" / "pocket")), max_tokens=40

@@ -165,9 +165,9 @@ def find_scored(packing: Packing, masks: Sequence[ArrayLike], width: int) -> Sco
     return Scored(predictors=found[:, 0], wanted=found[:, 1], which=which.reshape(-1), cells=np.concatenate(cells))
 
 
-def count_packed_tokens(rows: Sequence[ArrayLike], *, shortest: int = SHORTEST) -> int:
+def count_packed_tokens(rows: Sequence[ArrayLike]) -> int:
     """Return the number of tokens of the packed rows."""
-    return len(pack(rows, shortest=shortest))
+    return len(pack(rows))
 
 
 def compute_token_ratio(prompt: int, reply: int, pairs: int) -> float:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, model_validator
 
-from collab.config import RUN, Definition, RunConfig, run_config, strip_run_prefix
+from collab.config import RUN, Definition, RunConfig, strip_run_prefix
 from collab.data.splits import EVALUATION_SEEDS, NEW_SEEDS, TRAIN, restore_apps
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.comparison import check_same_sampling
@@ -26,7 +26,8 @@ from collab.loop.loop import find_changed_prompt, hash_base_weights
 from collab.loop.policy import build_first_policy
 from collab.loop.record import TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, load_trained_agents, parse_policy
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.utils.trust import check_trusted
 
 Mode: TypeAlias = Literal["direct", "continual"]

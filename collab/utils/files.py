@@ -241,6 +241,22 @@ def sync_files(folder: Path) -> None:
     sync_directory(folder)
 
 
+def place_within(folder: Path, path: str) -> str:
+    """Return an absolute path as "./…" below the folder if it lies within, so that the whole can be moved."""
+    inside = Path(path).is_absolute() and Path(path).is_relative_to(folder.resolve())
+    return f"./{Path(path).relative_to(folder.resolve())}" if inside else path
+
+
+def resolve_within(folder: Path, path: str) -> str:
+    """Return the absolute path of what `place_within` has returned."""
+    return str(folder.resolve() / path) if path.startswith("./") else path
+
+
+def hash_text(text: str) -> str:
+    """Return the SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file; a large unchanged one is read once per process."""
     there = path.stat()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from collab.errors import UsageError
 
@@ -42,6 +42,12 @@ def clean_line(text: str) -> str:
     if text.isprintable():
         return text.strip()
     return "".join(letter if letter.isprintable() else " " for letter in text).strip()
+
+
+def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Format a table in Markdown."""
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def split_names(

@@ -38,7 +38,7 @@ from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store import log
 from collab.store.log import Place
 from collab.store.reader import Problem, RunReader
-from collab.types import PreferencePair
+from collab.store.rewards import PreferencePair
 from collab.utils.files import read_json
 from collab.view.common import explain_unreadable, find_lines_about
 

@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any, Literal
 
 from collab.rewards.base import CriticCall, Judgement, hash_input
-from collab.types import CellRef, CellReward, Step
+from collab.store.rewards import CellReward
+from collab.types import CellRef, Step
 from collab.view import common
 from collab.view.common import shorten
 from collab.view.labels import StepId, StepScores

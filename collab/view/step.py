@@ -1,17 +1,13 @@
 """One step whole: screen, replies, vote, executed action, judgements and pairs.
 
-Screens are shown with their elements' boxes and pictures, actions with the spot that they touch. Changes between two
-screens are listed element by element. Elements are the same when they have the same key, or, where keys are missing or
-not unique, the same role and label. Of several equal ones, the first is matched with the first, the second with the
-second.
+Screens are shown with their elements' boxes and pictures, actions with the spot that they touch.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,23 +20,12 @@ from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.store.blobs import get_blob_path, read_blob
 from collab.store.reader import RunReader
+from collab.store.rewards import PreferencePair, ReplyRef
 from collab.store.tables import compute_layers
-from collab.types import (
-    Action,
-    Box,
-    CellRef,
-    Element,
-    ElementTarget,
-    Observation,
-    Point,
-    PreferencePair,
-    ReplyRef,
-    Step,
-    Trajectory,
-    Utterance,
-)
+from collab.types import Action, CellRef, Element, ElementTarget, Observation, Point, Step, Trajectory, Utterance
 from collab.view import common
 from collab.view.common import explain_unreadable
+from collab.view.elements import build_element_view, compare_screens, get_rectangle
 from collab.view.readers import OpenRun
 from collab.view.runs import ListedRun
 from collab.view.schema.runs import Edge
@@ -49,8 +34,6 @@ from collab.view.schema.step import (
     BallotView,
     CellKey,
     CellView,
-    ChangedElement,
-    ElementView,
     FailureView,
     MessageView,
     PairView,
@@ -76,8 +59,6 @@ FINAL = "final"
 """In place of a step: the screen after the last action."""
 ELEMENTS = 2_000
 """Most listed elements of a screen; `build_whole_screen` has all."""
-_FLAGS = 10
-"""Of an element."""
 PIXELS = 12_000_000
 """Pixels of the largest screen that is drawn: a record may claim any size."""
 _DRAWN = 32
@@ -118,20 +99,6 @@ def build_whole_screen(observation: Observation) -> WholeScreenView:
     """Build the view of a screen's long parts, uncut."""
     return WholeScreenView(
         text=observation.text, elements=[build_element_view(one, whole=True) for one in observation.elements]
-    )
-
-
-def build_element_view(element: Element, *, whole: bool = False) -> ElementView:
-    """Build the view of an element; its texts are cut unless `whole`."""
-    cut = str if whole else common.shorten
-    flags = element.flags if whole else [common.shorten(flag) for flag in element.flags[:_FLAGS]]
-    return ElementView(
-        index=element.index,
-        role=cut(element.role),
-        label=cut(element.label),
-        box=_get_rectangle(element.box),
-        value=None if element.value is None else cut(element.value),
-        flags=flags,
     )
 
 
@@ -267,7 +234,7 @@ def _place(action: Action, observation: Observation) -> tuple[int | None, Rectan
         return None, None, None
     found = _find_element(observation.elements, target.index)
     box = None if found is None else found.box
-    return target.index, _get_rectangle(box), None if box is None else (float(box.center[0]), float(box.center[1]))
+    return target.index, get_rectangle(box), None if box is None else (float(box.center[0]), float(box.center[1]))
 
 
 def _find_element(elements: Sequence[Element], index: int) -> Element | None:
@@ -275,10 +242,6 @@ def _find_element(elements: Sequence[Element], index: int) -> Element | None:
     if 0 <= index < len(elements) and elements[index].index == index:
         return elements[index]
     return next((one for one in elements if one.index == index), None)
-
-
-def _get_rectangle(box: Box | None) -> Rectangle | None:
-    return None if box is None else (box.left, box.top, box.right, box.bottom)
 
 
 _TRIMMED = 20
@@ -383,54 +346,6 @@ def _build_failure(cell: Utterance) -> FailureView | None:
 
 def _build_ballot(cell: CellRef, step: Step) -> int | None:
     return next((number for number, ballot in enumerate(step.vote.ballots) if cell in ballot.cells), None)
-
-
-MOST = 500
-"""Most listed elements of each kind."""
-
-
-def compare_screens(before: Observation, after: Observation) -> ScreenChanges:
-    """List the changes from one screen to the next."""
-    old, new = _index_elements(before.elements), _index_elements(after.elements)
-    both = [(old[name], new[name]) for name in old if name in new]
-    altered = [(one, other) for one, other in both if _get_content(one) != _get_content(other)]
-    fresh = [one for name, one in new.items() if name not in old]
-    gone = [one for name, one in old.items() if name not in new]
-    return ScreenChanges(
-        same=before.digest == after.digest,
-        title=_get_new(before.title, after.title),
-        url=_get_new(before.url, after.url),
-        notice=_get_new(before.notice, after.notice),
-        appeared=[build_element_view(one) for one in fresh[:MOST]],
-        gone=[build_element_view(one) for one in gone[:MOST]],
-        changed=[
-            ChangedElement(before=build_element_view(one), after=build_element_view(other))
-            for one, other in altered[:MOST]
-        ],
-        moved=sum(one.box != other.box for one, other in both if _get_content(one) == _get_content(other)),
-        more=sum(max(0, len(found) - MOST) for found in (fresh, gone, altered)),
-    )
-
-
-def _index_elements(elements: Sequence[Element]) -> dict[Hashable, Element]:
-    """Index elements by their identity, in their order."""
-    keys = Counter(element.key for element in elements)
-    seen: defaultdict[Hashable, int] = defaultdict(int)
-    found: dict[Hashable, Element] = {}
-    for element in elements:
-        name = element.key if element.key and keys[element.key] == 1 else (element.role, element.label, element.key)
-        found[name, seen[name]] = element
-        seen[name] += 1
-    return found
-
-
-def _get_content(element: Element) -> tuple[object, ...]:
-    return element.role, element.label, element.value, element.flags
-
-
-def _get_new(before: str | None, after: str | None) -> str | None:
-    """Return the new value; None where it is the same, or gone."""
-    return None if after is None or after == before else common.shorten(after)
 
 
 _SIDES = 50

@@ -99,11 +99,11 @@ def test_its_method_learns_demonstrations_alone() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_every_training(tmp_path: Path) -> None:
-    library = create_toy_team(tmp_path / "school")
+    library = create_toy_team(tmp_path / "toy")
     assert library.own is not None
     easy = FilteredBC.toy  # a team that knows little solves some of it
     settings = (*easy, "epochs=2", "held_out.episodes=2", "sft.context=2048", "sft.save_every=1")
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library.own)]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library.own)]
     more = [word for one in settings for word in ("--set", one)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
 

@@ -66,10 +66,13 @@ def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: 
     library = write_library(
         tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1, context=4096)
     )
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library.own)]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library.own)]
     out = tmp_path / "out"
-    assert main(["train", "--algo", "filtered-bc", *asked, "--anyway", "--device", "cpu", "--out", str(out)]) == 2
-    assert "--anyway: filtered-bc has no such option" in capsys.readouterr().err
+    assert (
+        main(["train", "--algo", "filtered-bc", *asked, "--allow-uncalibrated", "--device", "cpu", "--out", str(out)])
+        == 2
+    )
+    assert "--allow-uncalibrated: filtered-bc has no such option" in capsys.readouterr().err
     assert not out.exists()
     assert main(["train-marl", "--algo", "filtered-bc", *asked, "--out", str(out)]) == 2
     assert "use collab train --algo filtered-bc" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from collab.config import load_environment
 from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
 from collab.library import Library
-from collab.rollout.build import load_splits
+from collab.rollout.plan import load_splits
 from collab.synthesis.journal import Head, SynthesisDir
 from collab.types import Prompt, Segment
 

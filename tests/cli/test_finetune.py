@@ -24,7 +24,7 @@ from collab.library import Library  # noqa: E402
 from collab.loop.record import TrainingDir  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
-from collab.rollout.build import load_splits  # noqa: E402
+from collab.rollout.plan import load_splits  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
 from collab.trainers.run_dir import FinetuneDir  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402

@@ -45,7 +45,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two seeds, a direct transfer and a training that was stopped at once, side by side in `runs`."""
     place, patch = tmp_path_factory.mktemp("recorded"), pytest.MonkeyPatch()
     library = shutil.copytree(LIBRARY, place / "library")
-    (library / "agents/scholar.yaml").write_text("kind: local\noptions: {path: tiny}\n")
+    (library / "agents/toy.yaml").write_text("kind: local\noptions: {path: tiny}\n")
     (library / "agents/idler.yaml").write_text(
         'kind: scripted\noptions: {replies: [\'Reason: done. Action: {"action_type": "wait"}\']}\n'
     )
@@ -74,7 +74,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         moved = ("transfer", "--mode", "direct", *team, "--seeds", "30,31", "--split", "none")
         assert main([*moved, "--out", "runs/moved"]) == 0
         make_tiny_checkpoint(place / "tiny", hidden=32, layers=1)
-        train = ("train", "--env", "corridor", "--graph", "single", "--agents", "scholar", "--device", "cpu")
+        train = ("train", "--env", "corridor", "--graph", "single", "--agents", "toy", "--device", "cpu")
         small = ("--set", "epochs=1", "--set", "episodes=1", "--set", "held_out.episodes=1")
         assert main([*train, *small, "--out", "runs/trained", "--budget", "minutes=0.000001"]) == 1
     return place

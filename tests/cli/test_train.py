@@ -25,9 +25,7 @@ FILES = {
     ),
     "graphs/pair.yaml": "slots: [ada, ben]\nrounds: 1\nedges: [[ada, ben]]\n",
     "graphs/others.yaml": "slots: [cyd]\nrounds: 1\n",
-    "agents/scholar.yaml": (
-        "kind: local\noptions: {path: PATH, device: cpu}\nprompt: pocket\nsampling: {max_tokens: 8}\n"
-    ),
+    "agents/toy.yaml": ("kind: local\noptions: {path: PATH, device: cpu}\nprompt: pocket\nsampling: {max_tokens: 8}\n"),
 }
 
 
@@ -57,37 +55,37 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
         (("--agents", "vllm"), "kind: local"),
         (("--agents", "nowhere@best"), "no such directory"),
         (("--agents", "nowhere@newest"), "RUN@best or RUN@epoch3"),
-        (("--agents", "scholar", "--preset", "papr"), "paper"),
+        (("--agents", "toy", "--preset", "papr"), "paper"),
         (
-            ("--agents", "scholar", "--instructions", "nowhere"),
+            ("--agents", "toy", "--instructions", "nowhere"),
             "no such directory with instructions; make it with",
         ),
-        (("--agents", "scholar", "--out", "x", "--report-to", "tensorbored"), "did you mean tensorboard"),
-        (("--agents", "scholar", "--plan", "--report-to", "tensorbored"), "did you mean tensorboard"),
-        (("--agents", "scholar", "--plan", "--device", "gpu"), "device"),
-        (("--agents", "scholar", "--set", "epocs=2"), "epochs"),
-        (("--agents", "scholar", "--set", "run.tasks=[a]"), "--set run.tasks: say it with --tasks"),
-        (("--agents", "scholar", "--set", "run.seed=39"), "--set run.seed: say it with --seed"),
-        (("--agents", "scholar", "--set", "seed=5"), "a setting of the run; say it with --seed"),
-        (("--agents", "scholar", "--set", "run.budget.tokens=10"), "--set run.budget: say it with --budget"),
-        (("--agents", "scholar", "--set", "run.episodes=7"), "--set run.episodes: an epoch has --set episodes=N"),
-        (("--agents", "scholar", "--split", "unseen-app"), "--split unseen-app"),
-        (("--agents", "scholar", "--graph", "pair"), "--out is missing"),
-        (("--agents", "scholar", "--ablation", "no-rc"), "no-cr"),
-        (("--agents", "scholar", "--ablation", "untrained-team"), "collab eval --agents NAME"),
-        (("--agents", "scholar", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
+        (("--agents", "toy", "--out", "x", "--report-to", "tensorbored"), "did you mean tensorboard"),
+        (("--agents", "toy", "--plan", "--report-to", "tensorbored"), "did you mean tensorboard"),
+        (("--agents", "toy", "--plan", "--device", "gpu"), "device"),
+        (("--agents", "toy", "--set", "epocs=2"), "epochs"),
+        (("--agents", "toy", "--set", "run.tasks=[a]"), "--set run.tasks: say it with --tasks"),
+        (("--agents", "toy", "--set", "run.seed=39"), "--set run.seed: say it with --seed"),
+        (("--agents", "toy", "--set", "seed=5"), "a setting of the run; say it with --seed"),
+        (("--agents", "toy", "--set", "run.budget.tokens=10"), "--set run.budget: say it with --budget"),
+        (("--agents", "toy", "--set", "run.episodes=7"), "--set run.episodes: an epoch has --set episodes=N"),
+        (("--agents", "toy", "--split", "unseen-app"), "--split unseen-app"),
+        (("--agents", "toy", "--graph", "pair"), "--out is missing"),
+        (("--agents", "toy", "--ablation", "no-rc"), "no-cr"),
+        (("--agents", "toy", "--ablation", "untrained-team"), "collab eval --agents NAME"),
+        (("--agents", "toy", "--graph", "pair", "--ablation", "single-agent"), "leave out --graph pair"),
         (
-            ("--agents", "scholar", "--graph", "pair", "--ablation", "no-cr", "--set", "steps=null"),
+            ("--agents", "toy", "--graph", "pair", "--ablation", "no-cr", "--set", "steps=null"),
             "none is played twice",
         ),
-        (("--agents", "scholar", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
-        (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
-        (("--agents", "scholar", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
-        (("--agents", "scholar", "--set", "pairs.correction=0"), "weight above 0"),
-        (("--agents", "scholar", "--graph", "pair", "--plan", "--device", "tpu"), "no device called 'tpu'"),
+        (("--agents", "toy", "--graph", "pair", "--ablation", "anchor"), "changes nothing"),
+        (("--agents", "toy", "--graph", "pair", "--set", "edges={sampler: nope}"), "no edge sampler called 'nope'"),
+        (("--agents", "toy", "--graph", "pair", "--set", "edges={sampler: layered, widths: [3]}"), "widths"),
+        (("--agents", "toy", "--set", "pairs.correction=0"), "weight above 0"),
+        (("--agents", "toy", "--graph", "pair", "--plan", "--device", "tpu"), "no device called 'tpu'"),
         (("--resume", "nowhere"), "no such directory"),
         (("--resume", "nowhere", "--seed", "1", "--set", "epochs=2"), "leave out"),
-        (("--resume", "nowhere", "--anyway"), "leave out --anyway"),
+        (("--resume", "nowhere", "--allow-uncalibrated"), "leave out --allow-uncalibrated"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(
@@ -124,7 +122,7 @@ def test_the_help_names_all_presets_and_ablations() -> None:
 def test_a_critic_that_nobody_calibrated_is_refused(
     capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
 ) -> None:
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", library]
     asked += ["--set", "critic=critic-outcome", "--calibrations", "measured", "--out", tmp_path / "run"]
     said = refused(capsys, *asked)
     command = f"collab critic calibrate --critic critic-outcome --library {library} --out measured/critic-outcome"
@@ -138,7 +136,7 @@ def test_an_adversary_that_cannot_be_asked_is_refused(
     """Before anything is played for it to be asked about."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (library / "agents/mute.yaml").write_text("kind: rehearsal\n")
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", library]
     asked += ["--out", tmp_path / "run", "--set", "pairs.adversary=1"]
     assert "OPENAI_API_KEY" in refused(capsys, *asked, "--set", "adversary=openai")
     said = refused(capsys, *asked, "--set", "adversary=mute", "--budget", "tokens=9")
@@ -149,7 +147,7 @@ def test_an_adversary_that_cannot_be_asked_is_refused(
 def test_a_reward_model_that_is_not_there_is_refused(
     capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
 ) -> None:
-    asked = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", library, "--anyway"]
+    asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", library, "--allow-uncalibrated"]
     said = refused(capsys, *asked, "--set", "critic=critic-model", "--out", tmp_path / "run")
     assert "checkpoints/my-critic: no such model directory" in said
     assert not (tmp_path / "run").exists()
@@ -198,7 +196,7 @@ def asked(library: Path, tmp_path: Path) -> list[str]:
     """A training of seconds of a team that knows nothing."""
     make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1)
     small = ("epochs=1", "episodes=1", "held_out.episodes=1", "determinism=exact")
-    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library)]
     return ["train-marl", *team, *(item for one in small for item in ("--set", one)), "--device", "cpu", "--json"]
 
 
@@ -242,7 +240,7 @@ def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
     assert team.own is not None
     (team.own / "graphs/solo.yaml").write_text("slots: [ada]\nrounds: 1\n")
     small = ("epochs=1", "episodes=4", "held_out.episodes=1", "held_out.before=false", "determinism=exact")
-    asked = ["--env", "corridor", "--graph", "solo", "--agents", "scholar", "--library", str(team.own)]
+    asked = ["--env", "corridor", "--graph", "solo", "--agents", "toy", "--library", str(team.own)]
     asked += [*(item for one in small for item in ("--set", one)), "--device", "cpu"]
     capsys.readouterr()
     assert main(["train-marl", *asked, "--out", str(tmp_path / "run")]) == 1
@@ -262,7 +260,7 @@ def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
 @pytest.fixture
 def taught(tmp_path: Path) -> Path:
     """The library of a team that is often wrong and often right."""
-    library = create_toy_team(tmp_path / "school").own
+    library = create_toy_team(tmp_path / "toy").own
     assert library is not None
     (library / "graphs/others.yaml").write_text(FILES["graphs/others.yaml"])
     return library
@@ -272,7 +270,7 @@ def ask_toy(library: Path, *settings: str) -> list[str]:
     """A training of seconds of that team, with pairs of every source."""
     small = ["epochs=1", "episodes=6", "held_out.episodes=2", "dpo.context=2048", *settings]
     small += ["pairs={adversary: 1, contrast: 1, correction: 0.5}"]
-    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library)]
     return ["train-marl", *team, *(word for one in small for word in ("--set", one)), "--device", "cpu"]
 
 
@@ -369,7 +367,7 @@ def test_a_family_that_this_method_cannot_train_leaves_no_training_behind(
     transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "tiny")
     tokenizer.save_pretrained(tmp_path / "tiny")
     capsys.readouterr()
-    asked = ["train-marl", "--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library)]
+    asked = ["train-marl", "--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library)]
     train = [*asked, "--device", "cpu", "--out", str(tmp_path / "run")]
     assert main(train) == 2
     (line,) = capsys.readouterr().err.splitlines()

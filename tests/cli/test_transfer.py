@@ -63,7 +63,10 @@ def asked(library: Path) -> list[str]:
         (("--mode", "direct", "--agents", "nowhere@best", "--env", "street"), "no such directory"),
         (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "x"), "write whole numbers"),
         (("--mode", "direct", "--agents", "pocket", "--env", "street", "--seeds", "1"), "1 is a seed for training"),
-        (("--mode", "direct", "--preset", "paper", "--anyway"), "trains nothing; leave out --preset, --anyway"),
+        (
+            ("--mode", "direct", "--preset", "paper", "--allow-uncalibrated"),
+            "trains nothing; leave out --preset, --allow-uncalibrated",
+        ),
         (("--mode", "direct", "--ablation", "rft"), "trains nothing; leave out --ablation"),
         (("--mode", "direct", "--instructions", "data"), "trains nothing; leave out --instructions"),
         (("--mode", "direct", "--report-to", "tensorboard"), "trains nothing; leave out --report-to"),

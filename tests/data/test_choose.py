@@ -2,7 +2,7 @@
 
 import pytest
 
-from collab.config import Unseen, run_config
+from collab.config import Unseen
 from collab.data.splits import (
     INSTANCES,
     NEW_SEEDS,
@@ -16,7 +16,7 @@ from collab.data.splits import (
 from collab.envs.base import TaskInfo
 from collab.errors import OverlapError, UsageError
 from collab.library import Library
-from collab.rollout.build import plan_episodes
+from collab.rollout.plan import plan_episodes, run_config
 from collab.seeds import Seeds
 
 INFOS = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import pytest
 from PIL import Image, ImageChops
 
 from collab.envs.grammar import MOBILE, WEB
-from collab.envs.overlay import TOUCH, draw_touch, touch_png
+from collab.envs.overlay import TOUCH, draw_touch
 from collab.types import Action, Box, Element, Observation
 
 SIZE = (540, 1200)
@@ -85,11 +84,3 @@ def test_a_swipe_starts_on_its_element() -> None:
 )
 def test_what_touches_nothing_is_not_drawn(action: Action) -> None:
     assert touched(action) is None
-
-
-def test_pictures_come_back_as_png_of_the_same_size() -> None:
-    buffer = io.BytesIO()
-    Image.new("RGB", (108, 240)).save(buffer, "PNG")
-    image = Image.open(io.BytesIO(touch_png(buffer.getvalue(), MOBILE.make("click", index=0), SCREEN)))
-    assert (image.format, image.size) == ("PNG", (108, 240))
-    assert any(colour == TOUCH for _, colour in image.convert("RGB").getcolors(1 << 20) or ())

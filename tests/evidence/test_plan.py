@@ -222,12 +222,6 @@ def test_a_trained_team_is_played_as_it_was_last_and_trained_further_from_there(
     assert plan.players(train) == players
 
 
-def test_all_teams_sample_alike_in_training_and_after_it() -> None:
-    plan = change_plan(PLAN, play=["agents.*.sampling.top_p=0.9"])
-    assert ask(plan, "full", "train")["--set"][0] == "run.agents.*.sampling.top_p=0.9"
-    assert ask(plan, "full", "new-seeds")["--set"] == ["agents.*.sampling.top_p=0.9"]
-
-
 # ------------------------------------------------------------------------------------------------ what was measured
 
 

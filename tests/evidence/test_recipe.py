@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import reproduce_tables  # type: ignore[import-not-found]
 
-from collab.config import run_config
 from collab.errors import UsageError
 from collab.evidence.gather import hash_base
 from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
@@ -28,6 +27,7 @@ from collab.library import Library, find_builtin_root
 from collab.loop.configure import configure
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
+from collab.rollout.plan import run_config
 from collab.testing.toy_team import write_library
 
 MakeRecord = Callable[..., UnitRecord]
@@ -111,7 +111,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
     library = write_library(tmp_path / "library", tmp_path / "base")
     options = f"--env corridor --library {library.own} --graph pair --split none --set epochs=2"
     plan = Plan(
-        agents="scholar",
+        agents="toy",
         arms={"full": PLAN.arms["full"].model_copy(update={"graph": "pair"})},
         phases={"train": Phase(kind="train-marl", options=options, minutes=1)},
         stages=[],
@@ -120,7 +120,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
     there: dict[str, Any] = {
         "env": "corridor",
         "graph": "pair",
-        "agents": "scholar",
+        "agents": "toy",
         "split": None,
         "settings": ["epochs=2"],
     }

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from collab.errors import RunFormatError, StoreFailure, UsageError
-from collab.evidence.gather import describe_machine, read_processor_model
+from collab.evidence.gather import describe_machine
 from collab.evidence.plan import read_plan
 from collab.evidence.record import LARGEST, UnitRecord, check_base, file_of, hide_places, read, read_all, write
 from collab.library import find_builtin_root
+from collab.utils.machine import read_processor_model
 
 MakeRecord = Callable[..., UnitRecord]
 PLAN = read_plan(find_builtin_root() / "docs/results/plan.yaml")

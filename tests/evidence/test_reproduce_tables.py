@@ -20,7 +20,7 @@ from collab.evidence.queue import Workspace, work_off
 from collab.evidence.record import UnitRecord, file_of, read_all
 from collab.library import Library
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir, read_record
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.testing.toy_team import configure_toy_training, write_library
 
 MakeRecord = Callable[..., UnitRecord]
@@ -123,7 +123,7 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     assert library.own is not None
     own = library.own / "agents/over.yaml"
     own.write_text(f"kind: local\noptions: {{path: {tmp_path / 'base'}, adapter: {tmp_path / 'adapter'}}}\n")
-    both = f"{hash_base('scholar', library)}+{hash_weights(tmp_path / 'adapter')}"
+    both = f"{hash_base('toy', library)}+{hash_weights(tmp_path / 'adapter')}"
     assert hash_base("over", library) == both
 
     trained = Trained.model_construct(digest="d")
@@ -131,7 +131,7 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
         asyncio.run(configure_toy_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",))
     )
     assert digest_after(plain, both, trained) == "d"
-    assert digest_after(kept, both, trained) == f"{hash_base('scholar', library)}+d"
+    assert digest_after(kept, both, trained) == f"{hash_base('toy', library)}+d"
 
 
 def test_an_epoch_counts_the_rows_and_the_optimizer_steps_of_all_policies(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
 
     # Six episodes and pairs of every source: a first rollout without a pair would end the training.
     teaching = ("held_out.before=false", "episodes=6", "pairs={adversary: 1, contrast: 1, correction: 0.5}")
-    library = create_toy_team(tmp_path / "school")
+    library = create_toy_team(tmp_path / "toy")
     settings = " ".join(f"--set {shlex.quote(setting)}" for setting in (*SECONDS, *teaching))
     there = f"--env corridor --library {library.own}"
     train = f"{there} --graph pair --split none {settings}"
     plan = Plan(
-        agents="scholar",
+        agents="toy",
         arms={
             "untrained-team": Arm(label="untrained", graph="pair"),
             "full": Arm(label="full method", graph="pair", method="--preset collab"),
@@ -180,7 +180,7 @@ def test_a_tiny_training_leaves_all_that_tables_need(tmp_path: Path) -> None:
         stages=[PlanStage(arms=["untrained-team", "full"], phases=["train", "new-seeds"])],
         seeds=[0],
     )
-    base = hash_base("scholar", library)
+    base = hash_base("toy", library)
     place = Workspace(work=tmp_path / "work" / base[:12], units=tmp_path / "units", base=base)
     made = work_off(plan, place, {}, say=print)
     assert [unit.name for unit in made] == ["untrained-team/new-seeds", "full/seed-0/train", "full/seed-0/new-seeds"]

@@ -130,29 +130,6 @@ def test_tables_say_which_differences_are_not_separable(make_record: MakeRecord,
     assert line.endswith(f" | {told} |")
 
 
-def test_a_difference_may_be_of_some_tasks(make_record: MakeRecord) -> None:
-    """By hand: one of the first task's two instances is won, of the second one's none."""
-    known = build_results(
-        make_record("untrained-team", None, "new-seeds", "0010"), make_record("full", 0, "new-seeds", "1010")
-    )
-    told = [known.difference(TEAM, FULL, tasks) for tasks in ({"Task0"}, {"Task1"}, None)]
-    assert [one.partition(" ")[0] for one in told] == ["+50.0", "+0.0", "+25.0"]
-
-
-def test_several_plays_of_an_arm_count_as_their_mean(make_record: MakeRecord) -> None:
-    """By hand, of eight instances: untrained 4 and 1 of them, full 5; so 12.5, 50 and in the mean 31.2 points."""
-    first, second = TEAM, "untrained-team/new-seeds-sharpened"
-    played = [
-        make_record("untrained-team", None, "new-seeds", "11110000"),
-        make_record("untrained-team", None, "new-seeds-sharpened", "00000001"),
-    ]
-    full = [make_record("full", seed, "new-seeds", "11111000") for seed in range(3)]
-    known = build_results(*played, *full)
-    told = [known.difference(spots, FULL) for spots in (first, second, [first, second])]
-    assert [one.partition(" ")[0] for one in told] == ["+12.5", "+50.0", "+31.2"]
-    assert build_results(played[0], *full).difference([first, second], FULL) == MISSING
-
-
 def test_too_many_broken_episodes_are_no_result(make_record: MakeRecord) -> None:
     broken = make_record("full", 0, "new-seeds", "11")
     assert broken.measured is not None

@@ -93,9 +93,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 @pytest.fixture(scope="session")
-def scholar(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint that was taught to press this or that button: some of what it proposes is right."""
-    return toy_team.teach(tiny, tmp_path_factory.mktemp("taught"))
+def finetuned(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that was fine-tuned to press this or that button: some of what it proposes is right."""
+    return toy_team.finetune(tiny, tmp_path_factory.mktemp("taught"))
 
 
 @pytest.fixture(scope="session")
@@ -105,7 +105,7 @@ def configure_toy(library: Library) -> Configured:
 
 
 @pytest.fixture(scope="session")
-def configure_taught(scholar: Path, tmp_path_factory: pytest.TempPathFactory) -> Configured:
-    """The same with the taught checkpoint in place of one that is not there."""
-    library = write_library(tmp_path_factory.mktemp("school"), scholar)
+def configure_finetuned(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Configured:
+    """The same with the fine-tuned checkpoint in place of one that is not there."""
+    library = write_library(tmp_path_factory.mktemp("toy"), finetuned)
     return functools.lru_cache(functools.partial(configure_small, library))

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.loop.trained import load_policy_agents, parse_policy
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.prompts.parse import write_reply
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
@@ -41,22 +41,22 @@ def manifest(run: Path, epoch: int) -> dict[str, Any]:
     return FinetuneDir(run / f"epochs/{epoch}/training").read()
 
 
-def test_an_adapter_is_gone_on_with_and_exported(configure_taught, scholar: Path, tmp_path: Path) -> None:
-    run = train_toy(configure_taught, tmp_path / "run")
+def test_an_adapter_is_gone_on_with_and_exported(configure_finetuned, finetuned: Path, tmp_path: Path) -> None:
+    run = train_toy(configure_finetuned, tmp_path / "run")
     records = [json.loads((run / f"epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
     for number, record in enumerate(records, 1):
         assert set(record["adapters"].values()) == {f"./epochs/{number}/training/final"}
-        assert set(record["weights"].values()) == {str(scholar)}
+        assert set(record["weights"].values()) == {str(finetuned)}
     finals = [run / f"epochs/{number}/training/final" for number in (1, 2)]
     assert manifest(run, 1)["adapter"] is None
     assert manifest(run, 2)["adapter"]["digest"] == hash_weights(finals[0]) != hash_weights(finals[1])
     assert [manifest(run, number)["reference_adapter"] for number in (1, 2)] == [None, None]
     played = json.loads((run / "epochs/2/rollout/run.json").read_text())["config"]["agents"]["ada"]["options"]
-    assert (played["path"], played["adapter"], played["version"]) == (str(scholar), str(finals[0].resolve()), 1)
+    assert (played["path"], played["adapter"], played["version"]) == (str(finetuned), str(finals[0].resolve()), 1)
     name = parse_policy(f"{run}@epoch2")
     assert name is not None
     assert load_policy_agents(name, ("ada", "ben"))["ben"].options["adapter"] == str(finals[1].resolve())
-    _check_exports(run, scholar, finals[1], tmp_path)
+    _check_exports(run, finetuned, finals[1], tmp_path)
 
 
 def _check_exports(run: Path, base: Path, adapter: Path, place: Path) -> None:
@@ -74,12 +74,12 @@ def _check_exports(run: Path, base: Path, adapter: Path, place: Path) -> None:
     assert float((found - plain).abs().max()) > 1e-2
 
 
-def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_gets_what_each_epoch_left(finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It plays the checkpoint first; then each adapter is loaded under run and epoch, played, and forgotten."""
     monkeypatch.chdir(tmp_path)
-    Path("fake").symlink_to(scholar)  # the name by which the server knows its checkpoint
+    Path("fake").symlink_to(finetuned)  # the name by which the server knows its checkpoint
     space = CorridorSuite().space
-    library = toy_team.write_library(tmp_path / "library", scholar)
+    library = toy_team.write_library(tmp_path / "library", finetuned)
     assert library.own is not None
 
     def says(body: Mapping[str, Any]) -> str:
@@ -99,8 +99,8 @@ def test_a_server_gets_what_each_epoch_left(scholar: Path, tmp_path: Path, monke
     assert {body["model"] for body in server.requests} == {"fake", *loaded}
 
 
-def test_the_epoch_before_is_a_reference_of_its_own(configure_taught, tmp_path: Path) -> None:
-    run = train_toy(configure_taught, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
+def test_the_epoch_before_is_a_reference_of_its_own(configure_finetuned, tmp_path: Path) -> None:
+    run = train_toy(configure_finetuned, tmp_path / "run", "reference=previous", "policies=per_agent", "episodes=6")
     for slot in ("ada", "ben"):
         before, after = (FinetuneDir(run / f"epochs/{number}/training/{slot}") for number in (1, 2))
         told = after.read()

@@ -19,7 +19,7 @@ import pytest
 from collab.algorithms.collabuiagents import labeller as ahead
 from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge_ahead, judge_rollout
 from collab.algorithms.collabuiagents.metrics import hash_judgements
-from collab.config import Budget, RunConfig, run_config
+from collab.config import Budget, RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.loop.phases import load_trajectories
@@ -27,7 +27,8 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import LabellingProgress
 from collab.rewards.labels import FOLDER, LabelSet, list_label_sets, read_labels
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import resume, start
 from collab.store.manifest import FILE
 from collab.testing.fake_server import FakeServer, Fault
@@ -230,20 +231,21 @@ from collab.loop.loop import resume, start
 from collab.types import Usage
 
 config, out = load_config(json.loads(Path(sys.argv[1]).read_text()), ""), Path(sys.argv[2])
-asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, options={"anyway": True}, device="cpu"))
+options = {"allow_uncalibrated": True}
+asyncio.run(resume(out, device="cpu") if out.exists() else start(config, out, options=options, device="cpu"))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_kill_amid_judging_ahead_changes_nothing(
-    server: FakeServer, configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: FakeServer, configure_finetuned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process dies once a judgement is kept, while it plays; the one that goes on ends with the same hashes."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "judge.yaml").write_text(JUDGE.replace("URL", server.url))
     settings = [f"critic={tmp_path / 'judge.yaml'}", "min_critic_auc=null", "epochs=1", "episodes=20"]
-    (tmp_path / "config.json").write_text(configure_taught(*settings).model_dump_json())
+    (tmp_path / "config.json").write_text(configure_finetuned(*settings).model_dump_json())
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     rollout = killed / "epochs/1/rollout"
     doomed: list[subprocess.Popen[bytes]] = []

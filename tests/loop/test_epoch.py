@@ -16,7 +16,7 @@ import collab.loop.policy
 import collab.store.manifest
 import collab.store.reader
 from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
-from collab.config import RunConfig, run_config
+from collab.config import RunConfig
 from collab.errors import RunError
 from collab.evaluation.metrics import Rate, Report
 from collab.library import Library
@@ -36,8 +36,9 @@ from collab.loop.policy import Policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.step_budget import count_steps
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
 from collab.rollout.collector import Progress
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import start
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
@@ -171,7 +172,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_reads_it(
-    configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_finetuned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the checks before it to the evaluation behind it; training gives the environments back."""
     counts = Counter[str]()
@@ -185,14 +186,14 @@ def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_re
 
         monkeypatch.setattr(owner, name, count)
 
-    config = configure_taught("epochs=1")
+    config = configure_finetuned("epochs=1")
     counted(CorridorSuite, "__init__", "suites")
     counted(RunStore, "open", "runs opened")
     counted(collab.store.manifest, "read_manifest", "heads read")
     counted(collab.store.reader, "read_manifest", "heads read")
     counted(collab.loop.loop, "build_first_policy", "first policies")
     counted(collab.loop.policy, "build_first_policy", "first policies")
-    result = asyncio.run(train(config, tmp_path / "run", options={"anyway": True}, device="cpu"))
+    result = asyncio.run(train(config, tmp_path / "run", options={"allow_uncalibrated": True}, device="cpu"))
     assert result.stopped is None
     assert counts == {"suites": 3, "runs opened": 6, "heads read": 9, "first policies": 1}
 
@@ -200,7 +201,7 @@ def test_an_epoch_builds_environments_once_and_opens_a_run_once_for_each_that_re
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
-    configure_taught: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_finetuned: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with a value model of its own, which trains nothing else."""
 
@@ -220,7 +221,7 @@ def test_what_a_learner_wrote_beside_policies_is_recorded_and_compared(
         learner = ValueLearner()
 
     monkeypatch.setattr("collab.loop.loop.load_algorithm", lambda name: Valued())
-    config, out = configure_taught("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
+    config, out = configure_finetuned("epochs=1", algorithm="filtered-bc"), tmp_path / "run"
     begun = asyncio.run(train(config, out, device="cpu"))
     again = asyncio.run(resume(out))
     assert begun.records == again.records

@@ -46,7 +46,7 @@ def test_few_temperatures_are_repeated_and_a_list_of_an_agents_file_is_read_by_s
     graph = config.run.graph.model_copy(update={"slots": ["ada", "ben", "cyd"]})
     ada = config.run.agents["ada"]
     three = config.run.model_copy(update={"graph": graph, "agents": dict.fromkeys(graph.slots, ada)})
-    three = three.model_copy(update={"agent_names": dict.fromkeys(graph.slots, "scholar")})
+    three = three.model_copy(update={"agent_names": dict.fromkeys(graph.slots, "toy")})
     listed = ada.model_copy(update={"sampling": ada.sampling.model_copy(update={"temperature": [0.1, 0.2, 0.4]})})
     three = three.model_copy(update={"agents": dict.fromkeys(graph.slots, listed)})
     assert list(temperatures(config.method.explore(three)).values()) == [0.3, 0.5, 0.3]
@@ -71,8 +71,8 @@ def test_the_preset_explores_at_its_own_temperatures_and_plays_as_declared(confi
 
 
 @pytest.mark.slow
-def test_rollouts_explore_and_evaluations_are_played_as_declared(configure_taught, tmp_path: Path) -> None:
-    config = configure_taught("exploration_temperatures=[0.9, 1.1]", "epochs=1")
+def test_rollouts_explore_and_evaluations_are_played_as_declared(configure_finetuned, tmp_path: Path) -> None:
+    config = configure_finetuned("exploration_temperatures=[0.9, 1.1]", "epochs=1")
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     folder = TrainingDir(result.path)
     explored = {"ada": 0.9, "ben": 1.1}

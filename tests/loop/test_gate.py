@@ -68,8 +68,10 @@ def calibrate(
     return folder
 
 
-def known(config: TrainingConfig, folder: Path, *, anyway: bool = False) -> str:
-    return asyncio.run(admit_critic(config, build_suite(config.run), calibrations=folder, anyway=anyway))
+def known(config: TrainingConfig, folder: Path, *, allow_uncalibrated: bool = False) -> str:
+    return asyncio.run(
+        admit_critic(config, build_suite(config.run), calibrations=folder, allow_uncalibrated=allow_uncalibrated)
+    )
 
 
 def doubts(config: TrainingConfig) -> list[str]:
@@ -78,10 +80,10 @@ def doubts(config: TrainingConfig) -> list[str]:
 
 def test_a_critic_that_nobody_calibrated_judges_only_if_told_so(configure_toy, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"critic critic-outcome: no finished calibration .*critic calibrate.*--anyway"
+        ConfigError, match=r"critic critic-outcome: no finished calibration .*critic calibrate.*--allow-uncalibrated"
     ):
         known(configure_toy("critic=critic-outcome"), tmp_path)
-    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, anyway=True)
+    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, allow_uncalibrated=True)
     assert "no finished calibration" in known(configure_toy("critic=critic-outcome", "min_critic_auc=null"), tmp_path)
 
 
@@ -91,7 +93,7 @@ def test_a_calibration_must_reach_what_the_method_wants(configure_toy, tmp_path:
         known(configure_toy("critic=critic-outcome"), folder)
     said = known(configure_toy("critic=critic-outcome", "min_critic_auc=0.65"), folder)
     assert said.startswith("calibrated 2026-01-01T00:00:00.000Z: AUC 0.650, accuracy 0.750")
-    assert known(configure_toy("critic=critic-outcome"), folder, anyway=True) == said
+    assert known(configure_toy("critic=critic-outcome"), folder, allow_uncalibrated=True) == said
 
 
 def test_what_was_measured_of_another_critic_says_nothing(configure_toy, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_what_is_said_to_do_next_can_be_done(configure_toy, tmp_path: Path, sett
         known(config, folder)
     command = shlex.split(str(refused.value).partition("make one with: ")[2].partition(", or let it judge")[0])
     assert main([*command[1:], "--env", "corridor", "--cases", "2"]) == 0
-    assert known(config, folder, anyway=True).startswith("calibrated 2")
+    assert known(config, folder, allow_uncalibrated=True).startswith("calibrated 2")
 
 
 def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configure_toy, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_what_cannot_be_read_stops_only_whom_it_may_be_of(configure_toy, tmp_pat
     (tmp_path / "spoilt/calibration.json").write_text("{")
     with pytest.raises(RunFormatError, match="spoilt"):
         known(configure_toy("critic=critic-outcome"), tmp_path)
-    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, anyway=True)
+    assert "no finished calibration" in known(configure_toy("critic=critic-outcome"), tmp_path, allow_uncalibrated=True)
     assert known(configure_toy(), tmp_path) == NEEDS_NONE
 
 

@@ -28,7 +28,9 @@ def test_what_was_granted_is_granted_again(configure_toy, tiny: Path, tmp_path: 
     monkeypatch.setattr(training, "check_reports", lambda names: None)  # which need not be installed
     out, begun = tmp_path / "run", Budget(tokens=500)
     config = configure_toy(f"run.agents.*.options.path={tiny}")
-    asyncio.run(start(config, out, options={"anyway": True}, budget=begun, device="cpu", report_to=["tensorboard"]))
+    asyncio.run(
+        start(config, out, options={"allow_uncalibrated": True}, budget=begun, device="cpu", report_to=["tensorboard"])
+    )
     asyncio.run(resume(out))
     asyncio.run(resume(out, budget=Budget(minutes=1), device="auto", report_to=[]))
     asyncio.run(resume(out))
@@ -68,7 +70,7 @@ def test_what_a_process_spent_is_told_and_no_more(configure_toy, tiny: Path, tmp
 
     monkeypatch.setattr(training, "run_epochs", spent)
     out, config = tmp_path / "run", configure_toy(f"run.agents.*.options.path={tiny}")
-    first = asyncio.run(start(config, out, options={"anyway": True}, device="cpu"))
+    first = asyncio.run(start(config, out, options={"allow_uncalibrated": True}, device="cpu"))
     again = asyncio.run(resume(out))
     assert (first.spent.tokens, first.spent.cost_usd) == (again.spent.tokens, again.spent.cost_usd) == (34, 0.5)
 

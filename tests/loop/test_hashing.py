@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from collab.algorithms.collabuiagents.metrics import hash_pairs
 from collab.loop.record import hash_measured, hash_named, run_hash
-from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef
+from collab.store.rewards import PreferencePair, ReplyRef
+from collab.types import CellRef, PolicyRef
 
 
 def pair(number: int) -> PreferencePair:

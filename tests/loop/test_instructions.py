@@ -61,7 +61,7 @@ def test_instructions_of_other_tasks_are_refused(configure_toy: ConfigureToy, da
 
 
 def test_a_critic_that_needs_solutions_is_refused_for_a_models_instructions(
-    configure_taught: ConfigureToy, data: Path, tmp_path: Path
+    configure_finetuned: ConfigureToy, data: Path, tmp_path: Path
 ) -> None:
     other = Path(shutil.copytree(data, tmp_path / "data"))
     path = other / "instructions.jsonl"
@@ -70,7 +70,7 @@ def test_a_critic_that_needs_solutions_is_refused_for_a_models_instructions(
     head["files"][path.name]["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
     (other / "synth.json").write_text(json.dumps(head))
     with pytest.raises(UsageError, match=r"instructions by gpt knows no solutions.*critic=critic-llm"):
-        train(configure_taught("epochs=1", instructions=other), tmp_path / "run")
+        train(configure_finetuned("epochs=1", instructions=other), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -107,8 +107,10 @@ def test_a_training_on_them_learns_is_stopped_and_ends_with_the_same_hash(
 
 
 @pytest.mark.slow
-def test_a_plan_counts_instructions_and_tasks_by_their_own_budgets(configure_taught: ConfigureToy, data: Path) -> None:
-    config = configure_taught("epochs=1", "episodes=4", instructions=data)
+def test_a_plan_counts_instructions_and_tasks_by_their_own_budgets(
+    configure_finetuned: ConfigureToy, data: Path
+) -> None:
+    config = configure_finetuned("epochs=1", "episodes=4", instructions=data)
     found = asyncio.run(plan(config, Library.for_recorded_training(config.library)))
     # Instructions have one more step than the three of the corridor's task.
     assert found.steps.high > 3 * 4

@@ -21,7 +21,7 @@ from collab.algorithms.collabuiagents.metrics import (
     label_metrics,
     sum_judging_usage,
 )
-from collab.config import Budget, RunConfig, run_config
+from collab.config import Budget, RunConfig
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.example_store import COUNTS
@@ -36,7 +36,8 @@ from collab.rewards.base import CellScore, CriticCall, build_inputs, build_judge
 from collab.rewards.labels import FOLDER, LabelHead, LabelSet, LabelWriter, list_label_sets, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.oracle import SolutionCritic
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import build_suite, start
 from collab.store.run import RunStore
 from collab.types import Trajectory, Usage

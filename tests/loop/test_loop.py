@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -29,6 +30,7 @@ from collab.models.tokenizer import ChatTokenizer, build_chat
 from collab.preferences.pairs import PairSource
 from collab.rollout import build
 from collab.rollout import run as rollout
+from collab.rollout.run import read_stored_config
 from collab.store import manifest, reader
 from collab.store.reader import RunReader
 from collab.trainers.run_dir import FinetuneDir
@@ -100,9 +102,9 @@ def run(config: TrainingConfig, out: Path, **options: object) -> TrainingResult:
 
 
 @pytest.fixture(scope="module")
-def whole(configure_taught, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
+def whole(configure_finetuned, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
     """Two epochs of two episodes of three steps that nobody disturbed."""
-    return run(configure_taught(), tmp_path_factory.mktemp("whole") / "run")
+    return run(configure_finetuned(), tmp_path_factory.mktemp("whole") / "run")
 
 
 def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResult) -> None:
@@ -120,7 +122,7 @@ def test_every_epoch_plays_judges_pairs_trains_and_measures(whole: TrainingResul
     assert json.loads((whole.path / "training.json").read_text())["summary"] == whole.summary.model_dump()
 
 
-def test_an_epoch_makes_each_thing_once(configure_taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_makes_each_thing_once(configure_finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three runs: an evaluation before and one behind the rollout. What holds much is given back before it trains."""
     made: Counter[str] = Counter()
 
@@ -133,7 +135,7 @@ def test_an_epoch_makes_each_thing_once(configure_taught, tmp_path: Path, monkey
 
         monkeypatch.setattr(owner, name, counted)
 
-    config = configure_taught("epochs=1")
+    config = configure_finetuned("epochs=1")
     for owner, name in ((ChatTokenizer, "__init__"), (RunReader, "__init__"), (build, "build_environment")):
         count(owner, name)
     for module in (phases, rollout):
@@ -161,19 +163,19 @@ def test_the_first_policy_stays_the_reference(whole: TrainingResult) -> None:
 
 
 def test_the_same_again_gives_the_same_hash_and_another_seed_another(
-    whole: TrainingResult, configure_taught, tmp_path: Path
+    whole: TrainingResult, configure_finetuned, tmp_path: Path
 ) -> None:
-    assert run(configure_taught(), tmp_path / "same").summary == whole.summary
-    other = run(configure_taught(seed=1), tmp_path / "other").summary
+    assert run(configure_finetuned(), tmp_path / "same").summary == whole.summary
+    other = run(configure_finetuned(seed=1), tmp_path / "other").summary
     assert other is not None
     assert other.hash != whole.summary.hash
 
 
 def test_what_was_killed_anywhere_ends_with_the_same_hash(
-    whole: TrainingResult, configure_taught, tmp_path: Path
+    whole: TrainingResult, configure_finetuned, tmp_path: Path
 ) -> None:
     told, out = tmp_path / "config.json", tmp_path / "run"
-    told.write_text(configure_taught().model_dump_json())
+    told.write_text(configure_finetuned().model_dump_json())
     command = [sys.executable, "-c", CHILD, str(out), str(told), *POINTS, "0:never"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [*(f"{point} -9" for point in POINTS), "0:never 0"], done.stderr
@@ -183,11 +185,11 @@ def test_what_was_killed_anywhere_ends_with_the_same_hash(
 
 
 def test_one_that_died_is_moved_and_gone_on_with_elsewhere(
-    whole: TrainingResult, configure_taught, tmp_path: Path
+    whole: TrainingResult, configure_finetuned, tmp_path: Path
 ) -> None:
     """Rollout and evaluation play with weights that the training made itself, and find them where it lies now."""
     told, out = tmp_path / "config.json", tmp_path / "run"
-    told.write_text(configure_taught().model_dump_json())
+    told.write_text(configure_finetuned().model_dump_json())
     for number, point in enumerate(("1:held-out", "2:step", "2:held-out")):
         command = [sys.executable, "-c", CHILD, str(out), str(told), point]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -196,8 +198,23 @@ def test_one_that_died_is_moved_and_gone_on_with_elsewhere(
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
-def test_a_budget_stops_it_and_the_rest_follows(whole: TrainingResult, configure_taught, tmp_path: Path) -> None:
-    stopped = run(configure_taught(), tmp_path / "run", budget=Budget(tokens=9000))
+def test_a_moved_training_names_weights_where_they_lie_now(whole: TrainingResult, tmp_path: Path) -> None:
+    """Head and log of its runs name no place outside it, so nothing has to be rewritten."""
+    moved = Path(shutil.copytree(whole.path, tmp_path / "moved"))
+    for part in ("rollout", "evaluation/seed-30"):
+        run, epoch = moved / "epochs/2" / part, 1 if part == "rollout" else 2
+        head = json.loads((run / "run.json").read_text())
+        assert (run / head["home"]).resolve() == moved
+        assert {agent["options"]["path"] for agent in head["config"]["agents"].values()} == {
+            f"./epochs/{epoch}/training/final"
+        }
+        paths = {agent.options["path"] for agent in read_stored_config(run).agents.values()}
+        assert paths == {str(moved / f"epochs/{epoch}/training/final")}
+        assert asyncio.run(LocalModel(path=paths.pop(), device="cpu").probe()).token_ids
+
+
+def test_a_budget_stops_it_and_the_rest_follows(whole: TrainingResult, configure_finetuned, tmp_path: Path) -> None:
+    stopped = run(configure_finetuned(), tmp_path / "run", budget=Budget(tokens=9000))
     assert stopped.stopped is not None
     assert "budget" in stopped.stopped
     assert 0 < len(stopped.records) < 3
@@ -211,8 +228,8 @@ def test_a_trained_team_can_be_played(whole: TrainingResult) -> None:
     asyncio.run(model.close())
 
 
-def test_agents_with_policies_of_their_own_end_up_with_different_ones(configure_taught, tmp_path: Path) -> None:
-    result = run(configure_taught("policies=per_agent", "epochs=1", "episodes=4"), tmp_path / "run")
+def test_agents_with_policies_of_their_own_end_up_with_different_ones(configure_finetuned, tmp_path: Path) -> None:
+    result = run(configure_finetuned("policies=per_agent", "epochs=1", "episodes=4"), tmp_path / "run")
     record = result.records[1]
     assert set(record.trained) | set(record.untrained) == {"ada", "ben"}
     assert record.trained
@@ -221,11 +238,11 @@ def test_agents_with_policies_of_their_own_end_up_with_different_ones(configure_
         assert one.digest != json.loads((result.path / "training.json").read_text())["base"][slot]
 
 
-def test_two_checkpoints_are_loaded_at_once(scholar: Path, tiny: Path) -> None:
+def test_two_checkpoints_are_loaded_at_once(finetuned: Path, tiny: Path) -> None:
     """Each by a thread of its own; transformers alone would leave one of them without weights."""
 
     async def probed() -> int:
-        models = [LocalModel(path=str(path), device="cpu") for path in (scholar, tiny)]
+        models = [LocalModel(path=str(path), device="cpu") for path in (finetuned, tiny)]
         found = await asyncio.gather(*(model.probe() for model in models))
         await asyncio.gather(*(model.close() for model in models))
         return len(found)
@@ -235,12 +252,12 @@ def test_two_checkpoints_are_loaded_at_once(scholar: Path, tiny: Path) -> None:
 
 
 def test_a_later_epoch_without_a_pair_is_named_and_the_loop_goes_on(
-    configure_taught, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_finetuned, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint that knows nothing proposes nothing that can be judged."""
     # Otherwise only a first epoch is like that, and ends the training.
     monkeypatch.setattr("collab.algorithms.collabuiagents.labeller.refuse_barren_rollout", lambda *facts: None)
-    result = run(configure_taught(f"run.agents.*.options.path={tiny}"), tmp_path / "run")
+    result = run(configure_finetuned(f"run.agents.*.options.path={tiny}"), tmp_path / "run")
     assert [record.untrained for record in result.records] == [{}, {"shared": NO_PAIR}, {"shared": NO_PAIR}]
     assert result.records[2].version == 0
     assert set(result.records[2].weights.values()) == {str(tiny.resolve())}
@@ -250,10 +267,10 @@ def test_a_later_epoch_without_a_pair_is_named_and_the_loop_goes_on(
 
 
 def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
-    configure_taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    configure_finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")
-    config = configure_taught(*lost)
+    config = configure_finetuned(*lost)
     whole = run(config, tmp_path / "whole")
     assert whole.summary is not None
     begun = {slot: one.options["path"] for slot, one in config.run.agents.items()}
@@ -290,7 +307,7 @@ def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
     assert [one.untrained for one in again.records] == [one.untrained for one in whole.records]
 
 
-def test_what_parts_tell_is_shown_before_their_epoch_is_over(configure_taught, tmp_path: Path, monkeypatch) -> None:
+def test_what_parts_tell_is_shown_before_their_epoch_is_over(configure_finetuned, tmp_path: Path, monkeypatch) -> None:
     begin, seen = LoopState.begin, {}
 
     def begun(loop: LoopState, part: str) -> None:
@@ -299,7 +316,7 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(configure_taught, t
             seen[part] = loop.progress.so_far
 
     monkeypatch.setattr(LoopState, "begin", begun)
-    record = run(configure_taught("epochs=1"), tmp_path / "run").records[1]
+    record = run(configure_finetuned("epochs=1"), tmp_path / "run").records[1]
     assert seen["rollout"] is None
     told = {
         "critic": ("epoch", "played", "steps", "agreement"),
@@ -315,7 +332,7 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(configure_taught, t
 
 
 def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
-    whole: TrainingResult, configure_taught, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    whole: TrainingResult, configure_finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit on a file's size, from where a policy is trained: its weights do not fit."""
     begin, before, out = LoopState.begin, resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "run"
@@ -328,7 +345,7 @@ def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
     monkeypatch.setattr(LoopState, "begin", begun)
     try:
         with pytest.raises(StoreFailure) as told:
-            run(configure_taught(), out)
+            run(configure_finetuned(), out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         monkeypatch.undo()
@@ -340,9 +357,11 @@ def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
     assert asyncio.run(resume(out, device="cpu")).summary == whole.summary
 
 
-def test_another_base_or_a_taken_directory_is_refused(whole: TrainingResult, configure_taught, tmp_path: Path) -> None:
+def test_another_base_or_a_taken_directory_is_refused(
+    whole: TrainingResult, configure_finetuned, tmp_path: Path
+) -> None:
     with pytest.raises(UsageError, match="a training is there already"):
-        run(configure_taught(), whole.path)
+        run(configure_finetuned(), whole.path)
     folder = TrainingDir(tmp_path / "run")
     head = TrainingDir(whole.path).read()
     folder.begin({**head, "base": dict.fromkeys(head["base"], "0" * 64)})

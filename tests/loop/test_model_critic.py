@@ -13,7 +13,7 @@ from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import resume, start
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.preferences.store import read_pairs
 from collab.rewards.calibration.config import CalibrationRequest, configure
 from collab.rewards.calibration.run import start as calibrate
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def config(configure_taught, tmp_path: Path) -> TrainingConfig:
+def config(configure_finetuned, tmp_path: Path) -> TrainingConfig:
     weights = make_tiny_checkpoint(tmp_path / "critic", labels=1, hidden=16, layers=1)
     (tmp_path / "scorer.yaml").write_text(
         f"kind: model\noptions: {{path: {json.dumps(str(weights))}, device: cpu}}\nprompt: critic-model\n"
     )
-    found: TrainingConfig = configure_taught(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
+    found: TrainingConfig = configure_finetuned(f"critic={tmp_path / 'scorer.yaml'}", "min_critic_auc=null", "epochs=1")
     return found
 
 

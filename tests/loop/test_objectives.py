@@ -63,8 +63,8 @@ def same(one: Path, other: Path) -> bool:
     return all(part.same for part in compare_trainings(TrainingDir(one), TrainingDir(other)))
 
 
-def test_whole_trajectories_are_compared_without_a_critic(configure_taught, tmp_path: Path, monkeypatch) -> None:
-    config = configure_taught(*SETTINGS, "episodes=6", ablation="no-cr")
+def test_whole_trajectories_are_compared_without_a_critic(configure_finetuned, tmp_path: Path, monkeypatch) -> None:
+    config = configure_finetuned(*SETTINGS, "episodes=6", ablation="no-cr")
     whole = run(config, tmp_path / "whole")
     record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", NAME).pairs
     assert len(pairs) == record.examples["shared"].examples == record.trained["shared"].steps > 0
@@ -84,8 +84,8 @@ def test_whole_trajectories_are_compared_without_a_critic(configure_taught, tmp_
     assert same(tmp_path / "whole", tmp_path / "again")
 
 
-def test_rewarded_replies_are_learned_and_nothing_is_compared(configure_taught, tmp_path: Path, monkeypatch) -> None:
-    config = configure_taught(*SETTINGS, ablation="rft")
+def test_rewarded_replies_are_learned_and_nothing_is_compared(configure_finetuned, tmp_path: Path, monkeypatch) -> None:
+    config = configure_finetuned(*SETTINGS, ablation="rft")
     whole = run(config, tmp_path / "whole")
     record = whole.records[1]
     trained = record.trained["shared"]
@@ -104,15 +104,15 @@ def test_rewarded_replies_are_learned_and_nothing_is_compared(configure_taught, 
 
 
 def test_epochs_of_so_many_steps_are_equal_however_they_are_played(
-    configure_taught, tmp_path: Path, monkeypatch
+    configure_finetuned, tmp_path: Path, monkeypatch
 ) -> None:
     """One episode at a time, or four with a death between: what is learned from is the same."""
     asked = (*SETTINGS, "episodes=null", "steps=5")
-    alone = run(configure_taught(*asked, concurrency=1), tmp_path / "alone")
+    alone = run(configure_finetuned(*asked, concurrency=1), tmp_path / "alone")
     assert 5 <= alone.records[1].steps < 5 + 3
-    together = dying(configure_taught(*asked), tmp_path / "together", monkeypatch, "critic")
+    together = dying(configure_finetuned(*asked), tmp_path / "together", monkeypatch, "critic")
     assert together.records[1].hash == alone.records[1].hash
-    single = run(configure_taught(*asked, ablation="single-agent"), tmp_path / "single").records[1]
+    single = run(configure_finetuned(*asked, ablation="single-agent"), tmp_path / "single").records[1]
     assert 5 <= single.steps < 5 + 3
     assert (single.edges, set(single.weights)) == ([], {"ada"})
     assert sum(row.examples for row in single.examples.values()) <= single.steps
@@ -122,9 +122,9 @@ def test_epochs_of_so_many_steps_are_equal_however_they_are_played(
     ("ablation", "why"), [("no-cr", "0 pairs, 0 of 2 episodes solved"), ("rft", "0 rewarded replies")]
 )
 def test_a_first_epoch_with_nothing_to_learn_ends_the_training(
-    configure_taught, tiny: Path, tmp_path: Path, ablation: str, why: str
+    configure_finetuned, tiny: Path, tmp_path: Path, ablation: str, why: str
 ) -> None:
     """A checkpoint that knows nothing solves nothing and is rewarded for nothing."""
     asked = (*SETTINGS, f"run.agents.*.options.path={tiny}")
     with pytest.raises(NothingToLearn, match=f"nothing to learn from this first rollout: {why}"):
-        run(configure_taught(*asked, ablation=ablation), tmp_path / "run")
+        run(configure_finetuned(*asked, ablation=ablation), tmp_path / "run")

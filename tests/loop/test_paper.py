@@ -68,11 +68,11 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
 
 
 def test_a_team_is_trained_as_published_by_models_behind_a_server(
-    scholar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-0123456789")
     monkeypatch.chdir(tmp_path)
-    library = toy_team.write_library(tmp_path / "library", scholar)
+    library = toy_team.write_library(tmp_path / "library", finetuned)
     assert library.own is not None
     voice, where = Voice(), ("--env", "corridor", "--library", library.own)
     with FakeServer(supports={"seed"}, says=voice) as server:
@@ -91,7 +91,7 @@ def test_a_team_is_trained_as_published_by_models_behind_a_server(
             ]
         )
         settings = [item for one in SMALL for item in ("--set", one)]
-        team = ("--graph", "pair", "--agents", "scholar", "--preset", "paper", *settings)
+        team = ("--graph", "pair", "--agents", "toy", "--preset", "paper", *settings)
         told = shown(capsys, "train-marl", *where, *team, "--device", "cpu", "--out", "run")
     assert not voice.bad
     (record,) = [one for one in told["epochs"] if one["epoch"] == 1]

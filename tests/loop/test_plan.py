@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import (
-    CollabUIAgents,
+from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
+from collab.algorithms.collabuiagents.estimate import (
     _forecast_training,
     compute_cost,
     count_examples,
@@ -19,7 +19,7 @@ from collab.algorithms.collabuiagents.algorithm import (
     read_prices,
 )
 from collab.algorithms.collabuiagents.learner import build_sft_recipe
-from collab.config import AgentDefinition, PartDefinition, SamplingDefinition, run_config
+from collab.config import AgentDefinition, PartDefinition, SamplingDefinition
 from collab.data.tokenize import EncodedExample, turn_end
 from collab.library import Library
 from collab.loop.estimate import (
@@ -44,6 +44,7 @@ from collab.rewards.calibration.cases import build_calibration_set
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.build import build_suite
+from collab.rollout.plan import run_config
 from collab.testing.corridor import CorridorSuite
 from collab.trainers.estimate import Forecast, MemoryEstimate
 from collab.trainers.prepare import FinetuneTask
@@ -328,9 +329,9 @@ def test_as_many_steps_are_tried_together_as_are_played(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_is_really_tried(configure_taught, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_is_really_tried(configure_finetuned, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the oracle everything is measured; of a critic that asks a model, what it would be asked is counted."""
-    config = configure_taught()
+    config = configure_finetuned()
     probe = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu")).probe
     found = probe.estimate
     assert (probe.calls, [one.asked for one in found.labels]) == (4, [NONE_ASKED, NONE_ASKED])
@@ -338,14 +339,14 @@ def test_a_step_is_really_tried(configure_taught, monkeypatch: pytest.MonkeyPatc
     assert found.training.measured
     assert found.training.tokens_per_item > probe.prompt_tokens / probe.calls / 2
     assert 0 < found.training.least.total < found.training.most.total
-    rft = asyncio.run(plan(configure_taught(ablation="rft"), Library(own=Path(config.library)), "cpu"))
+    rft = asyncio.run(plan(configure_finetuned(ablation="rft"), Library(own=Path(config.library)), "cpu"))
     alone = rft.probe.estimate.training
     assert alone.measured
     assert alone.least.weights == found.training.least.weights // 2, "no reference"
     assert alone.tokens_per_item > found.training.tokens_per_item, "nothing is shared"
     assert 0 < alone.least.total < alone.most.total
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    whole = asyncio.run(plan(configure_taught("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
+    whole = asyncio.run(plan(configure_finetuned("critic=critic-llm"), Library(own=Path(config.library)), "cpu"))
     critic = whole.labels[0]
     assert critic.asked is not None
     assert critic.asked.calls == whole.steps
@@ -355,8 +356,8 @@ def test_a_step_is_really_tried(configure_taught, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_imitation_is_planned_without_any_label(configure_taught) -> None:
-    config = configure_taught(algorithm="filtered-bc")
+def test_imitation_is_planned_without_any_label(configure_finetuned) -> None:
+    config = configure_finetuned(algorithm="filtered-bc")
     found = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu"))
     assert (found.labels, found.noun) == ((), "replies")
     assert found.examples == Range(low=0, high=found.steps.high * 4)

@@ -11,12 +11,13 @@ from collab.config import RunConfig, override
 from collab.errors import ConfigError, GraphError, RunFormatError, UnknownName, UsageError
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import hash_base_weights, resume
-from collab.loop.policy import assign_policy, build_first_policy, make_paths_absolute, place_within
+from collab.loop.policy import assign_policy, build_first_policy, make_paths_absolute
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, parse_policy
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.store.run_dir import RunLimits
+from collab.utils.files import place_within
 
 
 @pytest.mark.parametrize(

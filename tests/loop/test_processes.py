@@ -18,7 +18,7 @@ from collab.trainers.run_dir import FinetuneDir
 def test_more_processes_than_gpus_are_refused_at_once(configure_toy, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(launching, "_count_gpus", lambda device: 1)
     with pytest.raises(UsageError, match="2 processes, but this machine has 1 GPUs"):
-        asyncio.run(start(configure_toy("processes=2"), tmp_path / "run", options={"anyway": True}))
+        asyncio.run(start(configure_toy("processes=2"), tmp_path / "run", options={"allow_uncalibrated": True}))
     assert not (tmp_path / "run").exists()
 
 
@@ -37,11 +37,11 @@ def test_what_cannot_be_divided_is_one_line(settings: list[str], said: str, conf
 
 
 @pytest.mark.slow
-def test_two_processes_train_a_team(configure_taught, tmp_path: Path, monkeypatch) -> None:
+def test_two_processes_train_a_team(configure_finetuned, tmp_path: Path, monkeypatch) -> None:
     """One epoch, played and judged here, trained by others, measured here again."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     result = asyncio.run(
-        start(configure_taught("epochs=1", "episodes=8", "processes=2"), tmp_path / "run", device="cpu")
+        start(configure_finetuned("epochs=1", "episodes=8", "processes=2"), tmp_path / "run", device="cpu")
     )
     assert result.summary is not None
     record = result.records[1]

@@ -39,9 +39,10 @@ from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import read_stored_config
+from collab.store.rewards import CellReward, PreferencePair, ReplyRef, RewardMatrix
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
-from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
+from collab.types import Utterance
 
 SPACE = CorridorSuite().space
 FILES = resource.RLIMIT_FSIZE

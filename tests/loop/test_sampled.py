@@ -36,11 +36,12 @@ from collab.models.tokenizer import ChatTokenizer
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.rollout.run import read_stored_config
+from collab.store.rewards import CellReward, PreferencePair, ReplyRef, RewardMatrix
 from collab.store.run import RunStore
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.trainers.trajectory_dpo import prepare_trajectories
-from collab.types import CellReward, PreferencePair, ReplyRef, RewardMatrix, Utterance
+from collab.types import Utterance
 
 SPACE = CorridorSuite().space
 CONTEXT = 4096
@@ -65,7 +66,7 @@ def spoken(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamesp
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Engine, "submit", noted)
         asyncio.run(
-            collab.collect(env="corridor", agents="scholar", graph="pair", episodes=2, library=library.own, out=out)
+            collab.collect(env="corridor", agents="toy", graph="pair", episodes=2, library=library.own, out=out)
         )
     reader = RunStore.open(out).open_reader()
     trajectories = {one.id: one for one in reader.iterate_trajectories()}

@@ -90,8 +90,8 @@ def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str
 
 @pytest.mark.slow
 def test_hot_is_not_compared_with_cold_unless_forced(collab) -> None:
-    collab("eval", *PLAY, "--agents", "scholar", "--out", "cold")
-    collab("eval", *PLAY, "--agents", "scholar", "--set", "agents.*.sampling.temperature=1.5", "--out", "hot")
+    collab("eval", *PLAY, "--agents", "toy", "--out", "cold")
+    collab("eval", *PLAY, "--agents", "toy", "--set", "agents.*.sampling.temperature=1.5", "--out", "hot")
     for command in (("eval", "--compare", "cold", "hot"), ("runs", "table", "cold", "hot")):
         code, out, err = collab(*command)
         assert (code, out) == (2, "")
@@ -126,7 +126,7 @@ def test_a_transfer_refuses_teams_that_are_sampled_differently_before_it_plays(l
     from collab.library import Library
 
     hot = library / "agents" / "warm.yaml"
-    hot.write_text((library / "agents" / "scholar.yaml").read_text().replace("0.7", "1.1"))
+    hot.write_text((library / "agents" / "toy.yaml").read_text().replace("0.7", "1.1"))
     given = TransferRequest(
         mode="direct", agents=trained, base=str(hot), env="corridor", graph="pair", tasks=("TypeWord",), split=None
     )

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.cli.main import main
-from collab.config import run_config
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.phases import load_trajectories, report_rollout, sum_paid
@@ -27,7 +26,8 @@ from collab.loop.step_budget import (
     select_certain,
     select_wanted,
 )
-from collab.rollout.build import resolve_run, with_prompts
+from collab.rollout.build import with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import read_stored_config, start
 from collab.store.reader import RunReader
 

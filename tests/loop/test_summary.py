@@ -19,7 +19,8 @@ from collab.loop.record import (
 )
 from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.labels import FailedLabel, LabelHead, LabelSet
-from collab.types import CellRef, CellReward, RewardMatrix, Usage
+from collab.store.rewards import CellReward, RewardMatrix
+from collab.types import CellRef, Usage
 
 
 def record(epoch: int, successes: int | None) -> EpochRecord:

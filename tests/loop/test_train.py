@@ -32,8 +32,8 @@ from collab.utils.files import write_json
 @pytest.fixture(scope="module")
 def preferences() -> list[Example]:
     """Six rows of different replies."""
-    lessons = asyncio.run(toy_team.build_lessons())[:6]
-    return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(lessons)]
+    examples = asyncio.run(toy_team.build_toy_examples())[:6]
+    return [replace(row, level="preference", rejected=f"No. {number}") for number, row in enumerate(examples)]
 
 
 def learned(loop: LoopState, rows: Sequence[Example]) -> tuple[dict[str, object], dict[str, str]]:

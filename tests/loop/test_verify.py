@@ -137,7 +137,9 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        begun = asyncio.run(start(config, tmp_path / "run", options={"anyway": True}, device="cpu", stop=stop))
+        begun = asyncio.run(
+            start(config, tmp_path / "run", options={"allow_uncalibrated": True}, device="cpu", stop=stop)
+        )
         assert TrainingDir(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
         torch.set_num_threads(1)
         assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"

@@ -12,12 +12,12 @@ import pytest
 import torch
 import transformers
 
-from collab.config import run_config
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.models.base import CallClock, Reading, Reply, Request
 from collab.models.local import LocalModel
 from collab.rollout.build import build_team, with_prompts
+from collab.rollout.plan import run_config
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Sampling, Segment
 

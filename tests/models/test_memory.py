@@ -17,8 +17,9 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine import sampling
 from collab.models.engine.kv_cache import RowStore
 from collab.models.engine.padded import PaddedEngine
+from collab.models.engine.queue import Bound, RequestQueue
 from collab.models.engine.sampling import DecodeRequest, SampledReply
-from collab.models.engine.scheduler import Bound, Engine, RequestQueue
+from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Sampling

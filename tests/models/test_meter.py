@@ -1,6 +1,6 @@
 from concurrent.futures import ThreadPoolExecutor
 
-from collab.models.base import Meter, Metered, Reading
+from collab.models.base import Meter, Metered
 from collab.models.rehearsal import RehearsalModel
 
 
@@ -21,17 +21,14 @@ def test_counts_from_many_threads() -> None:
     assert reading.latency_s == 500 * 0.5 + 50
 
 
-def test_the_hit_rate_goes_over_the_calls_that_tell() -> None:
+def test_computed_tokens_are_those_of_the_calls_that_tell() -> None:
     meter = Meter()
-    assert meter.snapshot().hit_rate is None
     meter.count_answer(latency_s=0.5, prompt_tokens=1000, completion_tokens=5)
-    assert meter.snapshot().hit_rate is None
     meter.count_answer(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=25)
     meter.count_answer(latency_s=0.5, prompt_tokens=100, completion_tokens=5, computed_tokens=0)
     meter.add_queue_time(0.25)
-    assert Reading(computed_tokens=150, cacheable_tokens=100).hit_rate == 0
     reading = meter.snapshot()
-    assert (reading.computed_tokens, reading.cacheable_tokens, reading.hit_rate) == (25, 200, 0.875)
+    assert (reading.computed_tokens, reading.cacheable_tokens) == (25, 200)
     assert (reading.prompt_tokens, reading.queue_s, reading.calls) == (1200, 0.25, 3)
 
 

@@ -113,7 +113,7 @@ def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Traject
         await model.close()
         reading = model.meter.snapshot()
         assert (reading.calls, reading.computed_tokens) == (progress.spent.calls, progress.computed_tokens)
-        assert reading.hit_rate == progress.hit_rate
+        assert reading.cacheable_tokens == progress.cacheable_tokens
         assert reading.queue_s == pytest.approx(progress.queue_s)
         return tuple(sorted(ended, key=lambda trajectory: trajectory.episode))
 

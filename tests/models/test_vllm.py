@@ -233,7 +233,7 @@ def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, s
 
 def test_a_training_is_played_by_the_server(tmp_path: Path) -> None:
     """Two epochs: what each leaves is loaded under run and epoch, and plain transformers says the same exported."""
-    taught = toy_team.teach(make_tiny_checkpoint(tmp_path / "tiny", hidden=128, layers=2), tmp_path).resolve()
+    taught = toy_team.finetune(make_tiny_checkpoint(tmp_path / "tiny", hidden=128, layers=2), tmp_path).resolve()
     log = tmp_path / "server.log"
     with serving(str(taught), log) as served:
         library = toy_team.write_library(tmp_path / "library", taught)

@@ -19,8 +19,9 @@ from collab.preferences.store import (
     write_pairs,
 )
 from collab.store.manifest import Manifest
+from collab.store.rewards import PreferencePair, ReplyRef
 from collab.store.run import RunStore
-from collab.types import CellRef, PreferencePair, ReplyRef
+from collab.types import CellRef
 
 A, B, C = "a" * 64, "a" * 9 + "b" * 55, "c" * 64
 

@@ -18,9 +18,10 @@ from collab.preferences.pairs import PairRecipe, RunPairs, Sources
 from collab.preferences.store import FILE, HEAD, hash_critic, list_pair_sets, read_pairs, write_pairs
 from collab.rewards.labels import LabelHead, LabelSet
 from collab.store.manifest import Manifest
+from collab.store.rewards import PreferencePair, ReplyRef
 from collab.store.run import RunStore
 from collab.store.run_dir import RunLock
-from collab.types import CellRef, PolicyRef, PreferencePair, ReplyRef, Usage
+from collab.types import CellRef, PolicyRef, Usage
 
 RECIPE = PairRecipe(sources=Sources(adversary=2, contrast=1), threshold=0.25, cap=3, attempts=2, seed=9)
 LABELS = LabelSet(

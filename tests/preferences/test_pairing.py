@@ -22,7 +22,8 @@ from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
-from collab.types import CellReward, Usage
+from collab.store.rewards import CellReward
+from collab.types import Usage
 
 MIX = PairRecipe(sources=Sources(adversary=1, contrast=1))
 

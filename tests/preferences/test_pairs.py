@@ -31,20 +31,8 @@ from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.credit import JudgedStep, Negative, find_behind_errors, list_rewarded, list_rewarded_actions
-from collab.types import (
-    Action,
-    ActionMatrix,
-    CellRef,
-    CellReward,
-    Outcome,
-    PolicyRef,
-    PreferencePair,
-    PromptRef,
-    RewardMatrix,
-    Sampling,
-    Trajectory,
-    Utterance,
-)
+from collab.store.rewards import CellReward, PreferencePair, RewardMatrix
+from collab.types import Action, ActionMatrix, CellRef, Outcome, PolicyRef, PromptRef, Sampling, Trajectory, Utterance
 
 ADVERSARY, CONTRAST, MIX = Sources(), Sources(adversary=0, contrast=1), Sources(adversary=1, contrast=1)
 CORRECTION = Sources(adversary=0, correction=1)
@@ -492,6 +480,3 @@ def test_whole_trajectories_are_paired_by_outcome(corridor) -> None:  # type: ig
         assert (one.prompt, one.critic, one.synthetic, one.source) == (None, None, None, "trajectory")
         assert one.policy == doors.steps[0].matrix.utterances[0].policy
     assert build_trajectory_pairs(reversed(given), seed=0) == made
-    assert len(build_trajectory_pairs(given, seed=0, per_task=1)) == 1
-    with pytest.raises(ConfigError, match="at most 0 pairs per task"):
-        build_trajectory_pairs(given, seed=0, per_task=0)

@@ -18,7 +18,8 @@ from collab.preferences.explain import (
 )
 from collab.rewards.base import Judgement
 from collab.rewards.labels import LabelHead, LabelSet
-from collab.types import CellRef, CellReward, PreferencePair, ReplyRef, RewardMatrix
+from collab.store.rewards import CellReward, PreferencePair, ReplyRef, RewardMatrix
+from collab.types import CellRef
 
 SCORES = {"ada": 1.0, "ben": 0.5, "cyd": None}
 

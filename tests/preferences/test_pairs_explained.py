@@ -22,7 +22,7 @@ from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
 from collab.store.reader import RunReader
-from collab.types import PreferencePair
+from collab.store.rewards import PreferencePair
 
 
 class Spoken:

@@ -17,11 +17,11 @@ import pytest
 from collab.config import Budget
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.models.card import hash_weights
+from collab.models.layout import hash_weights
 from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.preferences.pairs import NOTHING
-from collab.preferences.rebuild import NO_CAP, RebuildRequest, RebuiltPairs, parse_sources, rebuild
+from collab.preferences.rebuild import RebuildRequest, RebuiltPairs, parse_sources, rebuild
 from collab.preferences.store import list_pair_sets, read_pairs
 from collab.rewards.base import UNREAD, CellScore, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
@@ -403,8 +403,8 @@ def test_an_agents_file_makes_worse_sides_up_once(run: Path, library: Library) -
     assert again.stored is not None
     assert (again.stored.name, again.asked, again.spent.calls) == ("oracle", 0, 0)
     assert (again.stored.head.recipe.cap, again.stored.head.adversary) == (1, "llm-1")
-    assert rebuild_pairs(run, library, cap=NO_CAP).stored == first.stored
-    sampler = rebuild_pairs(run, library, adversary="sampler", cap=NO_CAP)
+    assert rebuild_pairs(run, library, cap=0).stored == first.stored
+    sampler = rebuild_pairs(run, library, adversary="sampler", cap=0)
     assert sampler.stored is not None
     assert {pair.adversary for pair in sampler.stored.pairs} != {"llm-1: scripted"}
 
@@ -417,7 +417,7 @@ def test_pairs_end_at_the_first_error_until_something_else_is_said(run: Path, li
     assert capped.stored is not None
     assert set(ids(cut)) < set(ids(whole))
     assert (cut.stored.head.recipe.stop_at_first_error, capped.stored.head.recipe.stop_at_first_error) == (True, True)
-    assert ids(rebuild_pairs(run, library, cap=NO_CAP, stop_at_first_error=False)) == ids(whole)
+    assert ids(rebuild_pairs(run, library, cap=0, stop_at_first_error=False)) == ids(whole)
 
 
 def test_adversaries_take_turns_by_weight(run: Path, library: Library) -> None:

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.config import run_config
 from collab.rewards.base import CellScore, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.flip import FlippedCritic
 from collab.rewards.labelling import label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
-from collab.rollout.build import build_suite, resolve_run, with_prompts
+from collab.rollout.build import build_suite, with_prompts
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import read_stored_config, start
 from collab.store.run import RunStore
 from collab.testing.toy_team import write_library

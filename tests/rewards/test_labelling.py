@@ -37,10 +37,11 @@ from collab.rewards.labels import LabelHead, LabelWriter, read_labels
 from collab.rewards.llm import TOO_LONG, LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
 from collab.rewards.restore import StateRebuilder
+from collab.store.rewards import CellReward, RewardMatrix
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.scripted import ScriptedModel
-from collab.types import CellReward, RewardMatrix, Trajectory
+from collab.types import Trajectory
 from collab.utils.concurrency import PATIENCE
 
 HEAD = LabelHead(critic="test-1")

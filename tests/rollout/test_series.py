@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.config import Budget, RunConfig, run_config
+from collab.config import Budget, RunConfig
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.report import read_evaluation
 from collab.library import Library
-from collab.rollout.build import resolve_run
 from collab.rollout.collector import UsageMeter
+from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.seeds import SeedRun, compute_remaining, plan_series, play
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore

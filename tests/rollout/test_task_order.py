@@ -18,7 +18,8 @@ from collab.loop.configure import configure
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.phases import build_rollout_config, draw
 from collab.loop.policy import build_first_policy
-from collab.rollout.build import build_suite, draw_order
+from collab.rollout.build import build_suite
+from collab.rollout.plan import draw_order
 from collab.rollout.run import start
 
 INFOS = {info.name: info for info in SimPhoneSuite().tasks()}

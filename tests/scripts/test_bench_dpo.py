@@ -156,10 +156,12 @@ def test_large_baselines_compute_one_pair(bench, monkeypatch, capsys) -> None:
 
 
 def test_one_difference_ends_it_badly(bench, monkeypatch, capsys) -> None:
+    from bench_dpo_arms import Ours
+
     logps = bench.Arm.logps
 
     def wrong(arm, pairs):
-        return logps(arm, pairs) + 2e-4 * isinstance(arm.trainer, bench.Ours)
+        return logps(arm, pairs) + 2e-4 * isinstance(arm.trainer, Ours)
 
     monkeypatch.setattr(bench.Arm, "logps", wrong)
     with pytest.raises(SystemExit, match="worth nothing") as ended:

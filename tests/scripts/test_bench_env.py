@@ -14,7 +14,7 @@ def bench_env(monkeypatch):
 
 
 def test_a_ratio_above_one_is_better_than_aimed_at(bench_env):
-    from bench import judge_all
+    from collab.testing.benchmarks import judge_all
 
     measured = {"phone": {"steps_per_s": 6000, "reset_ms": 4.0}, "miniwob": {"not_measured": "no browser"}}
     goals = {goal["figure"]: goal["ratio"] for goal in judge_all(measured, bench_env.TARGETS)}

@@ -40,8 +40,9 @@ def test_a_made_run_is_one_that_everything_can_read(tmp_path):
 
 
 def test_every_target_is_a_figure_of_its_part():
-    from bench import judge_all
     from bench_view import TARGETS
+
+    from collab.testing.benchmarks import judge_all
 
     measured = {one.part: {one.name: one.target / 2} for one in TARGETS}
     assert [goal["ratio"] for goal in judge_all(measured, TARGETS)] == [2.0] * len(TARGETS)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.store.index import Index, rebuild
+from collab.store.index import Index, remove
 from collab.store.run import RunStore
 from collab.types import EpisodeError
 
@@ -46,7 +46,7 @@ def test_what_the_writer_kept_is_what_the_log_says(store: RunStore, make: Simple
     fill(store, make)
     kept = dump(store)
     assert kept == dump(store, trust=False)
-    rebuild(store.path)
+    remove(store.path)
     assert dump(store) == kept
 
 

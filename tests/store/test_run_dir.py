@@ -199,7 +199,7 @@ def training(folder: Path) -> list[str]:
     easy = ("episodes=12", "exploration_temperatures=null", "run.environment.backends.fake.options.declared=false")
     settings = ("epochs=1", "held_out.episodes=1", "held_out.before=false", "sft.context=2048", *easy)
     small = [part for one in settings for part in ("--set", one)]
-    team = ["--env", "corridor", "--graph", "pair", "--agents", "scholar", "--library", str(library.own)]
+    team = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library.own)]
     return ["train", "--algo", "filtered-bc", *team, "--device", "cpu", *small]
 
 

@@ -20,7 +20,7 @@ from collab.synthesis.config import SynthConfig, SynthesisRequest, configure
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.oracle_teacher import OracleTeacher
 from collab.synthesis.screens import explore, follow
-from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.teacher import Scene, TeacherOutput
 from collab.testing.fake_server import FakeServer
 from collab.testing.scripted import answer_as_teacher
 
@@ -72,8 +72,8 @@ def build_config(folder: Path) -> Callable[..., SynthConfig]:
     """The configuration of a small synthesis; anything can be asked for differently."""
 
     def make(**asked: Any) -> SynthConfig:
-        wish = {"env": "corridor", "episodes": 6, "screens": 20, **asked}
-        return asyncio.run(configure(Library(own=folder), SynthesisRequest(**wish)))
+        given = {"env": "corridor", "episodes": 6, "screens": 20, **asked}
+        return asyncio.run(configure(Library(own=folder), SynthesisRequest(**given)))
 
     return make
 
@@ -132,13 +132,13 @@ def following(phones: SimPhoneSuite) -> Callable[..., int]:
 
 
 @pytest.fixture(scope="session")
-def lessons(
+def outputs(
     exploring: Callable[..., int], following: Callable[..., int], teacher: OracleTeacher
-) -> Callable[[str, Level], list[Lesson]]:
+) -> Callable[[str, Level], list[TeacherOutput]]:
     """What the oracle teaches on some scenes of a task."""
 
-    def make(task: str, level: Level) -> list[Lesson]:
-        found: list[Lesson] = []
+    def make(task: str, level: Level) -> list[TeacherOutput]:
+        found: list[TeacherOutput] = []
 
         async def visit(scene: Scene) -> None:
             found.append(await teacher.teach(scene, level))
@@ -150,7 +150,7 @@ def lessons(
 
 
 @pytest.fixture(scope="session")
-def rows(lessons: Callable[[str, Level], list[Lesson]]) -> tuple[Example, ...]:
+def rows(outputs: Callable[[str, Level], list[TeacherOutput]]) -> tuple[Example, ...]:
     """Rows of all levels."""
     levels: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
-    return tuple(row for level in levels for lesson in lessons("SystemWifiTurnOn", level) for row in lesson.rows)
+    return tuple(row for level in levels for output in outputs("SystemWifiTurnOn", level) for row in output.rows)

@@ -13,11 +13,11 @@ import pytest
 
 from collab.data.example import LEVELS, Example
 from collab.data.parquet import read_rows
-from collab.rewards.query import hash_text
 from collab.synthesis.card import build_command
 from collab.synthesis.config import SynthConfig
 from collab.synthesis.journal import Done, read_records
 from collab.synthesis.run import start
+from collab.utils.files import hash_text
 
 Wanted = Callable[..., SynthConfig]
 

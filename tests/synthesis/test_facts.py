@@ -13,7 +13,7 @@ from collab.envs.text import describe_screen
 from collab.library import Library
 from collab.seeds import generator
 from collab.synthesis import facts
-from collab.synthesis.facts import Hands
+from collab.synthesis.facts import ActionBuilder
 from collab.synthesis.wording import (
     ELEMENT,
     PHRASES,
@@ -84,7 +84,7 @@ def test_an_element_tells_its_text_content_and_state(index: int, said: str) -> N
 )
 def test_the_action_that_goes_with_an_element(index: int, action: Action | None) -> None:
     shown = (*ELEMENTS, Element(index=6, role="drop-down", label="Size", value="small"))
-    assert facts.find_own_action(shown[index], Hands(MOBILE)) == action
+    assert facts.find_own_action(shown[index], ActionBuilder(MOBILE)) == action
 
 
 def test_a_field_is_no_place_to_type_its_own_name_into() -> None:
@@ -94,7 +94,7 @@ def test_a_field_is_no_place_to_type_its_own_name_into() -> None:
 
 def test_a_list_of_a_page_is_set_and_not_tapped() -> None:
     listed = Element(index=6, role="drop-down", label="Size", value="small")
-    assert facts.find_own_action(listed, Hands(WEB)) == WEB.make("select", id=6, option="…")
+    assert facts.find_own_action(listed, ActionBuilder(WEB)) == WEB.make("select", id=6, option="…")
     assert facts.describe_function(listed) == 'It is a list from which "Size" is chosen.'
 
 
@@ -135,7 +135,7 @@ def test_long_lists_are_cut() -> None:
 
 
 def test_hands_have_a_verb_where_the_space_has_an_action() -> None:
-    phone, page = Hands(MOBILE), Hands(WEB)
+    phone, page = ActionBuilder(MOBILE), ActionBuilder(WEB)
     assert (phone.tap(3), page.tap(3)) == (MOBILE.make("click", index=3), WEB.make("click", id=3))
     assert page.type(1, "a", instead=True) == WEB.make("type_string", id=1, content="a")
     assert phone.type(1, "a", instead=True) == MOBILE.make("input_text", index=1, text="a", clear_text=True)

@@ -27,7 +27,7 @@ from collab.synthesis.conversation import Reader, Seat, Talk
 from collab.synthesis.instructions import propose_instructions
 from collab.synthesis.oracle_teacher import UNTOLD, Amounts, OracleTeacher
 from collab.synthesis.screens import explore, follow
-from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.teacher import Scene, TeacherOutput
 from collab.testing.scripted import ScriptedModel
 from collab.types import Action, CellRef, Observation, Prompt, Sampling, StepResult, Task
 
@@ -96,9 +96,9 @@ def test_what_is_to_be_opened_opens(following: Walk, phones: SimPhoneSuite, read
     opened, refused = Counter[bool](), Counter[str]()
 
     async def visit(scene: Scene) -> None:
-        lesson = await teacher.teach(scene, "instruction")
-        refused.update(lesson.refused)
-        for row in lesson.rows:
+        output = await teacher.teach(scene, "instruction")
+        refused.update(output.refused)
+        for row in output.rows:
             action = read_reply(row.reply, scene.suite.space, scene.observation).action
             if "\nTask: Open " in f"\n{row.prompt.shared}" and action is not None and action.target is not None:
                 element = scene.observation.elements[action.target.index]  # type: ignore[union-attr]
@@ -196,9 +196,9 @@ def test_a_demonstration_asks_what_real_agents_ask(following: Walk, reader: Read
 
     async def visit(scene: Scene) -> None:
         listening.asked.clear()
-        lesson = await teacher.teach(scene, "demonstration")
-        assert not lesson.refused
-        for row, (seat, said) in zip(lesson.rows, listening.asked, strict=True):
+        output = await teacher.teach(scene, "demonstration")
+        assert not output.refused
+        for row, (seat, said) in zip(output.rows, listening.asked, strict=True):
             heard[bool(said)] += 1
             real = await asked_by_agents(scene, listening, seat, said)
             assert (real.system, real.user, real.layout) == (row.prompt.system, row.prompt.user, row.prompt.layout)
@@ -215,8 +215,8 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(
     kinds: Counter[str] = Counter()
 
     async def visit(scene: Scene) -> None:
-        lesson = await teacher.teach(scene, "demonstration")
-        (row,) = lesson.rows
+        output = await teacher.teach(scene, "demonstration")
+        (row,) = output.rows
         kinds[row.kind] += 1
         read = read_reply(row.reply, scene.suite.space, scene.observation)
         assert read.action == scene.environment.oracle()[0]  # type: ignore[attr-defined]
@@ -237,9 +237,9 @@ def test_what_a_prompt_does_not_tell_is_not_typed_from_memory(
 
     async def visit(scene: Scene) -> None:
         nonlocal typed
-        lesson = await teacher.teach(scene, level)
-        refused.update(lesson.refused)
-        for row in lesson.rows:
+        output = await teacher.teach(scene, level)
+        refused.update(output.refused)
+        for row in output.rows:
             action = read_reply(row.reply, scene.suite.space, scene.observation).action
             if action is not None and action.type == "input_text":
                 typed += 1
@@ -323,11 +323,11 @@ def test_what_cannot_be_taught_is_counted(phones: SimPhoneSuite, reader: Reader)
         environment, refused, made = await phones.open(), Counter[str](), 0
         async for scene in follow(phones, environment, phones.instance("SystemBrightnessMax", 5), seed=1):
             for teacher in (small, tiny):
-                lesson = await teacher.teach(scene, "demonstration")
-                refused.update(lesson.refused)
-                made += len(lesson.rows)
-        lesson = await small.teach(scene, "demonstration")  # the episode is over
-        refused.update(lesson.refused)
+                output = await teacher.teach(scene, "demonstration")
+                refused.update(output.refused)
+                made += len(output.rows)
+        output = await small.teach(scene, "demonstration")  # the episode is over
+        refused.update(output.refused)
         return refused, made
 
     refused, made = asyncio.run(check())
@@ -361,9 +361,9 @@ def test_an_environment_that_can_do_less_is_asked_for_less(phones: SimPhoneSuite
         kinds, refused = Counter[str](), Counter[str]()
         async for scene in explore(phones, environment, task, seed=1, steps=6):
             for level in sorted(teacher.levels):
-                lesson = await teacher.teach(scene, level)
-                kinds.update(row.kind for row in lesson.rows)
-                refused.update(lesson.refused)
+                output = await teacher.teach(scene, level)
+                kinds.update(row.kind for row in output.rows)
+                refused.update(output.refused)
         assert [scene async for scene in follow(phones, environment, task, seed=1)] == []
         return kinds, refused
 
@@ -374,9 +374,9 @@ def test_an_environment_that_can_do_less_is_asked_for_less(phones: SimPhoneSuite
     assert refused["what a tap does cannot be tried here"] > 3
 
 
-def test_every_row_says_where_it_comes_from(lessons: Callable[[str, Level], list[Lesson]]) -> None:
+def test_every_row_says_where_it_comes_from(outputs: Callable[[str, Level], list[TeacherOutput]]) -> None:
     for level in ("basic", "instruction", "demonstration", "preference"):
-        rows = [row for lesson in lessons("MarkorCreateNote", level) for row in lesson.rows]
+        rows = [row for output in outputs("MarkorCreateNote", level) for row in output.rows]
         assert rows
         assert {row.level for row in rows} == {level}
         assert {(row.provenance.task, row.provenance.seed, row.provenance.teacher) for row in rows} == {

@@ -16,7 +16,7 @@ from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
 from collab.seeds import generator
 from collab.synthesis.conversation import Reader, Talk
-from collab.synthesis.oracle_teacher import Amounts, Book, OracleTeacher, Refusal
+from collab.synthesis.oracle_teacher import Amounts, ExampleCollector, OracleTeacher, Refusal
 from collab.synthesis.renaming import Renaming, as_told, as_told_beside, rename_apps, rename_labels, rename_opened
 from collab.synthesis.screens import list_app_names
 from collab.synthesis.teacher import Scene
@@ -94,11 +94,11 @@ def test_an_app_to_open_has_one_new_name_in_goal_and_action(goal: str, app: str)
 def test_an_instruction_opens_what_it_names(phones: SimPhoneSuite, reader: Reader) -> None:
     here, clock = scene(phones, goal="Start Clocks."), MOBILE.make("open_app", app_name="clock")
     prompt = Talk(reader=reader).build_first_decision(here, here.task.goal, (), generator(1))
-    book = Book(scene=here, level="instruction", teacher="oracle", rng=generator(1))
+    writer = ExampleCollector(scene=here, level="instruction", teacher="oracle", rng=generator(1))
     with pytest.raises(Refusal, match="the app to open is not in the prompt"):
-        book.decide("one-step", prompt, clock)
-    replace(book, level="demonstration").decide("solution", prompt, clock)
-    assert [row.level for row in book.rows] == ["demonstration"]
+        writer.decide("one-step", prompt, clock)
+    replace(writer, level="demonstration").decide("solution", prompt, clock)
+    assert [row.level for row in writer.rows] == ["demonstration"]
 
 
 def test_labels_are_renamed_alike_and_apps_and_prose_are_not(phones: SimPhoneSuite) -> None:

@@ -101,4 +101,3 @@ def test_a_leak_is_refused_by_name(rows: tuple[Example, ...], leak: str) -> None
     }[leak]
     with pytest.raises(OverlapError, match=bad.id[:12]):
         refuse_leaks([*rows[1:20], bad], known)
-    assert refuse_leaks([*rows[1:20], bad], known, allow_overlap=True).offenders == 1

@@ -16,9 +16,9 @@ from collab.prompts.render import Template, read_templates
 from collab.rewards.query import hash_prompt
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import TeacherPrompts, read_teacher_prompts
-from collab.synthesis.llm_teacher import Caller, Desk, LanguageTeacher, draw_questions
+from collab.synthesis.llm_teacher import Caller, LanguageTeacher, TeacherContext, draw_questions
 from collab.synthesis.screens import explore
-from collab.synthesis.teacher import Lesson, Scene
+from collab.synthesis.teacher import Scene, TeacherOutput
 from collab.testing.corridor import CorridorSuite
 from collab.testing.scripted import ScriptedModel, answer_as_teacher
 from collab.types import Prompt, Sampling
@@ -45,7 +45,7 @@ def teaching(rule: Rule = good) -> tuple[LanguageTeacher, ScriptedModel]:
     prompts = TeacherPrompts(read_teacher_prompts(find_builtin_root() / "prompts" / "teacher"), CorridorSuite.space)
     reader = Reader(template=Template("default", read_templates(find_builtin_root() / "prompts" / "default")))
     caller = Caller(model=model, sampling=Sampling(temperature=0.1, max_tokens=2048))
-    return LanguageTeacher(desk=Desk(name="tutor", caller=caller, prompts=prompts, reader=reader)), model
+    return LanguageTeacher(context=TeacherContext(name="tutor", caller=caller, prompts=prompts, reader=reader)), model
 
 
 async def first_scene(suite: CorridorSuite, task: str) -> Scene:
@@ -55,25 +55,27 @@ async def first_scene(suite: CorridorSuite, task: str) -> Scene:
     raise AssertionError("no scene")
 
 
-def lesson(level: Any, rule: Rule = good, task: str = "PressButton") -> Lesson:
-    async def teach() -> Lesson:
+def output(level: Any, rule: Rule = good, task: str = "PressButton") -> TeacherOutput:
+    async def teach() -> TeacherOutput:
         return await teaching(rule)[0].teach(await first_scene(CorridorSuite(), task), level)
 
     return asyncio.run(teach())
 
 
-def episode(level: Any, rule: Rule = good, task: str = "OpenDoors", suite: CorridorSuite | None = None) -> Lesson:
+def episode(
+    level: Any, rule: Rule = good, task: str = "OpenDoors", suite: CorridorSuite | None = None
+) -> TeacherOutput:
     """What is taught of a whole episode that the model plays by itself."""
 
-    async def teach() -> Lesson:
+    async def teach() -> TeacherOutput:
         world = suite or CorridorSuite()
         teacher, _ = teaching(rule)
         environment, rows, refused = await world.open(), [], Counter[str]()
         async for item in teacher.follow(world, environment, world.instance(task, 3), seed=1):
-            found = item if isinstance(item, Lesson) else await teacher.teach(item, level)
+            found = item if isinstance(item, TeacherOutput) else await teacher.teach(item, level)
             rows += found.rows
             refused.update(found.refused)
-        return Lesson(rows=tuple(rows), refused=refused)
+        return TeacherOutput(rows=tuple(rows), refused=refused)
 
     return asyncio.run(teach())
 
@@ -82,7 +84,7 @@ def episode(level: Any, rule: Rule = good, task: str = "OpenDoors", suite: Corri
 
 
 def test_every_question_is_asked_once_and_answered_in_the_policys_own_prompt():
-    found = lesson("basic")
+    found = output("basic")
     assert Counter(row.kind for row in found.rows) == {
         **dict.fromkeys(("screen-purpose", "screen-aim", "screen-summary"), 1),
         **dict.fromkeys(("element-function", "element-information", "element-effect", "element-action"), 4),
@@ -97,7 +99,7 @@ def test_every_question_is_asked_once_and_answered_in_the_policys_own_prompt():
 
 
 def test_rows_name_the_very_prompt_that_was_answered():
-    async def teach() -> tuple[Lesson, Prompt]:
+    async def teach() -> tuple[TeacherOutput, Prompt]:
         teacher, model = teaching()
         found = await teacher.teach(await first_scene(CorridorSuite(), "PressButton"), "basic")
         return found, model.requests[0].prompt
@@ -127,7 +129,7 @@ def test_half_of_the_answers_is_kept_and_the_rest_is_counted():
         {"question": 2, "answer": "这是一个房间，里面有几个按钮。"},
         {"question": 3},
     ]
-    found = lesson("basic", instead("Questions about", said))
+    found = output("basic", instead("Questions about", said))
     assert [row.reply for row in found.rows] == ["It shows a room."]
     assert found.refused == {
         "a second answer to a question": 1,
@@ -148,7 +150,7 @@ def test_questions_follow_from_the_scenes_seed_alone():
 
 
 def test_instructions_become_decisions_with_the_instruction_as_goal():
-    found = lesson("instruction")
+    found = output("instruction")
     assert len(found.rows) == 5
     assert not found.refused
     tap = found.rows[0]
@@ -164,7 +166,7 @@ def test_at_most_two_completions_and_one_answer_per_screen():
     answer = {"action_type": "answer", "text": "Room 1 of 1"}
     said += [{"instruction": f"Which room {word}?", "reason": "It is here.", "action": answer} for word in "de"]
     said += [{"instruction": "SHOW ROOM A.", "reason": "It is here.", "action": done}]
-    found = lesson("instruction", instead('{"instructions": [', {"instructions": said}))
+    found = output("instruction", instead('{"instructions": [', {"instructions": said}))
     assert [row.action_type for row in found.rows] == ["status", "status", "answer"]
     assert found.refused == {
         "too many instructions that are already fulfilled": 1,
@@ -175,7 +177,7 @@ def test_at_most_two_completions_and_one_answer_per_screen():
 
 def test_nonsense_teaches_nothing_and_is_counted():
     for level in ("basic", "instruction"):
-        found = lesson(level, lambda asked: "I am a teapot.")
+        found = output(level, lambda asked: "I am a teapot.")
         assert not found.rows
         assert found.refused["the reply is not JSON"] == 1
 
@@ -229,7 +231,7 @@ def screen() -> Any:
 
 @pytest.mark.parametrize("score", [0.5, 0.0])
 def test_one_half_earns_nothing_and_no_adversary_is_asked(score):
-    async def calls() -> tuple[Lesson, list[str]]:
+    async def calls() -> tuple[TeacherOutput, list[str]]:
         teacher, model = teaching(instead('{"scores": [', [{"id": 1, "score": score}]))
         found = await teacher.teach(await first_scene(CorridorSuite(), "PressButton"), "preference")
         return found, [request.prompt.user for request in model.requests]
@@ -249,13 +251,13 @@ def test_one_half_earns_nothing_and_no_adversary_is_asked(score):
     ],
 )
 def test_a_score_that_is_missing_stays_missing(said, cause):
-    found = lesson("preference", instead('{"scores": [', said))
+    found = output("preference", instead('{"scores": [', said))
     assert not found.rows
     assert found.refused == {cause: 1}
 
 
 def test_a_score_above_one_half_is_rewarded():
-    found = lesson("preference", instead('{"scores": [', [{"id": 1, "score": 0.51}]))
+    found = output("preference", instead('{"scores": [', [{"id": 1, "score": 0.51}]))
     assert len(found.rows) == 1
 
 
@@ -271,14 +273,14 @@ def test_a_score_above_one_half_is_rewarded():
     ],
 )
 def test_a_negative_that_cannot_be_read_is_dropped_and_counted(clumsy, cause):
-    assert lesson("preference", instead("very clumsy", clumsy)).refused == {cause: 1}
+    assert output("preference", instead("very clumsy", clumsy)).refused == {cause: 1}
 
 
 def test_a_negative_that_is_the_good_action_is_dropped():
     def same(asked: str) -> str:
         return good(asked.replace("very clumsy", "").replace("For a lesson", "Which single step"))
 
-    assert lesson("preference", same).refused == {"adversary: the same action as the good one": 1}
+    assert output("preference", same).refused == {"adversary: the same action as the good one": 1}
 
 
 def test_a_negative_that_leads_to_the_same_state_is_dropped():
@@ -289,4 +291,4 @@ def test_a_negative_that_leads_to_the_same_state_is_dropped():
         said = wait if "Which single step" in asked else idle if "very clumsy" in asked else None
         return json.dumps(said) if said else good(asked)
 
-    assert lesson("preference", rule).refused == {"adversary: leads to the same state as the good one": 1}
+    assert output("preference", rule).refused == {"adversary: leads to the same state as the good one": 1}

@@ -31,7 +31,7 @@ DEFINITIONS = {
 
 
 def write_library(folder: Path, checkpoint: Path) -> Library:
-    """The school's definitions and ours, `scholar` on that checkpoint."""
+    """The toy team's definitions and ours, with agents on that checkpoint."""
     library = toy_team.write_library(folder, checkpoint)
     for name, text in DEFINITIONS.items():
         (folder / name).write_text(text)
@@ -46,12 +46,12 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture(scope="session")
 def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """With a checkpoint that was taught to press this or that button."""
+    """With a checkpoint that was fine-tuned to press this or that button."""
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("school")
+    folder = tmp_path_factory.mktemp("toy")
     tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
-    return write_library(folder / "library", toy_team.teach(tiny, folder).resolve())
+    return write_library(folder / "library", toy_team.finetune(tiny, folder).resolve())
 
 
 @pytest.fixture(scope="session")

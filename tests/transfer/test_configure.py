@@ -146,7 +146,7 @@ def test_every_task_is_played_once_unless_a_number_is_asked_for(
         ({"mode": "direct", "settings": ("run.budget.tokens=3",)}, "--set run.budget: say it with --budget"),
         ({"mode": "direct", "settings": ("epochs=2",)}, "direct trains nothing; leave it out, or add --mode continual"),
         ({"mode": "direct", "settings": ("episodes=2",)}, "direct trains nothing; say it with --episodes"),
-        ({"agents": "scholar"}, "continual continues a training"),
+        ({"agents": "toy"}, "continual continues a training"),
         ({"mode": "direct", "agents": "presser"}, "name what to compare with: --base"),
         ({"mode": "direct", "agents": "presser", "base": "show"}, "is a rehearsal"),
         ({"env": "corridor"}, r"was trained there, on 1 of these tasks \(PressButton …\)"),

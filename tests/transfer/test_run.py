@@ -432,7 +432,7 @@ def test_the_command_reports_its_training_where_it_is_asked_to(
         str(taught.own),
         "--episodes",
         "1",
-        "--anyway",
+        "--allow-uncalibrated",
         "--device",
         "cpu",
         "--report-to",

@@ -28,7 +28,7 @@ def collab(taught: Library, tmp_path: Path) -> dict[str, str]:
     command = tmp_path / "collab"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m collab.__main__ "$@"\n')
     command.chmod(0o755)
-    own = {"COLLAB": str(command), "COLLAB_LIBRARY": str(taught.own), "AGENTS": "scholar"}
+    own = {"COLLAB": str(command), "COLLAB_LIBRARY": str(taught.own), "AGENTS": "toy"}
     return {**os.environ, **own, "TRANSFER": "--seeds 30 --episodes 2"}
 
 

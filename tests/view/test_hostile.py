@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.labels import LabelHead, LabelWriter
 from collab.store.manifest import Manifest
+from collab.store.rewards import CellReward, RewardMatrix
 from collab.store.run import RunStore
 from collab.types import (
     Action,
@@ -18,7 +19,6 @@ from collab.types import (
     Ballot,
     Box,
     CellRef,
-    CellReward,
     Element,
     ElementTarget,
     EpisodeError,
@@ -29,7 +29,6 @@ from collab.types import (
     PlannedTask,
     PolicyRef,
     PromptRef,
-    RewardMatrix,
     Sampling,
     Step,
     Tab,

@@ -22,12 +22,12 @@ from collab.rewards.labels import read_labels
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Box, Element, Observation, PromptRef, Trajectory
+from collab.view.elements import compare_screens
 from collab.view.episodes import filter_episodes
 from collab.view.inspector import Inspector
 from collab.view.overview import count_pairs, count_unpaired
 from collab.view.schema.episodes import EpisodeFilter, EpisodeRow
 from collab.view.search import get_step_worth
-from collab.view.step import compare_screens
 
 
 @pytest.fixture(scope="module")

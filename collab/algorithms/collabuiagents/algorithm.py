@@ -5,39 +5,30 @@ from an adversary or from the team's own disagreement, and DPO trains the polici
 and 8). The paper leaves open which epoch counts: here it is the best on held-out seeds, ties to the earlier one, and
 epoch 0, the untrained team, is a candidate. Other defaults differ where `presets/collab.yaml` says so.
 
-Before a training, critic and adversary must answer, and the critic's latest calibration must let it judge. The estimate
-judges, pairs and trains on one tried step, without asking a model.
+Before a training, critic and adversary must answer, and the critic's latest calibration must let it judge.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, CollabMethod
-from collab.algorithms.collabuiagents.labeller import CreditLabeller, judge_rollout, pair_judged
-from collab.algorithms.collabuiagents.learner import CreditLearner, build_sft_recipe
+from collab.algorithms.collabuiagents.estimate import estimate
+from collab.algorithms.collabuiagents.labeller import CreditLabeller
+from collab.algorithms.collabuiagents.learner import CreditLearner
 from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
-from collab.config import Budget, PartDefinition
-from collab.data.tokenize import EncodedPair
+from collab.config import Budget
 from collab.envs.base import Suite
-from collab.errors import ConfigError, RunError, RunFormatError, UsageError
+from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.estimate import build_likely_examples, encode_cells
-from collab.loop.interfaces import Algorithm, Checked, Rollout, TriedStep
-from collab.loop.policy import build_chat_tokenizer, get_template
-from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
-from collab.loop.record import EpochRecord, TrainingDir
-from collab.loop.state import Halted, LoopState, TrainingProgress
-from collab.models.base import Model
-from collab.models.tokenizer import ChatTokenizer
+from collab.loop.interfaces import Algorithm, Checked, TriedStep
+from collab.loop.ranges import Estimate, Range
+from collab.loop.record import EpochRecord
 from collab.preferences.rebuild import ORACLE
-from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, resolve_adversary
-from collab.rewards.base import CriticInput, build_inputs
+from collab.preferences.registry import SAMPLER, open_adversary, resolve_adversary
 from collab.rewards.calibration.record import (
     EXEMPT,
     FOLDER,
@@ -47,270 +38,29 @@ from collab.rewards.calibration.record import (
     format_calibration,
 )
 from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
-from collab.rewards.calibration.run import Asking
-from collab.rewards.flip import find_asked
 from collab.rewards.registry import (
-    MODEL,
-    CriticChoice,
     CriticResources,
     doubt_key,
     load_critic,
-    make_token_counter,
     open_critic,
     read_critic_texts,
 )
-from collab.rollout.build import build, build_suite
-from collab.store.run import RunStore
-from collab.trainers.prepare import FinetuneTask
-from collab.types import REWARDED_ABOVE, Prompt, Utterance
+from collab.store.rewards import REWARDED_ABOVE
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from collab.trainers.estimate import Forecast
+    pass
 
 
-_OWN = frozenset({"local"})
-"""Engines that compute on this machine and send no bill."""
-_MILLION = 1e6
-_ONCE_MORE = 5 / 4
-"""Extra work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for
-two."""
-
-
-async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Estimate:
-    """Judge and pair the tried step if that asks no model, and train on its likely examples.
-
-    Args:
-        rolled: environment steps of all rollouts.
-
-    Raises:
-        UsageError, RunError: as the parts of the training would.
-    """
-    # One real step stands for all: its cells are judged and paired where that costs no model call.
-    method = config.method
-    judge_s, pair_s = await _estimate_labels(config, tried)
-    asked: Questions | None = NONE_ASKED
-    if method.is_judged:
-        asked = await estimate_critic_questions(
-            config.build_critic_choice("plan", tried.run.seed), method.critic, await _build_first_input(tried)
-        )
-    doubted = await estimate_adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
-    # Named as progress names the parts, so that a plan and the display of a training speak of the same things.
-    labels = (
-        LabelEstimate(name="critic", doing="judging", asked=asked, seconds=judge_s),
-        LabelEstimate(name="adversary", doing="pairing", asked=doubted, seconds=pair_s),
-    )
-    return count_examples(config, rolled, labels, _forecast_training(config, tried))
-
-
-def count_examples(
-    config: CollabConfig, rolled: Range, labels: Sequence[LabelEstimate], training: Forecast
-) -> Estimate:
-    """Return the estimate with as many examples as the objective can make of so many steps; arguments as its fields."""
-    method, cells = config.method, len(config.run.graph.slots) * config.run.graph.rounds
-    noun = "replies" if method.objective == "rft" else "pairs"
-    if method.objective == "trajectory-dpo":
-        # Every reply is at most on one side, and is computed once more to weigh its pair.
-        pairs = Range(low=0, high=method.epochs * (config.run.episodes // 2))
-        replies = Range(low=0, high=rolled.high * cells / 2)
-        return Estimate(noun=noun, examples=pairs, replies=replies, slower=_ONCE_MORE, labels=labels, training=training)
-    # Anchors come on top of the cap, but no cell gives two examples from one state.
-    pairs = Range(low=0, high=rolled.high * min(cells, (method.pairs.cap or cells) + method.pairs.anchors))
-    # Replayed pairs of older epochs are trained, too: of n new ones, n / (1 − share) in all.
-    replies = pairs.times(1 / (1 - method.replay_fraction))
-    return Estimate(noun=noun, examples=pairs, replies=replies, labels=labels, training=training)
-
-
-def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], chat: ChatTokenizer) -> list[EncodedPair]:
-    """Return a pair for each cell, with its own prompt and reply; the rejected side is as long and differs at once."""
-    # As long as the chosen side but different from its first token on: the dearest case, as no prefix is shared.
-    return [
-        EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
-        for cell, (read, said) in zip(cells, encode_cells(cells, prompts, chat), strict=True)
-    ]
-
-
-def read_prices(engine: PartDefinition) -> tuple[float, float] | None:
-    """Return USD per million tokens of prompts and of replies; None if unknown."""
-    if engine.kind in _OWN:
-        # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
-        return 0.0, 0.0
-    said = [engine.options.get(f"usd_per_million_{name}") for name in ("prompt", "completion")]
-    return None if None in said else (float(str(said[0])), float(str(said[1])))
-
-
-def compute_cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
-    """Return the cost in USD; None without prices."""
-    if per_million is None:
-        return None
-    return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
-
-
-async def estimate_critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
-    """Estimate the calls and tokens that a critic needs for a step; None if it does not show its questions.
-
-    Args:
-        name: of its agents file, for messages.
-
-    Raises:
-        ConfigError: it cannot be built.
-    """
-    # A critic without a model (the oracle) asks nothing, and opening it could start a server.
-    if choice.free:
-        return NONE_ASKED
-    bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
-    try:
-        critic, model = find_asked(bench.build_critic(seed=choice.seed)), bench.model
-        if not isinstance(model, Model):
-            return (
-                None if model is None else NONE_ASKED
-            )  # a critic of one's own, or a model that scores in this process
-        if not isinstance(critic, Asking):
-            # Only a critic that shows its prompts can be counted without being asked.
-            return None
-        prompts = critic.build_prompts(case)
-        tokens = sum(_count_prompt_tokens(model, prompt) for prompt in prompts)
-    finally:
-        await bench.close()
-    # At most: replies may use all their tokens. How long they really are is not known before.
-    said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
-    engine = PartDefinition.model_validate(choice.definition.options[MODEL])
-    return _build_questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
-
-
-async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
-    """Estimate the calls and tokens that the adversary needs for a step, from none to every attempt at every cell.
-
-    The lower end is unknown: a rewarded cell without a contrast falls to the adversary, whatever its weight.
-
-    Args:
-        prompts: of the cells of the step.
-
-    Returns:
-        None if the kind of adversary is unknown and asks no model.
-    """
-    sources = config.method.pairs
-    return await _estimate_choice_questions(config.erring, prompts, sources.attempts if sources.adversary else 0)
-
-
-async def _estimate_choice_questions(
-    choice: AdversaryChoice, prompts: Sequence[Prompt], times: int
-) -> Questions | None:
-    """Return the calls and tokens of one adversary; if several take turns, those of the dearest.
-
-    Args:
-        times: attempts per prompt, at most.
-    """
-    # Zero weight is zero calls: the estimate must not open a model that the training never asks.
-    if choice.free or not times:
-        return NONE_ASKED
-    if choice.turns:
-        # The dearest of the alternatives bounds every draw; the sum would count calls that exclude each other.
-        found = NONE_ASKED
-        for one, weight in choice.turns:
-            asked = await _estimate_choice_questions(one, prompts, times if weight else 0)
-            if asked is None:
-                return None
-            found = found.union(asked)
-        return found
-    if choice.agent is None:
-        return None
-    # Built for its tokenizer alone; nothing is asked.
-    model: Model = build("models", make_token_counter(choice.agent), "agents file of the adversary")
-    try:
-        role = sum(map(model.count_tokens, choice.texts.values()))
-        tokens = sum(_count_prompt_tokens(model, prompt) + role for prompt in prompts)
-    finally:
-        await model.close()
-    calls = Range(low=0, high=times * len(prompts))
-    said = calls.times(choice.agent.sampling.max_tokens)
-    return _build_questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
-
-
-def _build_questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
-    return Questions(
-        calls=calls, prompt_tokens=read, completion_tokens=said, usd=compute_cost(read, said, read_prices(engine))
-    )
-
-
-async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
-    """Return the seconds of judging and of pairing, if these ask no model; pairing needs judgements.
-
-    Raises:
-        RunError: the step can be neither judged nor paired.
-    """
-    # Episodes are compared by outcome: nothing is judged and nothing paired.
-    if not config.method.is_judged:
-        return 0.0, 0.0
-    # A critic that asks a model would cost money, and a plan is free.
-    if not config.build_critic_choice("plan", tried.run.seed).free:
-        return None, None
-    # A loop of its own, beside the training: no budget, nothing is displayed, nothing outlives it.
-    state = LoopState(
-        config=config,
-        folder=TrainingDir(tried.out.parent),
-        library=tried.library,
-        budget=Budget(),
-        stop=asyncio.Event(),
-        device="cpu",
-        progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
-        first=tried.policy,
-    )
-    try:
-        labels = await judge_rollout(state, tried.run, tried.out, [tried.trajectory])
-        # Only "dpo" pairs by replies; the other objectives end with the judgements.
-        if config.method.objective != "dpo":
-            return state.seconds["critic"], 0.0
-        if not config.erring.free:
-            return state.seconds["critic"], None
-        with RunStore.open(tried.out).open_reader() as reader:
-            played = Rollout(number=1, run=tried.run, path=tried.out, trajectories=[tried.trajectory], reader=reader)
-            await pair_judged(state, played, labels)
-    except Halted as why:
-        # A plan has no resume: what would halt a training is an error of the plan.
-        raise RunError(f"the one step that is tried: {why}") from None
-    finally:
-        await state.close_suite()
-    return state.seconds["critic"], state.seconds["adversary"]
-
-
-async def _build_first_input(tried: TriedStep) -> CriticInput:
-    suite = build_suite(tried.run)
-    try:
-        return next(build_inputs(tried.trajectory, suite.space))
-    finally:
-        await suite.close()
-
-
-def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:
-    """Forecast the training on this step's likely examples; of separate policies, the first one's."""
-    from collab.trainers.estimate import forecast
-
-    method, slots = config.method, next(iter(config.groups.values()))
-    base, said, read = tried.policy.of(slots), *tried.select_cells(slots)
-    agent = config.run.agents[slots[0]]
-    chat, recipe = build_chat_tokenizer(agent, base), method.dpo.model_copy(update=get_template(agent))
-    if method.objective == "rft":
-        task = FinetuneTask(stage="sft", base=base, preset=config.preset, recipe=build_sft_recipe(recipe))
-        return forecast(task, build_likely_examples(said, read, chat), tried.device, processes=method.processes)
-    task = FinetuneTask(stage="dpo", base=base, preset=config.preset, recipe=recipe)
-    # The reference is the base as long as nothing was trained; later it costs memory of its own.
-    if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
-        task = replace(task, reference=base)  # a second checkpoint from the second epoch on
-    return forecast(task, build_likely_pairs(said, read, chat), tried.device, processes=method.processes)
-
-
-def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
-    return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)
-
-
-async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, anyway: bool = False) -> str:
+async def admit_critic(
+    config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, allow_uncalibrated: bool = False
+) -> str:
     """Check that a training's critic may judge; return a line about its calibration.
 
     Args:
         suite: of the run.
         calibrations: a directory with one calibration each, or a calibration itself.
-        anyway: let it judge in any case.
+        allow_uncalibrated: let it judge in any case.
 
     Raises:
         ConfigError: it has no calibration, or one below the method's `min_critic_auc`; or it or the environment cannot
@@ -324,7 +74,7 @@ async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path
     bench = CriticResources.of(name, config.critic, config.critic_texts)
     try:
         found = _find_calibration(
-            bench.digest, calibrations, needed=least is not None and not anyway and kind not in EXEMPT
+            bench.digest, calibrations, needed=least is not None and not allow_uncalibrated and kind not in EXEMPT
         )
     finally:
         await bench.close()
@@ -340,7 +90,7 @@ async def admit_critic(config: CollabConfig, suite: Suite, *, calibrations: Path
             kind=kind,
             folder=calibrations,
             library=config.library,
-            anyway=anyway,
+            allow_uncalibrated=allow_uncalibrated,
             flip=config.method.critic_flip,
         )
     if found is not None:
@@ -508,8 +258,8 @@ class CollabUIAgents(Algorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "collab"
     ablations = ABLATIONS
-    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "anyway": False}
-    toy_options: ClassVar[Mapping[str, Any]] = {"anyway": True}  # no critic was calibrated for a toy
+    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "allow_uncalibrated": False}
+    toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no critic was calibrated for a toy
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",
         "dpo.anchor=0.5",
@@ -571,16 +321,18 @@ class CollabUIAgents(Algorithm):
         """Check that critic and adversary answer, and that the critic may judge.
 
         Args:
-            options: `calibrations`, the folder with those of the critic, and `anyway`: let the critic judge in any
-            case.
+            options: `calibrations`, the folder with those of the critic, and `allow_uncalibrated`: let the critic judge
+                in any case.
         """
         # The calibration is looked up first: that is free, while opening critic and adversary may start a server.
-        mine, anyway = _narrow_config(config), bool(options["anyway"])
-        known = await admit_critic(mine, suite, calibrations=Path(options["calibrations"]), anyway=anyway)
+        mine, allow_uncalibrated = _narrow_config(config), bool(options["allow_uncalibrated"])
+        known = await admit_critic(
+            mine, suite, calibrations=Path(options["calibrations"]), allow_uncalibrated=allow_uncalibrated
+        )
         found = list_doubts(mine, suite)
         await check_asked(mine, budget)
         notes = (f"critic {mine.method.critic}: {known}", *found)
-        return Checked(notes=notes, head={"calibration": known, "anyway": anyway})
+        return Checked(notes=notes, head={"calibration": known, "allow_uncalibrated": allow_uncalibrated})
 
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Open critic and adversary with the budget and close them again."""

@@ -43,9 +43,10 @@ from collab.preferences.pairs import sum_logprobs
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR, JudgedStep, find_behind_errors, list_rewarded
 from collab.rewards.labels import LabelSet
+from collab.store.rewards import PreferencePair, ReplyRef
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
-from collab.types import CellRef, PreferencePair, ReplyRef, Trajectory, Utterance
+from collab.types import CellRef, Trajectory, Utterance
 
 if TYPE_CHECKING:
     from collab.trainers.trajectory_dpo import TrajectoryRows

@@ -16,8 +16,9 @@ from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.rewards.registry import read_definition
+from collab.store.rewards import PreferencePair
 from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
-from collab.types import PreferencePair, Trajectory, Usage
+from collab.types import Trajectory, Usage
 from collab.utils.text import format_amount, format_causes
 
 

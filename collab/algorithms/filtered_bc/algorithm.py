@@ -30,9 +30,10 @@ from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import ExampleCounts
 from collab.loop.state import LoopState
+from collab.store.rewards import ReplyRef
 from collab.trainers.prepare import FinetuneTask, Prepared, prepare
 from collab.trainers.recipe import Recipe, SftRecipe
-from collab.types import ReplyRef, Trajectory
+from collab.types import Trajectory
 from collab.utils.text import format_amount
 
 FILE = "demonstration.parquet"

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collab.preferences.rebuild import ExplainedDifference, RebuiltPairs
     from collab.preferences.store import PairHead, PairSet
     from collab.preferences.trajectory_pairs import TrajectoryPair
-    from collab.types import PolicyRef, PreferencePair
+    from collab.store.rewards import PreferencePair
+    from collab.types import PolicyRef
 
 
 _SHOWN = 5

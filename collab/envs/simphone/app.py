@@ -114,9 +114,9 @@ def text(label: str, key: str, *, value: str | None = None, hold: Handler | None
     return UiNode("text", label, key, value, hold=hold)
 
 
-def button(label: str, key: str, tap: Handler, *, enabled: bool = True) -> UiNode:
+def button(label: str, key: str, tap: Handler) -> UiNode:
     """Build a button with words on it."""
-    return UiNode("button", label, key, None, () if enabled else ("disabled",), tap)
+    return UiNode("button", label, key, None, (), tap)
 
 
 def icon(label: str, key: str, tap: Handler) -> UiNode:

@@ -384,25 +384,6 @@ def dump(phone: Phone, path: str, tables: Iterable[Table]) -> bytes:
         return connection.serialize()
 
 
-def load(phone: Phone, path: str, data: bytes, tables: Iterable[Table]) -> Phone:
-    """Take over the rows of an SQLite file.
-
-    Raises:
-        sqlite3.Error: the bytes are no database or a table is missing; the phone is unchanged.
-    """
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.deserialize(data)
-        for table in tables:
-            if table.path == path:
-                names = table.names
-                # Quoted by backticks, because columns may be called "order"; double quotes would accept missing ones.
-                listed = ", ".join(f"`{name}`" for name in names)
-                cursor = connection.execute(f"SELECT {listed} FROM {table.name} ORDER BY `{names[0]}`")
-                found = (dict(zip(names, values, strict=True)) for values in cursor)
-                phone = _put(phone, table, tuple(compact_row(row, table) for row in found))
-        return phone
-
-
 def compact_row(row: TableRow, table: Table) -> TableRow:
     """Return a row without the unused columns that are at their default."""
     if not table.used:

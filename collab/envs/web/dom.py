@@ -291,7 +291,6 @@ def observe(
     snapshot: Snapshot,
     *,
     space: Literal["web", "mobile"] = "web",
-    title: str | None = None,
     tabs: tuple[Tab, ...] = (),
     notice: str | None = None,
 ) -> Observation:
@@ -302,11 +301,9 @@ def observe(
     Args:
         snapshot: what the page shows.
         space: name of the action space.
-        title: first line of the text; None for the page's own title.
         tabs: open tabs; () when they do not matter.
         notice: what happened beside the page; None if nothing.
     """
-    shown = snapshot.title if title is None else title
     # Numbers are positions in the list, which actions refer to.
     elements = build_elements(snapshot)
     extra = [*_format_lines(snapshot, tabs)] if space == "web" else []
@@ -314,9 +311,9 @@ def observe(
         extra.append(f"Notice: {notice}")
     return Observation(
         space=space,
-        title=shown,
+        title=snapshot.title,
         elements=elements,
-        text=describe_screen(shown, elements, extra),
+        text=describe_screen(snapshot.title, elements, extra),
         width=snapshot.width,
         height=snapshot.height,
         # Addresses are for web agents; a phone's screen shows none.

@@ -10,15 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import (
-    Budget,
-    Definition,
-    EnvironmentDefinition,
-    SplitChoice,
-    load_environment,
-    override,
-    validate,
-)
+from collab.config import Budget, Definition, EnvironmentDefinition, SplitChoice, load_environment, override, validate
 from collab.data.splits import TRAIN, find_split, restrict_run
 from collab.envs.base import Suite
 from collab.errors import UsageError
@@ -26,7 +18,8 @@ from collab.library import Library
 from collab.rewards.base import Critic
 from collab.rewards.calibration.cases import KnownCase, build_calibration_set, require_known
 from collab.rewards.registry import CriticDefinition, CriticResources, load_critic, read_critic_texts
-from collab.rollout.build import build_environment, load_splits, order_tasks, resolve_task_names
+from collab.rollout.build import build_environment
+from collab.rollout.plan import load_splits, order_tasks, resolve_task_names
 from collab.seeds import derive
 
 

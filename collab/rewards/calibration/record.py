@@ -147,7 +147,7 @@ def admit(
     kind: str,
     folder: Path = FOLDER,
     library: str | None = None,
-    anyway: bool = False,
+    allow_uncalibrated: bool = False,
     flip: float | None = None,
 ) -> None:
     """Check that a critic may judge.
@@ -159,7 +159,7 @@ def admit(
         kind: the critic's; those in `EXEMPT` always pass.
         folder: the searched folder, for the message.
         library: folder of the user's own definitions, for the message; None when there is none.
-        anyway: let it pass in any case.
+        allow_uncalibrated: let it pass in any case.
         flip: the share of inverted rewards that replaces its agents file's, for the message; None if none does.
 
     Raises:
@@ -169,10 +169,10 @@ def admit(
     # Checked even where it is not used: a mistyped threshold must not wait for the next critic.
     if not 0 <= min_auc <= 1:
         raise ConfigError(f"min AUC {min_auc}: allowed are numbers from 0 to 1; 0.5 is chance")
-    # The oracle needs no calibration, and `--anyway` is the user's own decision.
-    if anyway or kind in EXEMPT:
+    # The oracle needs no calibration, and `--allow-uncalibrated` is the user's own decision.
+    if allow_uncalibrated or kind in EXEMPT:
         return
-    otherwise = "or let it judge all the same: --anyway"
+    otherwise = "or let it judge all the same: --allow-uncalibrated"
     # From "nothing known" to "not good enough": each case has its own next move.
     if found is None or found.numbers is None:
         raise ConfigError(

@@ -29,10 +29,9 @@ from collab.rewards.calibration.record import (
 from collab.rewards.flip import find_asked
 from collab.rewards.labelling import LabellingProgress, label_cases
 from collab.rewards.labels import LabelHead, LabelWriter, read_labels
-from collab.rewards.query import hash_text
 from collab.rewards.registry import doubt_key
 from collab.types import Prompt, Usage
-from collab.utils.files import report_write_errors, write_atomic
+from collab.utils.files import hash_text, report_write_errors, write_atomic
 from collab.utils.plotting import BAR, INK, PALE, PALETTE, create_axes, plot_style, to_svg
 from collab.utils.progress import Pace
 from collab.utils.text import format_amount

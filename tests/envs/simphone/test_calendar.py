@@ -26,6 +26,7 @@ from collab.envs.simphone.content.calendar import (
     list_occurrences,
 )
 from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.shell.tree import load_database
 from collab.envs.simphone.state import START_MS, Phone, TableRow
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME
@@ -103,7 +104,7 @@ def test_an_event_past_midnight_is_on_both_days_and_one_that_ends_at_midnight_on
 def test_the_database_can_be_pulled_and_pushed() -> None:
     phone = repeating(WEEK, 64)
     data = state.dump(phone, EVENTS.path, [EVENTS])
-    assert stored(state.load(FACTORY, EVENTS.path, data, [EVENTS])) == stored(phone)
+    assert stored(load_database(FACTORY, EVENTS.path, data)) == stored(phone)
 
 
 def test_a_new_event_starts_at_the_next_full_hour_and_its_end_moves_along() -> None:

@@ -22,6 +22,7 @@ from collab.envs.simphone.apps.joplin import (
     put_library,
 )
 from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.shell.tree import load_database
 from collab.envs.simphone.state import rows
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME, TASKS
@@ -101,6 +102,6 @@ def test_a_to_do_is_written_checked_changed_and_deleted_by_hand() -> None:
 
 def test_all_three_tables_survive_a_dump() -> None:
     phone = started("NotesIsTodo").phone
-    again = state.load(replace(phone, rows={}), NOTES.path, state.dump(phone, NOTES.path, APP.tables), APP.tables)
+    again = load_database(replace(phone, rows={}), NOTES.path, state.dump(phone, NOTES.path, APP.tables))
     for table in (FOLDERS, NOTES, NORMALIZED):
         assert again.rows[table.path, table.name] == tuple(sorted(rows(phone, table), key=lambda row: str(row["id"])))

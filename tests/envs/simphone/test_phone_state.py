@@ -18,6 +18,7 @@ from collab.envs.simphone.content.messages import SMS_DATABASE, list_conversatio
 from collab.envs.simphone.content.people import CONTACTS_DATABASE, list_people
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.distractions.presets import Distractions
+from collab.envs.simphone.shell.tree import load_database
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import TASKS
 from collab.errors import EnvironmentFailure, UnknownName
@@ -121,17 +122,10 @@ def test_databases_are_real_sqlite_files_and_come_back() -> None:
         connection.execute("DELETE FROM sms")
         connection.commit()
         emptied = connection.serialize()
-    assert state.load(phone, SMS_DATABASE, data, tables) == phone
-    assert list_conversations(state.load(phone, SMS_DATABASE, emptied, tables)) == []
+    assert load_database(phone, SMS_DATABASE, data) == phone
+    assert list_conversations(load_database(phone, SMS_DATABASE, emptied)) == []
     contacts = state.dump(phone, CONTACTS_DATABASE, tables)
-    assert list_people(state.load(phone, CONTACTS_DATABASE, contacts, tables)) == list_people(phone)
-
-
-def test_a_broken_database_is_refused_and_changes_nothing() -> None:
-    phone = start("SimpleSmsSend").phone
-    tables = [table for app in STANDARD.all for table in app.tables]
-    with pytest.raises(sqlite3.Error):
-        state.load(phone, SMS_DATABASE, b"not a database" * 100, tables)
+    assert list_people(load_database(phone, CONTACTS_DATABASE, contacts)) == list_people(phone)
 
 
 def test_screen_names_are_unique_over_all_apps() -> None:

@@ -21,6 +21,7 @@ from collab.envs.simphone.apps.expense import EXPENSE, format_dollars, parse_cen
 from collab.envs.simphone.apps.markor import MARKOR
 from collab.envs.simphone.apps.recipe import RECIPES, add_recipe, find_recipes
 from collab.envs.simphone.core import FACTORY, SimPhone
+from collab.envs.simphone.shell.tree import load_database
 from collab.envs.simphone.state import Page, Phone, Table, TableRow, read, rows
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME, TASKS
@@ -187,7 +188,7 @@ def test_database_files_have_the_apps_schema(name: str) -> None:
         assert columns == [column for column, _ in table.columns]
         assert connection.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0] == len(rows(phone, table))
     emptied = with_rows(phone, table, ())
-    assert rows(state.load(emptied, table.path, data, tables), table) == rows(phone, table)
+    assert rows(load_database(emptied, table.path, data), table) == rows(phone, table)
 
 
 @pytest.mark.parametrize("junk", [None, "abc", -(10**17), 10**17])

@@ -99,7 +99,7 @@ def test_an_auc_that_is_high_enough_is_let_through() -> None:
     admit(low, 0.75, critic="critic-llm", kind="llm")
     with pytest.raises(ConfigError, match=r"critic critic-llm: AUC 0.750 in its calibration of 2026.* at least 0.76"):
         admit(low, 0.76, critic="critic-llm", kind="llm")
-    admit(low, 0.76, critic="critic-llm", kind="llm", anyway=True)
+    admit(low, 0.76, critic="critic-llm", kind="llm", allow_uncalibrated=True)
 
 
 def test_a_critic_that_hardly_answers_is_refused_however_right_it_is() -> None:
@@ -110,11 +110,11 @@ def test_a_critic_that_hardly_answers_is_refused_however_right_it_is() -> None:
     )
     admit(some, 0.7, critic="critic-llm", kind="llm")
     with pytest.raises(
-        ConfigError, match=r"critic-llm: gave 4 of 80 scores .*at least 75% are wanted.*--anyway"
+        ConfigError, match=r"critic-llm: gave 4 of 80 scores .*at least 75% are wanted.*--allow-uncalibrated"
     ) as told:
         admit(few, 0.7, critic="critic-llm", kind="llm")
     assert "\n" not in str(told.value)
-    admit(few, 0.7, critic="critic-llm", kind="llm", anyway=True)
+    admit(few, 0.7, critic="critic-llm", kind="llm", allow_uncalibrated=True)
     admit(few, 0.7, critic="critic-oracle", kind="oracle")
 
 
@@ -123,7 +123,7 @@ def test_a_missing_one_is_refused_with_the_command_that_makes_it(found: Calibrat
     command = "collab critic calibrate --critic critic-llm --out calibrations/critic-llm"
     with pytest.raises(ConfigError, match=command):
         admit(found, 0.0, critic="critic-llm", kind="llm")
-    admit(found, 0.9, critic="critic-llm", kind="llm", anyway=True)
+    admit(found, 0.9, critic="critic-llm", kind="llm", allow_uncalibrated=True)
     admit(found, 0.9, critic="critic-oracle", kind="oracle")
 
 

@@ -30,13 +30,7 @@ def _to_folder(frame: Frame, folder: str) -> Action | None:
         return plans.aim_at(frame, f"{_ID}root/{STORAGE}")
     if frame.page.screen != "files.folder" or list_selected(frame.page):
         return plans.press_back()
-    here = str(frame.page.data["folder"])
-    if here == folder:
-        return None
-    if not folder.startswith(here + "/"):
-        return plans.press_back()
-    child = folder[len(here) + 1 :].partition("/")[0]
-    return plans.aim_at(frame, entry_key(f"{here}/{child}"))
+    return plans.enter_folder(frame, folder, entry_key)
 
 
 def _select(frame: Frame, path: str) -> Action | None:

@@ -47,13 +47,7 @@ def to_folder(frame: Frame, folder: str, *, keep_selection: bool = False) -> Act
         return plans.press_back()
     if list_selected(frame.page) and not keep_selection:
         return plans.press_back()
-    here = str(frame.page.data["folder"])
-    if here == folder:
-        return None
-    if not folder.startswith(here + "/"):
-        return plans.press_back()
-    child = folder[len(here) + 1 :].partition("/")[0]
-    return plans.aim_at(frame, entry_key(f"{here}/{child}"))
+    return plans.enter_folder(frame, folder, entry_key)
 
 
 def open_note(frame: Frame, path: str) -> Action | None:

@@ -6,7 +6,7 @@ left by the back key, things out of sight are scrolled to. The oracle is a plan 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from collab.envs.grammar import MOBILE
@@ -97,3 +97,18 @@ def name_page(frame: Frame) -> str:
     """Return which page is in front: its screen, and what it is about where one screen serves many pages."""
     about = frame.page.data.get("page")
     return f"{frame.page.screen}/{about}" if about else frame.page.screen
+
+
+def enter_folder(frame: Frame, folder: str, entry_key: Callable[[str], str]) -> Action | None:
+    """Go from the folder that a list shows towards another one; None when it is shown.
+
+    Args:
+        entry_key: path of a folder → its key in the list.
+    """
+    here = str(frame.page.data["folder"])
+    if here == folder:
+        return None
+    if not folder.startswith(here + "/"):
+        return press_back()
+    child = folder[len(here) + 1 :].partition("/")[0]
+    return aim_at(frame, entry_key(f"{here}/{child}"))

@@ -52,7 +52,7 @@ def _is(start: Phone, end: Phone, params: Params, *, name: str, allowed: tuple[s
     return float(end.settings[name] in allowed)
 
 
-def _switch_task(kind: str, name: str, word: str, *, verify: bool, difficulty: str = "easy") -> TaskSpec:
+def _switch_task(kind: str, name: str, word: str, *, verify: bool) -> TaskSpec:
     on = word == "on"
     before = on if verify else not on
     target = {"WiFi": "Wi-Fi", "Bluetooth": "Bluetooth"}[kind]
@@ -61,7 +61,7 @@ def _switch_task(kind: str, name: str, word: str, *, verify: bool, difficulty: s
         name=f"System{system}Turn{word.capitalize()}{'Verify' if verify else ''}",
         apps=("settings",),
         complexity=1,
-        difficulty=difficulty,
+        difficulty="easy",
         goal=make_phrasings(
             f"Switch {target} {{on_or_off}}.",
             f"Please make sure that {target} is {{on_or_off}}.",

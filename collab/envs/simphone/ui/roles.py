@@ -60,13 +60,13 @@ class Brush:
         """Return whether the element has the flag."""
         return flag in self.element.flags
 
-    def words(self, left: int, right: int, size: int = BODY) -> None:
+    def words(self, left: int, right: int) -> None:
         """Draw the label, and the value below it."""
         label, value, width = self.element.label, self.element.value, max(1, right - left)
         if not value:
-            self.canvas.line(label, left, self.middle, size, self.ink, width=width)
+            self.canvas.line(label, left, self.middle, BODY, self.ink, width=width)
             return
-        self.canvas.line(label, left, self.middle - 30, size, self.ink, width=width)
+        self.canvas.line(label, left, self.middle - 30, BODY, self.ink, width=width)
         self.canvas.line(value, left, self.middle + 32, SMALL, self.theme.faint, width=width)
 
     def divider(self) -> None:

@@ -9,14 +9,14 @@ from collab.rollout.collector import Progress as Calls
 from collab.synthesis.config import SynthConfig
 from collab.synthesis.conversation import Reader
 from collab.synthesis.oracle_teacher import OracleTeacher
-from collab.synthesis.run import open_workshop
+from collab.synthesis.run import open_synthesis
 from collab.synthesis.units import Ledger, SynthesisProgress
 
 
 def reader_of(config: SynthConfig) -> Reader:
     async def look() -> Reader:
-        async with open_workshop(config, Ledger(SynthesisProgress(calls=Calls(planned=0)))) as workplace:
-            teacher = workplace.workshop.teacher
+        async with open_synthesis(config, Ledger(SynthesisProgress(calls=Calls(planned=0)))) as opened:
+            teacher = opened.resources.teacher
             assert isinstance(teacher, OracleTeacher)
             return teacher.talk.reader
 

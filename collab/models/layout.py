@@ -1,8 +1,7 @@
-"""The card of a checkpoint that was trained here: `collab.json` beside its weights, and its origin in `card.json`.
+"""The card of a checkpoint that was trained here, `collab.json`: prompt layout and SHA-256 of its weights.
 
-The card names the prompt layout of the training: on another layout a policy silently does worse, so it is refused. The
-card also holds the weights' SHA-256, which exposes an incomplete copy or another file of the same name. A checkpoint
-without a card reads any layout.
+On another prompt layout a policy silently does worse, so it is refused. The digest exposes an incomplete copy or
+another file of the same name. A checkpoint without a card reads any layout.
 """
 
 from __future__ import annotations
