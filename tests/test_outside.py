@@ -1,4 +1,4 @@
-"""A second package adds an environment, a model and an algorithm; nothing of ours is touched."""
+"""A second package adds an environment, a model, a critic and an algorithm; nothing of ours is touched."""
 
 from __future__ import annotations
 
@@ -51,6 +51,27 @@ def test_entry_points_are_kinds(installed: dict[str, str]) -> None:
 def test_the_page_about_algorithms_shows_the_one_that_is_tested() -> None:
     page = (OUTSIDE.parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
     assert f"```python\n{(OUTSIDE / 'lighthouse' / 'voters.py').read_text(encoding='utf-8')}```" in page
+
+
+def test_the_page_about_critics_shows_the_one_that_is_tested() -> None:
+    page = (OUTSIDE.parents[2] / "docs" / "critics.md").read_text(encoding="utf-8")
+    assert f"```python\n{(OUTSIDE / 'lighthouse' / 'lookout.py').read_text(encoding='utf-8')}```" in page
+
+
+@pytest.mark.parametrize("critic", ["lookout", "lighthouse.lookout:Lookout"])
+def test_a_critic_from_outside_is_checked_and_judges(installed: dict[str, str], tmp_path: Path, critic: str) -> None:
+    library, run = ["--library", str(OUTSIDE / "library")], str(tmp_path / "run")
+
+    def collab(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "collab.__main__", *words, *library]
+        return subprocess.run(command, env=installed, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "lookout: ok (lighthouse.lookout:Lookout, no model)" in collab("agents", "check", "lookout").stdout
+    played = collab("rollout", "--env", "coast", "--agents", "keeper", "--episodes", "2", "--out", run)
+    assert played.returncode == 0, played.stderr
+    rebuilt = collab("pairs", "rebuild", run, "--critic", critic, "--source", "contrast", "--json")
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert json.loads(rebuilt.stdout)["judged"] > 0
 
 
 PLANNED = """

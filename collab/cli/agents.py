@@ -20,7 +20,7 @@ from collab.cli.progress import handle_signals, run_interruptible
 from collab.utils.progress import note
 
 if TYPE_CHECKING:
-    from collab.config import AgentDefinition
+    from collab.config import AgentDefinition, AgentsFile
     from collab.library import Library
     from collab.models.base import Capabilities, Model, Reply, Scorer
     from collab.models.vllm import Launch, ServerProcess
@@ -89,11 +89,10 @@ def check_agents(
     """Check a definition, what its model supports, and that it answers one tiny prompt; a critic's model, too."""
     from collab.config import AgentDefinition, AgentsFile, Cast, load_agent, override
     from collab.rewards.registry import load_critic
-    from collab.rollout.build import is_critic
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    judges = [name for name in names if is_critic(definitions.load("agents", name, AgentsFile).kind)]
+    judges = [name for name in names if _judges(definitions.load("agents", name, AgentsFile))]
     critics = {name: load_critic(definitions, name) for name in judges}
     cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names if name not in critics})
     agents = override(cast, settings or ()).agents
@@ -129,6 +128,20 @@ def check_agents(
             # An answer without text is no failure of the call, but an agent with it would only abstain.
             if said["withheld"]:
                 say(f"  warning: no text came: {said['withheld']}")
+
+
+def _judges(file: AgentsFile) -> bool:
+    """Return whether an agents file is a critic's, by its kind or by the methods of its class."""
+    from collab.errors import ConfigError
+    from collab.rollout.build import is_critic, load_class
+
+    if ":" not in file.kind:
+        return is_critic(file.kind)
+    try:
+        load_class("critics", file, "agents")
+    except ConfigError:  # no critic, or it cannot be imported, which the check of a model then tells
+        return False
+    return True
 
 
 async def _check(

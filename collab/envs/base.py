@@ -16,6 +16,9 @@ browser, a connection pool) and can be asked for as many environments as episode
 
 What only some worlds can do is a separate small protocol: `Forkable`, `HasOracle`, `HasScreenshot`. A suite names
 what its environments can do in `capabilities`, and `check_env` proves that the claim is true.
+
+A file in `envs/` names a suite by its kind: a built-in one, an entry point of the group `collab.environments`, or
+`package.module:Class` (docs/environments.md). The smallest example is `collab.testing.corridor`.
 """
 
 from __future__ import annotations

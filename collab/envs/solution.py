@@ -9,7 +9,7 @@ A solution need not be the shortest: another order of the same steps may look ne
 the present screen shows (a tab to open, and not yet the link behind it), it is followed to its end on a fork, and its
 steps are counted. So its own next action is good wherever the step budget lets it end.
 
-    critic = OracleCritic(environment)             # judges in the present state of an environment
+    critic = SolutionScorer(environment)             # judges in the present state of an environment
     verdict = await critic(action)                 # score 1, 0.5 or 0
 """
 
@@ -50,7 +50,7 @@ class OracleVerdict:
     """False where nothing is known (the reason is `NO_WAY` or `BUDGET`); the score is neutral then."""
 
 
-class OracleCritic:
+class SolutionScorer:
     """Judges actions in the present state of an environment.
 
     Equal actions are tried once. The critic never steps the environment; build a new one after each step.

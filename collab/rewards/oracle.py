@@ -28,9 +28,9 @@ from typing import Any, TypeAlias
 
 from collab.envs.base import Environment, Forkable, HasOracle
 from collab.envs.solution import (
-    OracleCritic,
     OracleVerdict,
     SolutionEnvironment,
+    SolutionScorer,
     count_named,
     execute_action,
     score_step,
@@ -133,7 +133,7 @@ async def _try_actions(state: RestorableState, actions: list[Action]) -> dict[Ac
     for action in actions:
         async with state.open() as environment:
             if isinstance(environment, SolutionEnvironment):
-                critic = OracleCritic(environment)
+                critic = SolutionScorer(environment)
                 return {each: await critic(each) for each in actions}
             if not isinstance(environment, HasOracle):
                 return dict.fromkeys(actions)

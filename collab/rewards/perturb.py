@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from collab.envs.base import Environment, Forkable
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS, WORDS, draw_action
-from collab.envs.solution import GOOD, OracleCritic
+from collab.envs.solution import GOOD, SolutionScorer
 from collab.rewards.oracle import reach
 from collab.types import Action, ElementTarget, Observation, ParseFailure
 
@@ -116,7 +116,7 @@ async def draw_worse(
     spot: DecisionPoint,
     rng: random.Random,
     *,
-    critic: OracleCritic | None = None,
+    critic: SolutionScorer | None = None,
 ) -> Mistake | None:
     """Draw one wrong action that leads elsewhere than the right one; `draw_mistake` where the environment cannot fork.
 

@@ -1,9 +1,10 @@
 """Build concrete objects from configurations; the only place that does.
 
 A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
-(`collab.environments`, `collab.models`, `collab.critics`, `collab.adversaries`, `collab.algorithms`), then read as
-`package.module:Class`. Options become keyword arguments and are checked against the constructor's annotations, so a
-part from outside gets the same error messages as a built-in one.
+(`collab.environments`, `collab.models`, `collab.scorers`, `collab.critics`, `collab.adversaries`, `collab.algorithms`),
+then read as `package.module:Class`; an algorithm is named by its entry point alone. Options become keyword arguments
+and are checked against the constructor's annotations, so a part from outside gets the same error messages as a built-in
+one.
 """
 
 from __future__ import annotations
@@ -95,15 +96,20 @@ BUILT_IN: dict[Group, dict[str, str]] = {
 }
 
 
-_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
-    "environments": ("environment", ("tasks", "instance", "open", "close")),
-    "models": ("model", ("generate", "probe", "count_tokens", "close")),
-    "scorers": ("scorer", ("length", "score", "close")),
-    "critics": ("critic", ("judge",)),
-    "adversaries": ("adversary", ("propose",)),
-    "algorithms": ("algorithm", ("configure", "check", "estimate")),
+_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "environments": (
+        "environment",
+        ("tasks", "instance", "open", "close"),
+        ("name", "label", "version", "space", "capabilities"),
+    ),
+    "models": ("model", ("generate", "probe", "count_tokens", "close"), ("policy", "privileged")),
+    "scorers": ("scorer", ("length", "score", "close"), ("policy", "context")),
+    "critics": ("critic", ("judge",), ("name", "version")),
+    "adversaries": ("adversary", ("propose",), ("name", "version")),
+    "algorithms": ("algorithm", ("configure", "check", "estimate"), ()),
 }
-"""Per group: the noun for its parts, and the methods that their class must have (`Suite`, `Model`, …)."""
+"""Per group: the noun for its parts, the methods that their class must have (`Suite`, `Model`, …), and what an object
+must have beside them."""
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -167,6 +173,10 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
         if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
             raise
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
+    noun, _, needed = _PROTOCOLS[group]
+    lacking = [one for one in needed if not hasattr(made, one)]
+    if lacking:
+        raise ConfigError(f"{where}: {target} is no {noun}: its objects have no {', '.join(lacking)}")
     # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
@@ -221,7 +231,7 @@ def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
         raise ConfigError(f"{where}: {module} has no {name!r}")
     made: Callable[..., Any] = getattr(found, name)
     # Only that methods exist is checked: their behaviour shows in the check commands.
-    noun, needed = _PROTOCOLS[group]
+    noun, needed, _ = _PROTOCOLS[group]
     if not inspect.isclass(made):
         raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
     lacking = [one for one in needed if not callable(getattr(made, one, None))]

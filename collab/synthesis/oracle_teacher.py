@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from collab.data.example import LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
-from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
+from collab.envs.solution import GOOD, SolutionEnvironment, SolutionScorer
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
@@ -313,7 +313,7 @@ class OracleTeacher:
         """Find an action that the environment judges worse than the right one; Refusal without one."""
         environment = scene.environment
         able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
-        critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
+        critic = SolutionScorer(environment) if able else None  # type: ignore[arg-type]
         found = await draw_worse(environment, right, build_decision_point(scene), rng, critic=critic)
         if found is None:
             raise Refusal("no worse action was found")
@@ -366,7 +366,7 @@ async def find_skip(scene: Scene, right: Action) -> Action | None:
     found = _find_here(space.canonical(following[0], result.observation), result, scene) if following else None
     if found is None or found == right:
         return None
-    return None if (await OracleCritic(environment)(found)).score >= GOOD else found
+    return None if (await SolutionScorer(environment)(found)).score >= GOOD else found
 
 
 def _find_here(action: Action, result: StepResult, scene: Scene) -> Action | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
-from collab.envs.solution import OracleCritic
+from collab.envs.solution import SolutionScorer
 from collab.rewards.oracle import describe_view
 from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.query import format_reply, format_said_reason
@@ -153,7 +153,7 @@ async def _draw_mistake(walk: _Walk, right: Action, rng: random.Random) -> Actio
     spot = build_decision_point(walk.build_scene("rollout"))
     environment = walk.environment
     able = isinstance(environment, Forkable) and isinstance(environment, HasOracle)
-    critic = OracleCritic(environment) if able else None  # type: ignore[arg-type]
+    critic = SolutionScorer(environment) if able else None  # type: ignore[arg-type]
     for drawn, _ in zip(draw_mistakes(right, spot, rng), range(_TRIES), strict=False):
         if drawn.kind == "premature end":
             continue

@@ -127,12 +127,12 @@ class ByPairs:
         # The trainer divides by these two afterwards, so they are multiplied in here.
         parts = self.current_gradient_accumulation_steps * self.accelerator.num_processes
         rows, pairs, tokens = _count_held(inputs).tolist()
-        _, all_pairs, all_tokens = (parts / max(1, one) for one in self._totals.tolist())
+        _, per_pair, per_token = (parts / max(1, one) for one in self._totals.tolist())
         weights = self.loss_weights
         # Per term: TRL's mean over a micro-batch, times its count, over the step's count, is its part of one mean.
         try:
             self.loss_weights = [
-                weight * (tokens * all_tokens if kind == "sft" else rows * all_pairs * bool(self._totals[1]))
+                weight * (tokens * per_token if kind == "sft" else rows * per_pair * bool(self._totals[1]))
                 for kind, weight in zip(self.loss_types, weights, strict=True)
             ]
             with gather_unequal(self.accelerator):
@@ -143,7 +143,7 @@ class ByPairs:
             self.loss_weights = weights
         # An anchor row compares a reply with itself: −log σ(0) = log 2, a constant that must not show in the loss.
         if self.loss_types[0] == "sigmoid" and self._totals[1]:
-            loss = loss - weights[0] * all_pairs * (rows - pairs) * math.log(2)  # of rows with a margin of 0
+            loss = loss - weights[0] * per_pair * (rows - pairs) * math.log(2)  # of rows with a margin of 0
         return loss
 
 

@@ -1,6 +1,6 @@
 """Prepare a training: base, examples, order, and a record of them.
 
-    prepared = prepare(Task(stage="sft", base="base", preset="pocket", recipe=recipe), rows)
+    prepared = prepare(FinetuneTask(stage="sft", base="base", preset="pocket", recipe=recipe), rows)
 
 The same task and rows give the same everything, on every process of a distributed run and whenever it is resumed.
 """

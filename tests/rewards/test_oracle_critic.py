@@ -9,7 +9,7 @@ import pytest
 
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.solution import BAD, GOOD, NEUTRAL, OracleCritic, OracleVerdict, score_step
+from collab.envs.solution import BAD, GOOD, NEUTRAL, OracleVerdict, SolutionScorer, score_step
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Action, Observation, Outcome, StepResult
 
@@ -58,7 +58,7 @@ async def _judge_a_solution() -> None:
     environment = await suite.open()
     screen = await environment.reset(suite.instance("ContactsAddContact", 11))
     while remaining := environment.oracle():
-        critic = OracleCritic(environment)
+        critic = SolutionScorer(environment)
         assert (await critic(remaining[0])).score == GOOD
         assert (await critic(MOBILE.make("wait"))).score == NEUTRAL
         assert (await critic(MOBILE.make("status", goal_status="infeasible"))).score == BAD
@@ -78,7 +78,7 @@ async def _take_a_wrong_door() -> None:
     first_door = environment.oracle()
     assert first_door is not None
     screen = (await environment.step(first_door[0])).observation
-    critic = OracleCritic(environment)
+    critic = SolutionScorer(environment)
     next_door = environment.oracle()
     assert next_door is not None
     wrong = next(
@@ -118,7 +118,7 @@ async def _compare_sights(seed: int) -> None:
     assert await blind.reset(task) == screen
     steps = 0
     while whole := seeing.oracle():
-        expected, found = OracleCritic(seeing), OracleCritic(blind)
+        expected, found = SolutionScorer(seeing), SolutionScorer(blind)
         buttons = [MOBILE.make("click", index=element.index) for element in screen.elements]
         for action in (*buttons, MOBILE.make("wait"), MOBILE.make("navigate_back")):
             assert (await found(action)).score == (await expected(action)).score, (action, whole)
@@ -137,7 +137,7 @@ def test_a_solution_by_screens_that_the_budget_cuts_off_is_no_way() -> None:
         await environment.reset(suite.instance("OpenDoors", 3))
         ahead = environment.oracle()
         assert ahead is not None
-        critic = OracleCritic(environment)
+        critic = SolutionScorer(environment)
         return [await critic(action) for action in (*ahead, MOBILE.make("wait"))]
 
     whole = CorridorEnvironment(CorridorSuite())
@@ -162,7 +162,7 @@ def test_a_solution_that_goes_round_in_circles_is_no_way() -> None:
         suite = CorridorSuite(max_steps=1000)
         environment = Circling(suite)
         await environment.reset(suite.instance("OpenDoors", 3))
-        return await OracleCritic(environment)(MOBILE.make("wait"))
+        return await SolutionScorer(environment)(MOBILE.make("wait"))
 
     found = asyncio.run(look())
     assert (found.known, found.score) == (False, NEUTRAL)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collab.envs.grammar import MOBILE, WEB, ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
-from collab.envs.solution import GOOD, OracleCritic
+from collab.envs.solution import GOOD, SolutionScorer
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
 from collab.rewards.perturb import WEIGHTS, DecisionPoint, draw_mistake, draw_mistakes, draw_worse
@@ -73,7 +73,7 @@ def test_on_a_phone_a_worse_action_is_not_good_and_leads_elsewhere(task: str, se
     async def check() -> None:
         environment = PhoneEnvironment(core)
         spot = DecisionPoint(observation=core.frame.observation, space=MOBILE)
-        critic = OracleCritic(environment)
+        critic = SolutionScorer(environment)
         found = await draw_worse(environment, right, spot, generator(seed), critic=critic)
         assert found is not None
         assert found.action != right

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collab.envs.base import HasOracle
-from collab.envs.solution import BAD, GOOD, NO_WAY, OracleCritic
+from collab.envs.solution import BAD, GOOD, NO_WAY, SolutionScorer
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.rewards.base import UNREAD, CriticInput, Judgement, build_inputs
 from collab.rewards.oracle import SolutionCritic
@@ -104,7 +104,7 @@ async def _follow_all() -> None:
             screen, result = await environment.reset(suite.instance(page, 1)), None
             while isinstance(environment, HasOracle) and (ahead := environment.oracle()):
                 action = suite.space.canonical(ahead[0], screen)
-                found = await OracleCritic(environment)(action)
+                found = await SolutionScorer(environment)(action)
                 assert found.score == GOOD, (page, action, found)
                 result = await environment.step(action)
                 screen = result.observation

@@ -10,7 +10,7 @@ import pytest
 import collab
 from collab.cli.main import main
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.solution import OracleCritic
+from collab.envs.solution import SolutionScorer
 from collab.errors import UsageError
 from collab.types import Trajectory
 
@@ -33,7 +33,7 @@ async def find_first_error(trajectory: Trajectory) -> int | None:
     await environment.reset(suite.instance(trajectory.task.name, trajectory.task.seed))
     try:
         for step in trajectory.steps:
-            if (await OracleCritic(environment)(step.executed)).score <= 0.5:
+            if (await SolutionScorer(environment)(step.executed)).score <= 0.5:
                 return step.index
             await environment.step(step.executed)
         return None

@@ -16,7 +16,7 @@ from collab.agents.agent import StepContext as Deliberation
 from collab.data.example import Example, Level
 from collab.envs.base import Environment
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.envs.solution import GOOD, OracleCritic, SolutionEnvironment
+from collab.envs.solution import GOOD, SolutionEnvironment, SolutionScorer
 from collab.envs.text import flatten, format_element
 from collab.graphs.deliberation import Network
 from collab.prompts.parse import read_reply
@@ -301,7 +301,7 @@ def test_preferences_share_the_demonstrations_prompts_and_reject_what_is_worse(
         (row,) = (await teacher.teach(scene, "preference")).rows
         assert (row.prompt, row.reply) == (shown.prompt, shown.reply)
         assert row.rejected is not None
-        critic = OracleCritic(scene.environment)  # type: ignore[arg-type]
+        critic = SolutionScorer(scene.environment)  # type: ignore[arg-type]
         chosen, rejected = (
             read_reply(text, scene.suite.space, scene.observation).action for text in (row.reply, row.rejected)
         )
@@ -399,7 +399,7 @@ def test_a_demonstrator_in_a_hurry_skips_a_step_and_is_wrong(following: Walk, re
             return
         said, right = (read_reply(one.reply, scene.suite.space, scene.observation).action for one in (row, usual))
         assert isinstance(scene.environment, SolutionEnvironment)
-        assert (await OracleCritic(scene.environment)(said)).score < GOOD
+        assert (await SolutionScorer(scene.environment)(said)).score < GOOD
         assert right is not None
         assert said is not None
         skipped.append((right.type, said.type))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, CollabMethod
 from collab.algorithms.collabuiagents.estimate import estimate
@@ -37,7 +37,6 @@ from collab.rewards.calibration.record import (
     find_last_calibration,
     format_calibration,
 )
-from collab.rewards.calibration.record import FOLDER as CALIBRATIONS
 from collab.rewards.registry import (
     CriticResources,
     doubt_key,
@@ -47,9 +46,6 @@ from collab.rewards.registry import (
 )
 from collab.store.rewards import REWARDED_ABOVE
 from collab.utils.text import format_amount
-
-if TYPE_CHECKING:
-    pass
 
 
 async def admit_critic(
@@ -258,7 +254,7 @@ class CollabUIAgents(Algorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "collab"
     ablations = ABLATIONS
-    options: ClassVar[Mapping[str, Any]] = {"calibrations": CALIBRATIONS, "allow_uncalibrated": False}
+    options: ClassVar[Mapping[str, Any]] = {"calibrations": FOLDER, "allow_uncalibrated": False}
     toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no critic was calibrated for a toy
     toy = (
         "pairs={adversary: 1, contrast: 1, correction: 0.5}",

@@ -42,7 +42,7 @@ from collab.loop.example_store import read_counts
 from collab.loop.interfaces import Labels as Labels
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import refuse_barren_rollout
-from collab.loop.record import LABELS as NAME
+from collab.loop.record import LABELS
 from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import plan_order, select_certain
 from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
@@ -54,7 +54,7 @@ from collab.preferences.store import FOLDER, HEAD, PairHead, PairSet, hash_criti
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs
 from collab.rewards.labelling import LabellingProgress, format_last_reply, label_cases
-from collab.rewards.labels import FOLDER as LABELS
+from collab.rewards.labels import FOLDER as LABELS_FOLDER
 from collab.rewards.labels import LabelSet, LabelWriter, list_label_sets, read_labels
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, open_critic
@@ -84,8 +84,8 @@ def get_config(state: LoopState) -> CollabConfig:
 async def judge_rollout(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
     """Judge every step of a rollout that is not judged yet, and read the judgements.
 
-    A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training, and so
-    do more than half of all, or answers without a single score.
+    A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training. So do
+    steps of which more than half failed, got no score or did not fit into the critic's context.
 
     Raises:
         Halted: it stopped before its end, or judged less than half of it.
@@ -94,13 +94,13 @@ async def judge_rollout(state: LoopState, run: RunConfig, out: Path, played: Seq
     state.begin("critic")
     suite = await state.open_suite(run)
     # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
-    with state.time_part("critic", whole=NAME not in list_label_sets(out) or "critic" in state.seconds):
+    with state.time_part("critic", whole=LABELS not in list_label_sets(out) or "critic" in state.seconds):
         # Asked first what is left: opening a critic may start a server.
         if _is_left(out, played, suite):
             told = await _label(state, run, out, played, suite)
             state.spend(told.spent)
             state.halt(told.stopped)
-    labels = read_labels(out, NAME)
+    labels = read_labels(out, LABELS)
     # Checked on what is stored, so that a resume stops for the same reason as the process before.
     state.halt(_explain_unjudged(labels, out))
     return labels
@@ -137,7 +137,7 @@ def _explain_unjudged(labels: LabelSet, out: Path) -> str | None:
         causes = [mute, too_long, unreached]
         more = (
             f"{format_last_reply(silent[-1])}; begin another training with another critic, "
-            f"or remove {out / LABELS / NAME} to have this one asked again"
+            f"or remove {out / LABELS_FOLDER / LABELS} to have this one asked again"
         )
     # Causes with no step are left out; the order above puts the decisive one first.
     return "; ".join([", ".join(told for count, told in causes if count), more])
@@ -150,9 +150,9 @@ def _is_too_long(one: Judgement) -> bool:
 
 def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
     """Return whether a step is left to judge; opening a critic for nothing may take a server's time."""
-    if NAME not in list_label_sets(out):
+    if LABELS not in list_label_sets(out):
         return True
-    known = read_labels(out, NAME)
+    known = read_labels(out, LABELS)
     return any(known.of(case) is None for one in played for case in build_inputs(one, suite.space))
 
 
@@ -179,9 +179,9 @@ async def open_labelling(
     state: LoopState, run: RunConfig, out: Path, budget: Budget
 ) -> AsyncIterator[tuple[Critic, LabelWriter]]:
     """Open the critic of a rollout and the writer of its labels; raises as `open_critic` and `LabelWriter`."""
-    choice, call_s = get_config(state).build_critic_choice(NAME, run.seed), run.environment.limits.call_s
+    choice, call_s = get_config(state).build_critic_choice(LABELS, run.seed), run.environment.limits.call_s
     async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
-        with LabelWriter(out, NAME, head) as writer:
+        with LabelWriter(out, LABELS, head) as writer:
             yield critic, writer
 
 
@@ -198,7 +198,8 @@ async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncItera
     """Judge episodes of the rollout that the block plays; do nothing if that gains no time.
 
     After the block the rest is judged, and that is the critic's time. If the block fails, only questions on their way
-    are still answered. Failures to ask or to write are not reported here: `judge` tries again and reports them.
+    are still answered. Failures to ask or to write are not reported here: `judge_rollout` tries again and
+    reports them.
 
     Raises:
         Halted: nothing more may be spent after the block.
@@ -207,7 +208,7 @@ async def judge_ahead(state: LoopState, run: RunConfig, out: Path) -> AsyncItera
         yield
         return
     # `whole` is looked at before the task begins, for its first label makes the folder.
-    whole, over = NAME not in list_label_sets(out), asyncio.Event()
+    whole, over = LABELS not in list_label_sets(out), asyncio.Event()
     told = LabellingProgress(threshold=get_config(state).method.pairs.threshold)
     judging = asyncio.create_task(_judge(state, run, out, over, told))
     failed: BaseException | None = None
@@ -253,7 +254,7 @@ async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Even
         await _pause(over)
     if over.is_set():
         return
-    # What fails here fails again in `judge`, where it is reported; ahead of time it must not break the rollout.
+    # What fails here fails again in `judge_rollout`, where it is reported; it must not break the rollout.
     with contextlib.suppress(CollabError, Halted):
         suite = build_suite(run)
         try:
@@ -369,7 +370,7 @@ class CreditLabeller:
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return the usage of a rollout's judgements; the adversary's is counted with its pairs."""
-        return sum_judging_usage(read_labels(rollout, NAME)) if NAME in list_label_sets(rollout) else Usage()
+        return sum_judging_usage(read_labels(rollout, LABELS)) if LABELS in list_label_sets(rollout) else Usage()
 
 
 def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetrics, pairs: int | None) -> None:
@@ -424,7 +425,7 @@ async def label_rollout(state: LoopState, rollout: Rollout) -> LabelSet | None:
     # Pairs or examples fix the judgements they rest on: more of them now would contradict what is written.
     made = read_counts(state.folder.get_epoch(rollout.number).examples, CollabCounts) is not None
     if made or _is_paired(rollout.path):
-        return read_labels(rollout.path, NAME)
+        return read_labels(rollout.path, LABELS)
     return await judge_rollout(state, rollout.run, rollout.path, rollout.trajectories)
 
 
@@ -475,7 +476,7 @@ async def pair_judged(state: LoopState, rollout: Rollout, labels: LabelSet) -> P
         # Proposals of an earlier process make this one's time a part of the whole.
         with state.time_part("adversary", whole=not (out / PROPOSALS).exists()):
             await _build_pairs(state, rollout, labels, suite)
-    return read_pairs(out, NAME)
+    return read_pairs(out, LABELS)
 
 
 async def _build_pairs(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
@@ -518,7 +519,7 @@ async def _build_pairs(state: LoopState, rollout: Rollout, labels: LabelSet, sui
         state.halt(_explain_unasked(made))  # before its pairs are stored: a resume asks again
         made = replace(made, spent=sum(remembering.recalled, made.spent))  # by processes that died, too
         write_pairs(
-            out, NAME, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}
+            out, LABELS, made, recipe=recipe, labels=labels, adversary=who, options=choice.as_json if asks else {}
         )
 
 
@@ -530,12 +531,12 @@ def _load_whole_pairs(config: CollabConfig, run: RunConfig, out: Path, played: S
         # Episodes that broke have no outcome: they are on no side, and lack no counterpart.
         alone = sum(one.outcome is not None for one in played) - 2 * len(pairs)
         made = RunPairs(pairs=pairs, counts=+Counter({"trajectory": len(pairs), NO_COUNTERPART: alone}))
-        write_pairs(out, NAME, made, recipe=config.method.pairs.build_recipe(run.seed), labels=None, adversary=None)
-    return read_pairs(out, NAME)
+        write_pairs(out, LABELS, made, recipe=config.method.pairs.build_recipe(run.seed), labels=None, adversary=None)
+    return read_pairs(out, LABELS)
 
 
 def _is_paired(out: Path) -> bool:
-    return (out / FOLDER / NAME / HEAD).exists()
+    return (out / FOLDER / LABELS / HEAD).exists()
 
 
 def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, run: RunConfig, out: Path) -> None:
@@ -543,8 +544,8 @@ def _check_pairs(head: PairHead, labels: LabelSet | None, config: CollabConfig, 
     others = _explain_difference(head, labels, config, run)
     if others is not None:
         raise RunFormatError(
-            f"{out}: its pairs {NAME!r} {others}; remove {out / FOLDER / NAME}, and they are made again as they are "
-            "to be"
+            f"{out}: its pairs {LABELS!r} {others}; remove {out / FOLDER / LABELS}, and they are made again as they "
+            "are to be"
         )
 
 

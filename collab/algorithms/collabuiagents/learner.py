@@ -5,8 +5,9 @@ Examples are replies with their own prompts, in tokenised pieces:
     made = build_examples(rollout, judged, suite.space, make_builder(config, rollout, policy))
     made.rows["shared"], made.count_group("shared")
 
-"dpo" has a row per pair, the chosen and the rejected reply under the chosen one's prompt. Behind these stands one row
-per anchor, a rewarded reply without a pair of its own, on both sides. "rft" has a row per rewarded reply.
+"dpo" has a row per pair, the chosen and the rejected reply under one prompt. It is that of the reply that is trained:
+the rejected one of a correction, the chosen one elsewhere. Behind these stands one row per anchor, a rewarded reply
+without a pair of its own, on both sides. "rft" has a row per rewarded reply.
 "trajectory-dpo" has a row per reply of both episodes of a pair, each under its own prompt.
 
 Rows stand in the order of the episodes: by task, episode, step, agent and round; in a pair of whole trajectories the
@@ -115,7 +116,7 @@ def get_method(builder: ExampleBuilder) -> CollabMethod:
 
 
 def pair_rows(pairs: Iterable[PreferencePair], builder: ExampleBuilder) -> CollabExamples:
-    """Return a row per pair of one state, for the policy of the chosen reply's input."""
+    """Return a row per pair of one state, for the policy whose input it has (`PreferencePair.answered`)."""
     made = CollabExamples.of(builder.config)
     # Pairs of whole trajectories have no row of one state; they are counted, not lost.
     for pair in pairs:

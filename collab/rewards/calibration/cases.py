@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from collab.envs.base import Environment, HasGoal, Suite
-from collab.envs.solution import BAD, GOOD, NEUTRAL, OracleCritic, SolutionEnvironment
+from collab.envs.solution import BAD, GOOD, NEUTRAL, SolutionEnvironment, SolutionScorer
 from collab.errors import EnvironmentFailure, UsageError, boundary
 from collab.rewards.base import CriticInput
 from collab.rewards.perturb import DecisionPoint, draw_mistakes
@@ -209,7 +209,7 @@ async def _collect_proposals(
     environment: SolutionEnvironment, right: Action, spot: DecisionPoint, rng: random.Random
 ) -> dict[Action, KnownWorth]:
     """Return the right action and sampled ones, each with its worth on a fork."""
-    critic = OracleCritic(environment)
+    critic = SolutionScorer(environment)
     found: dict[Action, KnownWorth] = {}
     drawn = draw_mistakes(right, spot, rng)
     for action in (right, *(one.action for one, _ in zip(drawn, range(_DRAWS), strict=False))):
