@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 from collab.algorithms.collabuiagents import labeller as ahead
-from collab.algorithms.collabuiagents.labeller import NAME, is_waited_for, judge_ahead, judge_rollout
+from collab.algorithms.collabuiagents.labeller import is_waited_for, judge_ahead, judge_rollout
 from collab.algorithms.collabuiagents.metrics import hash_judgements
 from collab.config import Budget, RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.loop.phases import load_trajectories
-from collab.loop.record import TrainingDir
+from collab.loop.record import LABELS, TrainingDir
 from collab.loop.state import Halted, LoopState
 from collab.rewards.labelling import LabellingProgress
 from collab.rewards.labels import FOLDER, LabelSet, list_label_sets, read_labels
@@ -72,7 +72,7 @@ async def planned(library: Library, episodes: int = EPISODES, concurrency: int =
 
 
 def judged(out: Path) -> int:
-    return len(read_labels(out, NAME).judged) if NAME in list_label_sets(out) else 0
+    return len(read_labels(out, LABELS).judged) if LABELS in list_label_sets(out) else 0
 
 
 async def live(loop: LoopState, run: RunConfig, out: Path, library: Library, *, halted: bool = False) -> None:
@@ -143,13 +143,13 @@ def test_a_critic_that_cannot_be_asked_stops_no_rollout_and_is_told_behind_it(
             return True
         if judged(out) and not server.faults:
             server.faults.extend([Fault(status=500)] * 10_000)
-        return NAME in list_label_sets(out) and len(read_labels(out, NAME).failed) >= PATIENCE
+        return LABELS in list_label_sets(out) and len(read_labels(out, LABELS).failed) >= PATIENCE
 
     if dead:
         server.die()
     asyncio.run(play())
     if not dead:
-        failed = len(read_labels(out, NAME).failed)
+        failed = len(read_labels(out, LABELS).failed)
         assert PATIENCE <= failed <= PATIENCE + CONCURRENCY, "then nobody is asked any more"
 
 
@@ -172,7 +172,7 @@ def test_of_a_rollout_of_so_many_steps_only_those_are_judged(
 
     asyncio.run(play())
     counted = {(one.id, step.index) for one in load_trajectories(out, 8) for step in one.steps}
-    assert set(read_labels(out, NAME).judged) == counted
+    assert set(read_labels(out, LABELS).judged) == counted
     assert 8 <= len(counted) < sum(len(one.steps) for one in load_trajectories(out))
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.algorithms.collabuiagents.labeller import NAME, judge_rollout, label_rollout, pair_judged, pair_rollout
+from collab.algorithms.collabuiagents.labeller import judge_rollout, label_rollout, pair_judged, pair_rollout
 from collab.algorithms.collabuiagents.metrics import (
     describe,
     format_lines,
@@ -27,7 +27,7 @@ from collab.library import Library
 from collab.loop.example_store import COUNTS
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import load_trajectories
-from collab.loop.record import EpochDir, EpochRecord, TrainingDir, find_training
+from collab.loop.record import LABELS, EpochDir, EpochRecord, TrainingDir, find_training
 from collab.loop.state import Halted, LoopState
 from collab.preferences.adversary import AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.rebuild import RebuildRequest, parse_sources, rebuild
@@ -72,7 +72,7 @@ def epoch(rehearsed: tuple[RunConfig, Path], tmp_path: Path) -> EpochDir:
 
 def forget_one(epoch: EpochDir) -> None:
     """As if nobody could have been asked about the last step."""
-    (log,) = (epoch.rollout / FOLDER / NAME / "events").glob("*.jsonl")
+    (log,) = (epoch.rollout / FOLDER / LABELS / "events").glob("*.jsonl")
     lines = log.read_bytes().splitlines(keepends=True)
     assert json.loads(lines[-1])["type"] == "judged"
     log.write_bytes(b"".join(lines[:-1]))
@@ -93,13 +93,13 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
     (run, _), out = rehearsed, epoch.rollout
     played = load_trajectories(out)
     paid = Usage(calls=2, prompt_tokens=70, completion_tokens=9, cost_usd=0.25)
-    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+    with LabelWriter(out, LABELS, LabelHead(critic="test-1")) as writer:
         case = next(build_inputs(played[0], build_suite(run).space))
         writer.fail(case, ModelFailure("the server is gone"), paid)
         writer.record(
             build_judgement(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
         )
-    spent = sum_judging_usage(read_labels(out, NAME))
+    spent = sum_judging_usage(read_labels(out, LABELS))
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
 
@@ -182,17 +182,17 @@ def test_other_pairs_of_a_rollout_never_become_those_that_a_training_learns_from
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     loop = process(configure_toy(), tmp_path)
     labels = asyncio.run(judge_rollout(loop, run, out, played))
-    other = RebuildRequest(run=out, sources=parse_sources("contrast"), kept=frozenset({NAME}))
+    other = RebuildRequest(run=out, sources=parse_sources("contrast"), kept=frozenset({LABELS}))
     made = asyncio.run(rebuild(other, library)).stored
     assert made is not None
-    assert (made.name, made.head.labels) == (f"{NAME}-2", NAME)
+    assert (made.name, made.head.labels) == (f"{LABELS}-2", LABELS)
     with pytest.raises(UsageError, match=r"--name training: .* belongs to a training"):
-        asyncio.run(rebuild(RebuildRequest(run=out, name=NAME, kept=frozenset({NAME})), library))
+        asyncio.run(rebuild(RebuildRequest(run=out, name=LABELS, kept=frozenset({LABELS})), library))
     pairs = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert pairs is not None
     assert (pairs.head.recipe, list_pair_sets(out)) == (
         loop.config.method.pairs.build_recipe(run.seed),
-        [f"{NAME}-2", NAME],
+        [f"{LABELS}-2", LABELS],
     )
 
 
@@ -202,11 +202,11 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     loop = process(configure_toy(), tmp_path)
     labels = asyncio.run(judge_rollout(loop, run, out, played))
-    refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / NAME}, and they are made again"
+    refusal = f"{out}: its pairs 'training' were made {{}}.*; remove {out / 'pairs' / LABELS}, and they are made again"
     mixed = parse_sources("adversary=1,contrast=1,correction=0.5")
     otherwise = {
-        "by the recipe contrast=1 ": RebuildRequest(run=out, name=NAME, sources=parse_sources("contrast")),
-        "with another adversary": RebuildRequest(run=out, name=NAME, sources=mixed, adversary=OTHER_SAMPLER),
+        "by the recipe contrast=1 ": RebuildRequest(run=out, name=LABELS, sources=parse_sources("contrast")),
+        "with another adversary": RebuildRequest(run=out, name=LABELS, sources=mixed, adversary=OTHER_SAMPLER),
     }
     for reason, given in otherwise.items():
         asyncio.run(rebuild(given, library))
@@ -215,7 +215,7 @@ def test_pairs_that_were_made_in_another_way_are_not_learned_from(
         shutil.rmtree(out / "pairs")
     made = asyncio.run(pair_rollout(loop, rollout(run, out, played), labels))
     assert made is not None
-    assert made.head == read_pair_head(out, NAME)
+    assert made.head == read_pair_head(out, LABELS)
     head = replace(labels.head, seed=labels.head.seed + 1)
     with pytest.raises(RunFormatError, match="asked in another way or with another seed"):
         asyncio.run(pair_rollout(loop, rollout(run, out, played), replace(labels, head=head)))
@@ -251,7 +251,7 @@ def test_an_epoch_of_answers_without_scores_is_not_over(
     found = re.search(silence, str(halted.value))
     assert found is not None
     shutil.rmtree(found[2])
-    assert NAME not in list_label_sets(epoch.rollout)
+    assert LABELS not in list_label_sets(epoch.rollout)
 
 
 def test_an_epoch_of_steps_that_do_not_fit_into_the_critics_context_is_not_over(
@@ -273,7 +273,7 @@ def test_causes_for_which_steps_stay_unjudged_are_added_up(
     every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     third = (len(every) + 2) // 3
     assert 2 * third <= len(every) < 2 * 2 * third
-    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+    with LabelWriter(out, LABELS, LabelHead(critic="test-1")) as writer:
         for number, case in enumerate(every):
             cells = [cell.cell for cell in case.matrix if cell.action is not None]
             said = CriticCall(prompt="0", model="talks", seed=0, reply="All are fine.", cells=tuple(cells))
@@ -300,7 +300,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     many = (len(every) - 2) // 2
-    with LabelWriter(out, NAME, LabelHead(critic="test-1")) as writer:
+    with LabelWriter(out, LABELS, LabelHead(critic="test-1")) as writer:
         for number, case in enumerate(every):
             word = CellScore.none(TOO_LONG) if number < many else CellScore(score=1.0)
             if number < len(every) - 2:
@@ -327,7 +327,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     made = asyncio.run(pair_judged(loop, rollout(run, out, played), asyncio.run(judge_rollout(loop, run, out, played))))
     assert made.pairs
     assert (made.head.adversary, dict(made.head.adversary_options)) == (None, {})
-    assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, NAME))) == made
+    assert asyncio.run(pair_rollout(loop, rollout(run, out, played), read_labels(out, LABELS))) == made
 
 
 Asked: TypeAlias = tuple[LoopState, RunConfig, Path, list[Trajectory], LabelSet]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.labeller import NAME
 from collab.algorithms.collabuiagents.metrics import CollabCounts, read_metrics
 from collab.errors import NothingToLearn
 from collab.loop.config import TrainingConfig
 from collab.loop.example_store import read_counts
 from collab.loop.loop import TrainingResult, resume, start
-from collab.loop.record import TrainingDir
+from collab.loop.record import LABELS, TrainingDir
 from collab.loop.state import LoopState
 from collab.preferences.store import read_pairs
 from collab.testing.kill_resume import compare_trainings
@@ -66,7 +65,7 @@ def same(one: Path, other: Path) -> bool:
 def test_whole_trajectories_are_compared_without_a_critic(configure_finetuned, tmp_path: Path, monkeypatch) -> None:
     config = configure_finetuned(*SETTINGS, "episodes=6", ablation="no-cr")
     whole = run(config, tmp_path / "whole")
-    record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", NAME).pairs
+    record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", LABELS).pairs
     assert len(pairs) == record.examples["shared"].examples == record.trained["shared"].steps > 0
     counts = read_counts(tmp_path / "whole/epochs/1/examples", CollabCounts)
     assert counts is not None
