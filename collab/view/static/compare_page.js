@@ -12,7 +12,7 @@ import { drawnScreen, marksOf } from "./proposals.js";
 import { legend, stage } from "./stage.js";
 import { team } from "./agents.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
-import { plural, said } from "./words.js";
+import { plural, said, saidPath } from "./words.js";
 
 const MOST_LONELY = 500;
 
@@ -33,7 +33,7 @@ async function runsCompared(a, b) {
     title = `${found.a.path} and ${found.b.path}, compared`;
     const parts = () => [
       crumbs([]),
-      h("h1", null, said(found.a.path), " and ", said(found.b.path)),
+      h("h1", null, saidPath(found.a.path, 200), " and ", saidPath(found.b.path, 200)),
       rehearsalNote(found),
       h("div", { class: "two sides" }, runCard("A", found.a, found.success_a), runCard("B", found.b, found.success_b)),
       h(
@@ -122,7 +122,7 @@ function runCard(letter, run, success) {
   return h(
     "section",
     { class: "panel" },
-    h("h2", null, h("span", { class: "tag" }, letter), " ", link(overviewPlace(run.id), null, said(run.path, 80))),
+    h("h2", null, h("span", { class: "tag" }, letter), " ", link(overviewPlace(run.id), null, saidPath(run.path))),
     h(
       "p",
       { class: "muted" },
@@ -328,7 +328,7 @@ function sideCell(step) {
 
 /** One step of one of them. @param {string} letter @param {any} run a `RunRow` @param {any} row an `EpisodeRow` @param {any} found a `StepRow`, or null */
 async function oneSide(letter, run, row, found) {
-  const name = link(overviewPlace(run.id), null, said(run.path, 80));
+  const name = link(overviewPlace(run.id), null, saidPath(run.path));
   const heading = [h("h2", null, h("span", { class: "tag" }, letter), " ", name), h("p", null, outcomeBadge(row), rehearsalMark(row))];
   if (!found) return h("section", { class: "panel" }, heading, h("p", { class: "muted" }, "It has no such step."));
   const step = await getStep(row.run, row.id, found.step, null);

@@ -16,7 +16,7 @@ import { episodesPlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
 import { partName, trailTo } from "./trail.js";
 import { trends } from "./trends.js";
-import { passage, plural, said } from "./words.js";
+import { passage, plural, said, saidPath } from "./words.js";
 
 /**
  * What a reader has chosen, which a run that grows leaves as it is.
@@ -56,7 +56,7 @@ function unreadablePage(view) {
     "div",
     null,
     crumbs([]),
-    h("h1", null, said(view.run.path)),
+    h("h1", null, saidPath(view.run.path, 200)),
     h("p", { class: "note" }, said(view.run.unreadable, 600)),
   );
   return { element, title: view.run.path, runs: [], keys: {} };
@@ -89,7 +89,7 @@ function head(id, view, trail, found, labels) {
     h(
       "div",
       { class: "title-line" },
-      h("h1", null, said(run.path, 120)),
+      h("h1", null, saidPath(run.path, 120)),
       statusBadge(run.status),
       labelsChoice(view.label_sets, found.labels, (other) => overviewPlace(id, other)),
       link(episodesPlace(id, { labels }), { class: "action" }, "Episodes"),

@@ -6,7 +6,7 @@ import { amount, duration, isKnown, moment, money } from "./figures.js";
 import { statusBadge, successView } from "./outcome.js";
 import { comparePlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
-import { plural, said } from "./words.js";
+import { plural, said, saidPath } from "./words.js";
 
 /** What was chosen, kept while one looks at other pages. */
 const choice = {
@@ -195,9 +195,9 @@ function unfold(run, count, draw) {
 /** The name of a run; of one in a training, its place there. @param {any} run */
 function name(run) {
   const path = run.of ? run.path.slice(run.of.path.length + 1) : run.path;
-  if (run.unreadable) return [said(path), h("p", { class: "note" }, said(run.unreadable, 300))];
+  if (run.unreadable) return [saidPath(path, 200), h("p", { class: "note" }, said(run.unreadable, 300))];
   return [
-    link(overviewPlace(run.id), { class: "run-link" }, said(path, 80)),
+    link(overviewPlace(run.id), { class: "run-link" }, saidPath(path)),
     h(
       "small",
       { class: "muted under" },

@@ -19,6 +19,12 @@ export function said(value, limit = 200) {
   return h("bdi", { class: "said", title: shown === text ? null : clipped(text, 1000) }, breakable(shown));
 }
 
+/** A path from outside; its end tells most, so a long one loses its beginning. @param {string} path @param {number} [limit] */
+export function saidPath(path, limit = 80) {
+  const shown = path.length <= limit ? path : `…${[...path].slice(1 - limit).join("")}`;
+  return h("bdi", { class: "said", title: shown === path ? null : clipped(path, 1000) }, breakable(shown));
+}
+
 /** A text whose long names break where their parts meet. @param {string} text */
 function breakable(text) {
   const parts = [];
