@@ -141,6 +141,45 @@ def test_a_task_that_fails_while_it_is_played(place: Place, what: str, how: str,
     assert f"{path}:{5 if how == 'broken' else 7}" in shown
 
 
+PANTRY = Path(__file__).parent / "fixtures" / "apps" / "pantry"
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title="Pantry"', "title=7", "screen 'pantry.shelf' must return a View"),
+        ("body=body or", "body=None and", "screen 'pantry.shelf' must return a View"),
+        ("body=body or", 'body=["a jar"] or', "screen 'pantry.shelf' must return a View"),
+        ('ID + "add", partial', 'ID + "add", "not " and partial', ""),  # as it was
+        ('ID + "save", save', 'ID + "save", "save"', "screen 'pantry.form' must return a View"),
+        (
+            "def save(phone: Phone) -> Phone:\n",
+            "def save(phone):\n    return None\n",
+            "tap of 'org.example.pantry:id/save'",
+        ),
+        (
+            'Page(screen="pantry.form"',
+            'Page(screen="pantry.door"',
+            "got org.example.pantry showing ['pantry.shelf', 'pantry.door']",
+        ),
+        ("def save(phone: Phone) -> Phone:\n", 'def save(phone):\n    open("/no/lid")\n', "FileNotFoundError: "),
+    ],
+)
+def test_an_app_that_fails_while_it_is_played(place: Place, old: str, new: str, said: str) -> None:
+    name = f"larder_{len(old)}_{len(new)}"
+    (place.folder / name).mkdir()
+    for path in PANTRY.glob("*.py"):
+        text = path.read_text().replace("from pantry", f"from {name}")
+        (place.folder / name / path.name).write_text(text.replace(old, new) if path.name == "app.py" else text)
+    place.define("simphone", apps=[name])
+    words = ["--env", "own", "--tasks", "PantryAddJar", "--graph", "single", "--agents", "rehearsal", "--episodes", "1"]
+    code, told = place.run("rollout", *words, "--out", str(place.folder / "run"))
+    assert code == (1 if said else 0)
+    assert said in told
+    assert not said or f"{place.folder}/{name}/app.py:" in told
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
