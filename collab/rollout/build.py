@@ -53,6 +53,7 @@ from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, Names
 from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
+from collab.rollout.protocols import check_class, check_object, list_tasks
 from collab.seeds import Seeds, derive, generator
 from collab.utils.trust import know_built_in, list_entry_points
 
@@ -99,16 +100,6 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     },
 }
 
-
-_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...]]] = {
-    "environments": ("environment", ("tasks", "instance", "open", "close")),
-    "models": ("model", ("generate", "probe", "count_tokens", "close")),
-    "scorers": ("scorer", ("length", "score", "close")),
-    "critics": ("critic", ("judge",)),
-    "adversaries": ("adversary", ("propose",)),
-    "algorithms": ("algorithm", ("configure", "check", "estimate")),
-}
-"""Per group: the noun for its parts, and the methods that their class must have (`Suite`, `Model`, …)."""
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -172,6 +163,7 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
         if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
             raise
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
+    check_object(group, made, f"{where}: {target}")
     # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
@@ -225,13 +217,7 @@ def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
     if not hasattr(found, name):
         raise ConfigError(f"{where}: {module} has no {name!r}")
     made: Callable[..., Any] = getattr(found, name)
-    # Only that methods exist is checked: their behaviour shows in the check commands.
-    noun, needed = _PROTOCOLS[group]
-    if not inspect.isclass(made):
-        raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
-    lacking = [one for one in needed if not callable(getattr(made, one, None))]
-    if lacking:
-        raise ConfigError(f"{where}: {target} is no {noun}: it has no {', '.join(lacking)}")
+    check_class(group, made, f"{where}: {target}")
     return made
 
 
@@ -505,7 +491,7 @@ def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition
         UsageError: nothing is left.
     """
     # Listed once: suites may read their tasks from a server.
-    infos = list(suite.tasks())
+    infos = list_tasks(suite)
     known = {info.name for info in infos}
     tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
     # A set, as tasks may be named and tagged at once; the order is restored below.

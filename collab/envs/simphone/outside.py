@@ -11,13 +11,12 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from collab.envs.simphone.app import App, Item, NodeLine, ScreenFunction, UiNode, View
 from collab.envs.simphone.state import Page, Phone
 from collab.envs.simphone.tasks.spec import TaskSpec
-from collab.errors import ConfigError, EnvironmentFailure, describe_error, note_outside, outside_place
+from collab.errors import ConfigError, EnvironmentFailure, describe_error, locate_function, note_outside, outside_place
 from collab.types import Action
 
 _A_PHONE = "a Phone that shows one of its screens"
@@ -116,7 +115,7 @@ def _check_app(app: App, module: str) -> App:
 
 def _watch_screen(screen: ScreenFunction, where: str) -> ScreenFunction:
     """Wrap a screen so that a view of another form raises, and so do handlers that return no phone."""
-    place = _place_of(screen)
+    place = locate_function(screen)
     draw = _watch_answers(screen, _is_view, where, "a View of texts, nodes and functions")
 
     def call(phone: Phone, page: Page) -> View:
@@ -199,7 +198,7 @@ def _watch_answers(
     def call(*args: Any) -> Any:
         answer = function(*args)
         if not fits(answer):
-            got, place = _describe_answer(answer), _place_of(function) or otherwise
+            got, place = _describe_answer(answer), locate_function(function) or otherwise
             raise EnvironmentFailure(f"{where} must return {wanted}, got {got}{f' (at {place})' if place else ''}")
         return answer
 
@@ -211,15 +210,6 @@ def _describe_answer(answer: object) -> str:
     if not isinstance(answer, Phone):
         return f"{answer!r:.80}"
     return f"{answer.foreground} showing {[page.screen for page in answer.stacks.get(answer.foreground, ())]}"
-
-
-def _place_of(function: Any) -> str | None:
-    """Return where a function is written; None for one of this project, or one that is written nowhere."""
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(function, "__code__", None)
-    is_ours = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
-    return None if code is None or is_ours else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def _are_names(value: object) -> bool:
