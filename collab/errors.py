@@ -237,7 +237,7 @@ def locate_function(function: Any) -> str | None:
     return None if code is None or is_ours else f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def check_answer(answer: AnswerT, kind: type[AnswerT], function: Callable[..., Any], error: type[RunError]) -> AnswerT:
+def check_answer(answer: AnswerT, kind: type[Any], function: Callable[..., Any], error: type[RunError]) -> AnswerT:
     """Return what a part's method answered; raise `error` with the method's place if it is of another kind."""
     if isinstance(answer, kind):
         return answer
