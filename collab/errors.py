@@ -36,10 +36,11 @@ import importlib.util
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 _SHOWN: Final = 12
 """Names that a message lists."""
@@ -176,6 +177,8 @@ class StoreFailure(RunError):
     """The run directory cannot be written."""
 
 
+AnswerT = TypeVar("AnswerT")
+
 _OUTSIDE: set[str] = set()
 """Top-level packages of foreign parts that definitions have named."""
 
@@ -223,6 +226,29 @@ def _is_installed(file: str) -> bool:
     homes = [str(Path(__file__).parent), paths["stdlib"], paths["platstdlib"]]
     packages = {"site-packages", "dist-packages"}.intersection(path.parts)
     return file.startswith("<") or bool(packages) or any(path.is_relative_to(home) for home in homes)
+
+
+def locate_function(function: Any) -> str | None:
+    """Return "FILE:LINE" of a foreign function; None for one of this project, or one that is written nowhere."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(function, "__code__", None)
+    is_ours = str(getattr(function, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    return None if code is None or is_ours else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def check_answer(answer: AnswerT, kind: type[Any], function: Callable[..., Any], error: type[RunError]) -> AnswerT:
+    """Return what a part's method answered; raise `error` with the method's place if it is of another kind."""
+    if isinstance(answer, kind):
+        return answer
+    name = getattr(function, "__qualname__", repr(function)[:80])
+    raise error(f"{name}: {kind.__name__} wanted, got {answer!r:.80}{describe_place(function)}")
+
+
+def describe_place(function: Callable[..., Any]) -> str:
+    """Return where a foreign function is written, in brackets for the end of a message; else nothing."""
+    place = locate_function(getattr(function, "__func__", function))
+    return f" (at {place}, which is no part of collab)" if place else ""
 
 
 def describe_error(error: BaseException) -> str:

@@ -141,6 +141,45 @@ def test_a_task_that_fails_while_it_is_played(place: Place, what: str, how: str,
     assert f"{path}:{5 if how == 'broken' else 7}" in shown
 
 
+PANTRY = Path(__file__).parent / "fixtures" / "apps" / "pantry"
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('title="Pantry"', "title=7", "screen 'pantry.shelf' must return a View"),
+        ("body=body or", "body=None and", "screen 'pantry.shelf' must return a View"),
+        ("body=body or", 'body=["a jar"] or', "screen 'pantry.shelf' must return a View"),
+        ('ID + "add", partial', 'ID + "add", "not " and partial', ""),  # as it was
+        ('ID + "save", save', 'ID + "save", "save"', "screen 'pantry.form' must return a View"),
+        (
+            "def save(phone: Phone) -> Phone:\n",
+            "def save(phone):\n    return None\n",
+            "tap of 'org.example.pantry:id/save'",
+        ),
+        (
+            'Page(screen="pantry.form"',
+            'Page(screen="pantry.door"',
+            "got org.example.pantry showing ['pantry.shelf', 'pantry.door']",
+        ),
+        ("def save(phone: Phone) -> Phone:\n", 'def save(phone):\n    open("/no/lid")\n', "FileNotFoundError: "),
+    ],
+)
+def test_an_app_that_fails_while_it_is_played(place: Place, old: str, new: str, said: str) -> None:
+    name = f"larder_{len(old)}_{len(new)}"
+    (place.folder / name).mkdir()
+    for path in PANTRY.glob("*.py"):
+        text = path.read_text().replace("from pantry", f"from {name}")
+        (place.folder / name / path.name).write_text(text.replace(old, new) if path.name == "app.py" else text)
+    place.define("simphone", apps=[name])
+    words = ["--env", "own", "--tasks", "PantryAddJar", "--graph", "single", "--agents", "rehearsal", "--episodes", "1"]
+    code, told = place.run("rollout", *words, "--out", str(place.folder / "run"))
+    assert code == (1 if said else 0)
+    assert said in told
+    assert not said or f"{place.folder}/{name}/app.py:" in told
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -168,6 +207,69 @@ def test_an_environment_of_ones_own(place: Place) -> None:
     code, told = place.run("env", "tasks", "own")
     assert code == 1
     assert f"KeyError: 'tasks' (at {path}:9, which is no part of collab); run again with COLLAB_DEBUG=1" in told
+
+
+LAMPS = """
+from collab.envs.base import TaskInfo
+from collab.envs.grammar import MOBILE
+from collab.types import Observation, Outcome, StepResult, Task
+
+SEEN = Observation(space="mobile", title="Lamps", text="Screen: Lamps", elements=())
+
+class Lamp:
+    async def reset(self, task):
+        return SEEN
+
+    async def step(self, action):
+        return StepResult(observation=SEEN, terminated=True, outcome=Outcome(success=True, score=1.0, reason="lit"))
+
+    async def close(self):
+        pass
+
+class House:
+    name = label = "lamps"
+    version, capabilities, space = "1", frozenset(), MOBILE
+
+    def tasks(self):
+        return [TaskInfo(name="light")]
+
+    def instance(self, name, seed):
+        return Task(environment="lamps", name=name, seed=seed, goal="Light the lamp.")
+
+    async def open(self):
+        return Lamp()
+
+    async def close(self):
+        pass
+"""
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("return SEEN", "return None", "Lamp.reset: Observation wanted, got None"),
+        ('text="Screen: Lamps"', "text=7", "Lamp.reset: str wanted, got 7"),
+        ("elements=()", 'elements=("lamp",)', "Lamp.reset: Element wanted, got 'lamp'"),
+        ("return StepResult", "return dict", "Lamp.step: StepResult wanted, got {"),
+        ("outcome=Outcome", "outcome=dict", "Lamp.step: Outcome wanted, got {"),
+        ("terminated=True", "info=[1], terminated=True", "Lamp.step: Mapping wanted, got [1]"),
+        ('TaskInfo(name="light")', '"light"', "House.tasks: TaskInfo wanted, got 'light'"),
+        ("return Task(", "return dict(", "House.instance: Task wanted, got {"),
+        ("return Lamp()", "return House()", "open must return an environment with reset, step and close"),
+        ("name = label", "label", "lamps:House is no environment: it has no name"),
+    ],
+)
+def test_an_environment_that_answers_something_else(place: Place, old: str, new: str, said: str) -> None:
+    path = place.write("lamps", LAMPS.replace(old, new))
+    place.define("lamps:House")
+    code, told = place.run(
+        "rollout", "--env", "own", "--agents", "pocket", "--graph", "single", "--out", str(place.folder / "run")
+    )
+    assert code != 0
+    assert said in told
+    assert f"{path}:" in told or "is no environment" in told
+    assert "bug of collab" not in told
 
 
 def test_an_environment_that_answers_nonsense_is_no_bug_of_ours(place: Place) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from collab.errors import ModelFailure, boundary
+from collab.errors import ModelFailure, boundary, check_answer
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import read_reply
 from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit_shared
@@ -121,6 +121,7 @@ class Agent:
         with boundary(ModelFailure, f"call of {self.slot} to {self.model.policy.base} (limit {self.call_s:g} s)"):
             async with clock.running():
                 reply = await self.model.generate(replace(request, clock=clock))
+            check_answer(reply, Reply, self.model.generate, ModelFailure)
         spent(reply)
         return reply
 

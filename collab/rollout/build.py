@@ -49,6 +49,7 @@ from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, Names
 from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
+from collab.rollout.protocols import check_class, check_object
 from collab.seeds import Seeds
 from collab.utils.trust import know_built_in, list_entry_points
 
@@ -95,21 +96,6 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     },
 }
 
-
-_PROTOCOLS: dict[Group, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-    "environments": (
-        "environment",
-        ("tasks", "instance", "open", "close"),
-        ("name", "label", "version", "space", "capabilities"),
-    ),
-    "models": ("model", ("generate", "probe", "count_tokens", "close"), ("policy", "privileged")),
-    "scorers": ("scorer", ("length", "score", "close"), ("policy", "context")),
-    "critics": ("critic", ("judge",), ("name", "version")),
-    "adversaries": ("adversary", ("propose",), ("name", "version")),
-    "algorithms": ("algorithm", ("configure", "check", "estimate"), ()),
-}
-"""Per group: the noun for its parts, the methods that their class must have (`Suite`, `Model`, …), and what an object
-must have beside them."""
 
 _TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
@@ -173,10 +159,7 @@ def build(group: Group, part: PartDefinition, where: str, given: Mapping[str, An
         if told == str(error) and not isinstance(error, TypeError | ValueError | OSError):
             raise
         raise ConfigError(f"{where}: {part.kind} cannot be made from its options: {told}") from None
-    noun, _, needed = _PROTOCOLS[group]
-    lacking = [one for one in needed if not hasattr(made, one)]
-    if lacking:
-        raise ConfigError(f"{where}: {target} is no {noun}: its objects have no {', '.join(lacking)}")
+    check_object(group, made, f"{where}: {target}")
     # Models that are probed must know how they will be asked.
     if isinstance(part, AgentDefinition) and isinstance(made, AskedAlike):
         made.sampling = part.sampling.of(0, 1, where)
@@ -230,13 +213,7 @@ def _import_class(group: Group, target: str, where: str) -> Callable[..., Any]:
     if not hasattr(found, name):
         raise ConfigError(f"{where}: {module} has no {name!r}")
     made: Callable[..., Any] = getattr(found, name)
-    # Only that methods exist is checked: their behaviour shows in the check commands.
-    noun, needed, _ = _PROTOCOLS[group]
-    if not inspect.isclass(made):
-        raise ConfigError(f"{where}: {target} is no {noun}: it is no class, but {type(made).__name__}")
-    lacking = [one for one in needed if not callable(getattr(made, one, None))]
-    if lacking:
-        raise ConfigError(f"{where}: {target} is no {noun}: it has no {', '.join(lacking)}")
+    check_class(group, made, f"{where}: {target}")
     return made
 
 

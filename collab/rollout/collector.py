@@ -24,6 +24,7 @@ from collab.errors import EnvironmentFailure, EnvironmentGone, boundary
 from collab.graphs.deliberation import Network
 from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage, play
+from collab.rollout.protocols import check_environment, draw_instance
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
@@ -450,7 +451,7 @@ class _Collector:
         # An episode that could not even be opened still stands in the record, with its cause.
         trajectory = Trajectory(
             id=episode.id,
-            task=self.stage.suite.instance(episode.task, episode.seed),
+            task=draw_instance(self.stage.suite, episode.task, episode.seed),
             episode=episode.number,
             epoch=episode.epoch,
             steps=(),
@@ -498,7 +499,7 @@ class OwnEnvironment:
         """Return the environment; EnvironmentFailure if none can be opened."""
         if self._open is None:
             with boundary(EnvironmentFailure, f"opening {self._suite.label}"):
-                self._open = await self._suite.open()
+                self._open = check_environment(await self._suite.open(), self._suite)
         return self._open
 
     async def discard(self) -> None:

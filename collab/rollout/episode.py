@@ -28,6 +28,7 @@ from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
 from collab.prompts.render import PromptContext, SharedPrompt, build_prefix
+from collab.rollout.protocols import check_result, check_screen, draw_instance
 from collab.seeds import Seeds
 from collab.store.rewards import REWARDED_ABOVE
 from collab.store.run import Recorder
@@ -96,7 +97,7 @@ async def play(
     """
     started = time.perf_counter()
     # Tasks are made from name and seed alone: a resumed episode gets the same instance.
-    task = stage.suite.instance(episode.task, episode.seed)
+    task = draw_instance(stage.suite, episode.task, episode.seed)
     if stage.limits.max_steps is not None:
         task = replace(task, max_steps=stage.limits.max_steps)
     trajectory = Trajectory(
@@ -201,7 +202,8 @@ class _Player:
         with boundary(EnvironmentFailure, f"reset of {task.name} (limit {self.stage.limits.step_s:g} s)"):
             # Tasks may state their goal only once they are set up, e.g. with drawn names in it.
             async with asyncio.timeout(self.stage.limits.step_s):
-                self.observation = await self.environment.reset(task)
+                seen = await self.environment.reset(task)
+                self.observation = check_screen(seen, self.environment.reset)
                 if self.stage.limits.stop_at_first_error:
                     self.left = await look_ahead(self.environment)
         if isinstance(self.environment, HasGoal):
@@ -297,7 +299,7 @@ class _Player:
 
     async def _execute(self, action: Action | None) -> StepResult:
         """Execute an action; where episodes stop at their first error, such a step ends the episode unsolved."""
-        result = await self.environment.step(action)
+        result = check_result(await self.environment.step(action), self.environment.step)
         if not self.stage.limits.stop_at_first_error:
             return result
         before, self.left = self.left, None if result.done else await look_ahead(self.environment)

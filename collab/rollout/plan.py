@@ -31,6 +31,7 @@ from collab.errors import (
 from collab.library import Library
 from collab.rollout.build import build_environment, build_suite, describe_place, refuse_critics
 from collab.rollout.episode import Episode
+from collab.rollout.protocols import list_tasks
 from collab.seeds import derive, generator
 
 _MOST_AT_ONCE = 48
@@ -128,7 +129,7 @@ def resolve_task_names(suite: Suite, wanted: Sequence[str], env: str, definition
         UsageError: nothing is left.
     """
     # Listed once: suites may read their tasks from a server.
-    infos = list(suite.tasks())
+    infos = list_tasks(suite)
     known = {info.name for info in infos}
     tags = {tag for info in infos for tag in (*info.tags, *info.apps, info.difficulty or "", "oracle" * info.oracle)}
     # A set, as tasks may be named and tagged at once; the order is restored below.

@@ -36,6 +36,7 @@ from collab.rollout.build import Team, build_suite, build_team, check_sees, with
 from collab.rollout.collector import Collection, Progress, collect
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
+from collab.rollout.protocols import check_environment
 from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
@@ -295,7 +296,8 @@ async def _open_stage(config: RunConfig, given: Suite | None = None) -> AsyncIte
         team = build_team(config)
         try:
             with boundary(EnvironmentFailure, f"opening {suite.label}"):
-                await (await suite.open()).close()  # a missing browser or device is found before anything is written
+                # A missing browser or device is found before anything is written.
+                await check_environment(await suite.open(), suite).close()
             yield suite, team
         finally:
             await team.close()

@@ -72,6 +72,11 @@ _WORDS_ABOVE = 3
 """Number of the nearest texts above an element that say what it is about."""
 _CLOCK = re.compile(r"-?\d+(:\d\d)+([.,]\d+)?")
 """A label that ticks."""
+_TICKING = re.compile(
+    r"\d+(:\d\d)+([.,]\d+)?|\d+([.,]\d+)?(?= ?(%|(s|secs?|seconds?|min|minutes?|[kKMG]?B|unread|new)\b))"
+)
+"""Numbers of a text that change by themselves: clocks, durations, progress and counts of what is unread. Any other
+number says what a text is about: a telephone number, an amount, an order."""
 _NEAR = 0.05
 """Half the side of the square around a point that must look the same, as a part of the picture's width."""
 _NEAR_KEPT = 0.97
@@ -104,8 +109,12 @@ def find_again(action: Action, before: Observation, now: Observation) -> Action 
         return None if found is None else replace(action, target=ElementTarget(index=found.index))
     if isinstance(action.target, Point):
         return _find_point(action, action.target, before, now)
-    focused_before, focused_now = _find_focused(before), _find_focused(now)
-    return action if focused_before == focused_now else None
+    # Without a target, keys go to the focused field: another question above it makes it another field.
+    focused = _find_focused(before)
+    if focused is None:
+        return action if _find_focused(now) is None else None
+    found = _find_element(focused, before, now)
+    return action if found is not None and "focused" in found.flags else None
 
 
 def looks_the_same(action: Action, before: NDArray[np.uint8], now: NDArray[np.uint8]) -> bool:
@@ -130,7 +139,7 @@ def looks_the_same(action: Action, before: NDArray[np.uint8], now: NDArray[np.ui
 
 
 def _is_same_screen(before: Observation, now: Observation) -> bool:
-    if (before.width, before.height) != (now.width, now.height) or _strip_numbers(before.title) != _strip_numbers(
+    if (before.width, before.height) != (now.width, now.height) or _strip_ticks(before.title) != _strip_ticks(
         now.title
     ):
         return False
@@ -160,21 +169,21 @@ def _list_alike(element: Element, screen: Observation, before: Observation) -> l
     exact = [one for one in alike if one.value == element.value]
     if exact or sum(_is_worded_alike(element, one) for one in before.elements) > 1:
         return exact
-    # Numbers may tick where they tell no twins apart.
+    # A clock or a count may tick where it tells no twins apart.
     return [one for one in alike if _is_worded_alike(element, one)]
 
 
 def _is_worded_alike(one: Element, other: Element) -> bool:
-    """Return whether two elements differ by numbers in their value at most."""
-    return _identify(one) == _identify(other) and _strip_numbers(one.value or "") == _strip_numbers(other.value or "")
+    """Return whether two elements differ at most by what ticks in their value."""
+    return _identify(one) == _identify(other) and _strip_ticks(one.value or "") == _strip_ticks(other.value or "")
 
 
 def _is_reworded(element: Element, before: Observation, now: Observation) -> bool:
     """Return whether another text stands in the place of one of those above an element."""
     above = [one for one in before.elements[: element.index] if one.role in ("text", "heading")][-_WORDS_ABOVE:]
-    seen, there = set(map(_shape, before.elements)), set(map(_shape, now.elements))
-    gone = {_find_height(one) for one in above if _shape(one) not in there}
-    return any(_find_height(one) in gone and _shape(one) not in seen for one in now.elements)
+    seen, there = set(map(_word, before.elements)), set(map(_word, now.elements))
+    gone = {_find_height(one) for one in above if _word(one) not in there}
+    return any(_find_height(one) in gone and _word(one) not in seen for one in now.elements)
 
 
 def _find_height(element: Element) -> tuple[str, str, int | None]:
@@ -230,8 +239,8 @@ def _find_topmost(element: Element, screen: Observation) -> Identity | None:
     return None if hit is None else _shape(hit)
 
 
-def _find_focused(screen: Observation) -> Identity | None:
-    return next((_identify(one) for one in screen.elements if "focused" in one.flags), None)
+def _find_focused(screen: Observation) -> Element | None:
+    return next((one for one in screen.elements if "focused" in one.flags), None)
 
 
 def _identify(element: Element) -> Identity:
@@ -242,8 +251,16 @@ def _shape(element: Element) -> Identity:
     return element.role, _strip_numbers(element.label), element.key
 
 
+def _word(element: Element) -> Identity:
+    return element.role, _strip_ticks(element.label), element.key
+
+
 def _strip_numbers(text: str) -> str:
-    return re.sub(r"\d+", "0", text)
+    return re.sub(r"\d+([.,]\d+)*", "0", text)
+
+
+def _strip_ticks(text: str) -> str:
+    return _TICKING.sub("0", text)
 
 
 logger = logging.getLogger(__name__)

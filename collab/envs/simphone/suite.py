@@ -2,9 +2,9 @@
 
 Results carry the label "androidworld[simphone]" and are never called AndroidWorld success rates.
 
-Apps and tasks that are not part of this project: a Python package each, with an `APP`, `TASKS`, or both.
-
-Tasks without an app of their own are set in the apps that every phone has.
+Apps and tasks that are not part of this project: a Python package each, with an `APP`, `TASKS`, or both. What they
+declare is checked when they are imported, and what their functions return at each call, so that a mistake is reported
+with its place in the package. Tasks without an app of their own are set in the apps that every phone has.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
-from collab.envs.simphone.app import App, View
+from collab.envs.simphone.app import App, Item, NodeLine, ScreenFunction, UiNode, View
 from collab.envs.simphone.apps import INSTALLED, build_apps, camera, clock, contacts, dialer, messages, settings
 from collab.envs.simphone.core import SimPhone, build_factory
 from collab.envs.simphone.distractions.presets import (
@@ -32,9 +31,20 @@ from collab.envs.simphone.distractions.presets import (
 from collab.envs.simphone.state import Page, Phone
 from collab.envs.simphone.tasks import BY_NAME, TASKS
 from collab.envs.simphone.tasks.spec import TaskSpec
-from collab.errors import ConfigError, EnvironmentFailure, UnknownName, describe_error, note_outside, outside_place
+from collab.errors import (
+    ConfigError,
+    EnvironmentFailure,
+    UnknownName,
+    describe_error,
+    locate_function,
+    note_outside,
+    outside_place,
+)
 from collab.seeds import derive, generator
 from collab.types import Action, Observation, StepResult, Task
+
+_A_PHONE = "a Phone that shows one of its screens"
+_HANDLERS_OF_NODES = ("tap", "hold", "enter", "slide")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +102,7 @@ def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
     functions: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         ("goal", lambda answer: isinstance(answer, str), "a text"),
         ("draw", _is_json_mapping, "a dict of JSON values"),
-        ("prepare", lambda answer: isinstance(answer, Phone), "a Phone"),
+        ("prepare", _is_phone, _A_PHONE),
         ("score", lambda answer: _is_number(answer) and 0 <= answer <= 1, "a number from 0 to 1"),
         ("plan", lambda answer: isinstance(answer, Action), "an Action"),
     )
@@ -108,28 +118,104 @@ def _check_task(spec: TaskSpec, module: str) -> TaskSpec:
 
 
 def _check_app(app: App, module: str) -> App:
-    """Check what an app says of itself; return it with screens that are checked, too."""
+    """Check what an app says of itself; return it with screens and handlers that are checked, too."""
     where = f"simphone: the app of {module}"
+
+    def is_own_page(page: object) -> bool:
+        return isinstance(page, Page) and page.screen in app.screens
+
     says = (
         ("package", isinstance(app.package, str) and bool(app.package), "a package name"),
         ("names", _are_names(app.names), "a tuple of names, such as ('Pantry',)"),
-        ("pages", all(isinstance(page, Page) for page in app.pages) and len(app.pages) > 0, "a tuple of Page"),
         ("screens", all(map(callable, app.screens.values())), "functions by name"),
+        ("pages", bool(app.pages) and all(map(is_own_page, app.pages)), "a tuple of Page, each of one of its screens"),
     )
     for name, fits, wanted in says:
         if not fits:
             raise ConfigError(f"{where}: {name} must be {wanted}, got {getattr(app, name)!r:.80}")
-    screens = {
-        name: _watch_answers(screen, lambda answer: isinstance(answer, View), f"{where}: screen {name!r}", "a View")
-        for name, screen in app.screens.items()
-    }
-    return replace(app, screens=screens)
+    screens = {name: _watch_screen(screen, f"{where}: screen {name!r}") for name, screen in app.screens.items()}
+    return replace(app, screens=screens, noise=_watch_answers(app.noise, _is_phone, f"{where}: noise", _A_PHONE))
+
+
+def _watch_screen(screen: ScreenFunction, where: str) -> ScreenFunction:
+    """Wrap a screen so that a view of another form raises, and so do handlers that return no phone."""
+    place = locate_function(screen)
+    draw = _watch_answers(screen, _is_view, where, "a View of texts, nodes and functions")
+
+    def call(phone: Phone, page: Page) -> View:
+        # Checked as a whole first, so that what follows may take nodes for nodes.
+        view: View = draw(phone, page)
+
+        def watch(handler: Any, what: str) -> Any:
+            return handler and _watch_answers(handler, _is_phone, f"{where}: {what}", _A_PHONE, place)
+
+        def watch_node(node: UiNode) -> UiNode:
+            handlers = {name: watch(getattr(node, name), f"{name} of {node.key!r}") for name in _HANDLERS_OF_NODES}
+            swipes = {way: watch(swipe, f"swipe {way} on {node.key!r}") for way, swipe in node.swipes.items()}
+            return node._replace(**handlers, swipes=swipes)
+
+        def watch_item(item: Item) -> Item:
+            if isinstance(item, UiNode):
+                return watch_node(item)
+            return item._replace(nodes=tuple(map(watch_node, item.nodes)))
+
+        # A node's own handlers, then those of the view: a touch may reach any of them.
+        return replace(
+            view,
+            body=[watch_item(item) for item in view.body],
+            actions=tuple(map(watch_node, view.actions)),
+            navigation=view.navigation and watch_node(view.navigation),
+            footer=view.footer and watch_item(view.footer),
+            fab=view.fab and watch_node(view.fab),
+            back=watch(view.back, "back"),
+            leave=watch(view.leave, "leave"),
+            swipes={way: watch(swipe, f"swipe {way}") for way, swipe in view.swipes.items()},
+        )
+
+    return call
+
+
+def _is_phone(answer: object) -> bool:
+    """Return whether an answer is a phone whose page can be shown."""
+    try:
+        return isinstance(answer, Phone) and answer.page.screen in answer.apps.screens
+    except (AttributeError, LookupError, TypeError):  # an app in front that does not run, a page that is none
+        return False
+
+
+def _is_view(answer: object) -> bool:
+    """Return whether an answer is a view that can be laid out."""
+    if not isinstance(answer, View):
+        return False
+    try:
+        items = [*answer.body, *answer.actions, *filter(None, (answer.navigation, answer.footer, answer.fab))]
+        nodes = [node for one in items for node in (one.nodes if isinstance(one, NodeLine) else (one,))]
+        handlers = (answer.back, answer.leave, *answer.swipes.values())
+        return isinstance(answer.title, str) and all(map(_is_node, nodes)) and _are_handlers(handlers)
+    except (AttributeError, TypeError):  # a list or a mapping that is none
+        return False
+
+
+def _is_node(node: object) -> bool:
+    return (
+        isinstance(node, UiNode)
+        and all(isinstance(text, str) for text in (node.role, node.label, node.key, *node.flags))
+        and all(text is None or isinstance(text, str) for text in (node.value, node.field))
+        and _are_handlers((node.tap, node.hold, node.enter, node.slide, *node.swipes.values()))
+    )
+
+
+def _are_handlers(values: Iterable[object]) -> bool:
+    return all(value is None or callable(value) for value in values)
 
 
 def _watch_answers(
-    function: Callable[..., Any], fits: Callable[[Any], bool], where: str, wanted: str
+    function: Callable[..., Any], fits: Callable[[Any], bool], where: str, wanted: str, otherwise: str | None = None
 ) -> Callable[..., Any]:
     """Wrap a function so that an answer of another kind raises, with the function's file and line.
+
+    Args:
+        otherwise: the place to name for a function that is not written by the user.
 
     Raises:
         EnvironmentFailure: when it is called and answers something else.
@@ -138,17 +224,18 @@ def _watch_answers(
     def call(*args: Any) -> Any:
         answer = function(*args)
         if not fits(answer):
-            raise EnvironmentFailure(f"{where} must return {wanted}, got {answer!r:.80} (at {_place_of(function)})")
+            got, place = _describe_answer(answer), locate_function(function) or otherwise
+            raise EnvironmentFailure(f"{where} must return {wanted}, got {got}{f' (at {place})' if place else ''}")
         return answer
 
     return call
 
 
-def _place_of(function: Any) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)[:80]
+def _describe_answer(answer: object) -> str:
+    """Return an answer in a few words; of a phone what is in front, as all of it would be long."""
+    if not isinstance(answer, Phone):
+        return f"{answer!r:.80}"
+    return f"{answer.foreground} showing {[page.screen for page in answer.stacks.get(answer.foreground, ())]}"
 
 
 def _are_names(value: object) -> bool:

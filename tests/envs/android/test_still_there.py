@@ -138,6 +138,33 @@ def test_a_button_below_another_question_is_another_button(device):
     assert (said, device.touches) == (CHANGED, [])
 
 
+CARD = (0, 500, 1080, 640)
+
+
+@pytest.mark.parametrize(
+    ("was", "became", "touched"),
+    [
+        ("+1 238 181 3575", "+1 354 322 1466", False),
+        ("Transfer 10 dollars?", "Transfer 900 dollars?", False),
+        ("Order 12", "Order 13", False),
+        ("Resend in 30 s", "Resend in 7 s", True),
+        ("12 unread", "13 unread", True),
+        ("Loading: 7.5 %", "Loading: 90 %", True),
+    ],
+)
+@pytest.mark.parametrize("type", ["click", "keyboard_enter"])
+@pytest.mark.parametrize("heading", ["android:id/title", "app:id/about"])
+def test_numbers_say_what_a_screen_is_about_unless_they_tick(device, was, became, touched, type, heading):
+    field = view("hello", CARD, "EditText").replace('enabled="true"', 'enabled="true" focused="true"')
+    before, now = (
+        screen(view(words, (0, 200, 1080, 300), "TextView", heading), field, view("Next", NEXT))
+        for words in (was, became)
+    )
+    act = on("Next") if type == "click" else lambda _: MOBILE.make("keyboard_enter")
+    assert (step_on(device, before, now, act)[0] == CHANGED) is not touched
+    assert bool(device.touches) is (touched and type == "click")
+
+
 def messages(*rows):
     """Rows of a list, each one element of several texts."""
     views = [view("Inbox", (0, 100, 1080, 250), "TextView")]
@@ -158,6 +185,7 @@ MORE = [("Bob", "noon?"), ("Carl", "later"), ("Dan", "no"), ("Eve", "yes")]
         ([("Ann", "hello"), ("Ann", "bye")], [("Ann", "bye"), ("Ann", "hello")], 575),
         ([("Reply", "to Ann")], [("Reply", "to Bob")], None),
         ([("Order", "no. 1"), ("Order", "no. 2")], [("Order", "no. 2")], None),
+        ([("Order", "no. 1")], [("Order", "no. 2")], None),
         ([("Chats", "2 unread")], [("Chats", "3 unread")], 375),
     ],
 )
