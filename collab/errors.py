@@ -242,10 +242,10 @@ def check_answer(answer: AnswerT, kind: type[Any], function: Callable[..., Any],
     if isinstance(answer, kind):
         return answer
     name = getattr(function, "__qualname__", repr(function)[:80])
-    raise error(f"{name}: {kind.__name__} wanted, got {answer!r:.80}{describe_place(function)}")
+    raise error(f"{name}: {kind.__name__} wanted, got {answer!r:.80}{describe_code_place(function)}")
 
 
-def describe_place(function: Callable[..., Any]) -> str:
+def describe_code_place(function: Callable[..., Any]) -> str:
     """Return where a foreign function is written, in brackets for the end of a message; else nothing."""
     place = locate_function(getattr(function, "__func__", function))
     return f" (at {place}, which is no part of collab)" if place else ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collab.envs.base import Environment, Suite, TaskInfo
-from collab.errors import ConfigError, EnvironmentFailure, check_answer, describe_place
+from collab.errors import ConfigError, EnvironmentFailure, check_answer, describe_code_place
 from collab.types import Element, Observation, Outcome, StepResult, Task
 
 _PROTOCOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -61,7 +61,7 @@ def check_environment(made: Environment, suite: Suite) -> Environment:
     """Return what a suite's `open` returned; EnvironmentFailure if it lacks what an environment does."""
     if all(callable(getattr(made, name, None)) for name in ("reset", "step", "close")):
         return made
-    place = describe_place(suite.open)
+    place = describe_code_place(suite.open)
     raise EnvironmentFailure(f"open must return an environment with reset, step and close, got {made!r:.80}{place}")
 
 
