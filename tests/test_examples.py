@@ -17,7 +17,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 CALL = re.compile(r"(\.?)\b([A-Za-z_]\w*)\(")
 FENCE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 ELSEWHERE = frozenset(
-    {"AsyncOpenAI", "from_pretrained", "from_string", "initialize_task", "is_successful", "load_dataset"}
+    {"AsyncOpenAI", "findall", "from_pretrained", "from_string", "initialize_task", "is_successful", "load_dataset"}
 )
 """Names of other packages that an example may call."""
 YOURS = frozenset({"Mine", "MyLabeller", "MyLearner"})
