@@ -160,7 +160,7 @@ async def _check(
     capabilities = reply = cache = None
     try:
         if call and not model.privileged:
-            async with _asked(model, name, timeout_s) as capabilities:
+            async with _probe_within(model, name, timeout_s) as capabilities:
                 check_sees(definition, capabilities, f"agents/{name}")
                 reply = await _try(model, sampling, name)
                 cache = await model.prefix_cache() if isinstance(model, HasPrefixCache) else None
@@ -189,7 +189,7 @@ async def _check_critic(
     try:
         resources.build_critic()
         if call and model is not None:
-            async with _asked(model, name, timeout_s) as capabilities:
+            async with _probe_within(model, name, timeout_s) as capabilities:
                 # A reward model says nothing: its weights are loaded by now.
                 if isinstance(model, Model):
                     reply = await _try(model, definition.sampling.of(0, 1, f"agents/{name}"), name)
@@ -208,7 +208,7 @@ async def _check_critic(
 
 
 @contextlib.asynccontextmanager
-async def _asked(model: Model | Scorer, name: str, timeout_s: float) -> AsyncIterator[Capabilities]:
+async def _probe_within(model: Model | Scorer, name: str, timeout_s: float) -> AsyncIterator[Capabilities]:
     """Yield what a model supports, with a limit on the time of all calls to it."""
     from collab.models.base import AskedAlike
 
