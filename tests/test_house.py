@@ -238,9 +238,10 @@ def test_the_python_interface_loads_neither_torch_nor_training_nor_the_command_l
 
 
 def test_what_trains_nothing_needs_no_torch() -> None:
-    """Pages, calibration, pairs, synthesis and the list of trainings work without the extra `train`."""
+    """Pages, calibration, pairs, synthesis, estimates and the list of trainings work without the extra `train`."""
     rooms = ("view.server", "rewards.calibration.run", "preferences.rebuild", "synthesis.run", "loop.interfaces")
-    modules = loaded("import " + ", ".join(f"collab.{room}" for room in rooms))
+    estimates = ("trainers.rl.estimators", "trainers.rl.replay")
+    modules = loaded("import " + ", ".join(f"collab.{room}" for room in (*rooms, *estimates)))
     assert not modules & {"torch", "transformers", "trl", "peft"}
 
 
