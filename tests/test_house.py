@@ -126,6 +126,17 @@ def test_the_loop_knows_no_algorithm() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_the_inspector_knows_no_algorithm() -> None:
+    """It draws what the hooks of any algorithm return."""
+    wrong = [
+        f"{shown(path, node)}: imports {name}"
+        for path in sorted((ROOT / "collab" / "view").rglob("*.py"))
+        for name, node in imports(path)
+        if name.startswith("collab.algorithms")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_kinds_of_environments_do_not_know_each_other() -> None:
     wrong = [
         f"{shown(path, node)}: imports {name}"

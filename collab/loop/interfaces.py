@@ -189,6 +189,24 @@ class Checked:
     """Facts for `training.json`, by name; the loop's own names are not allowed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochSummary:
+    """The metrics of an epoch's record in the form that the inspector draws; nothing is drawn of an empty field."""
+
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Single numbers, by the algorithm's own names."""
+    rewards: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+    """Agent → per round, the share of labelled cells that were rewarded; None if none was labelled."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Cells without a label, by cause."""
+    flipped: tuple[int, int] | None = None
+    """Cells whose label was inverted on purpose, and labelled cells; None if none is to be inverted."""
+    made: Mapping[str, int] = field(default_factory=dict)
+    """Comparisons of replies, by source."""
+    unmade: Mapping[str, int] = field(default_factory=dict)
+    """Replies that were compared with none, by cause."""
+
+
 class Algorithm:
     """One algorithm.
 
@@ -268,6 +286,11 @@ class Algorithm:
     def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
         """Return columns of the table of epochs, by heading; None for unknown values."""
         return {"examples": sum(one.examples for one in record.examples.values()) if record.examples else None}
+
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return the record's metrics for the inspector; RunFormatError for those that the algorithm cannot write."""
+        numbers = {name: value for name, value in record.metrics.items() if type(value) in (int, float)}
+        return EpochSummary(numbers=numbers)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format the record's own metrics, a line each, each with a word of eight letters in front."""

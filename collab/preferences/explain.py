@@ -19,12 +19,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, get_args
 
 from collab.envs.grammar import ActionSpace
 from collab.errors import UsageError
-from collab.preferences.pairs import is_heard_alike
+from collab.preferences.pairs import PairSource, is_heard_alike
 from collab.preferences.store import PairHead, hash_critic
+from collab.preferences.trajectory_pairs import SOURCE as WHOLE
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.rewards.base import CriticCall, CriticInput, Judgement, build_inputs
@@ -286,7 +287,8 @@ def _find_turned(gone: Iterable[PreferencePair], came: Iterable[PreferencePair])
     return found
 
 
-SOURCES = ("adversary", "contrast", "correction", "trajectory")
+SOURCES = frozenset({*get_args(PairSource), WHOLE})
+"""Names of pair counts that are sources; the other names are reasons for a missing pair."""
 
 
 class HasPairCounts(Protocol):
@@ -317,10 +319,25 @@ class HasPairCounts(Protocol):
         """Negatives that could not be tried, as their state cannot be restored."""
 
 
+def count_sources(counts: HasPairCounts) -> dict[str, int]:
+    """Return pairs by source."""
+    return {name: count for name, count in counts.counts.items() if name in SOURCES}
+
+
+def count_unpaired(counts: HasPairCounts) -> dict[str, int]:
+    """Return by cause the replies without a pair: refused, failed, unjudged and untried ones, too."""
+    unused = {cause: count for cause, count in counts.counts.items() if cause not in SOURCES}
+    left = {"not judged": counts.unjudged, "not tried": counts.untried}
+    total = Counter[str]()
+    for some in (unused, counts.refused, counts.failed, {cause: count for cause, count in left.items() if count}):
+        total.update(some)
+    return dict(total)
+
+
 def count_lines(counts: HasPairCounts) -> list[str]:
     """Format all counts, one line per kind that came up."""
     # One order for all counts, so that two sets can be compared line by line.
-    pairs = {name: count for name, count in counts.counts.items() if name in SOURCES}
+    pairs = count_sources(counts)
     lines = [
         *format_causes("pairs", pairs),
         *format_causes("no pair", {name: count for name, count in counts.counts.items() if name not in pairs}),

@@ -348,7 +348,7 @@ def read_adversary_spent(run: Path, name: str) -> Sums:
 
 
 LEARNED = LEARNED_LABELS
-"""Name of the judgements that a training learned from (`collab.algorithms.collabuiagents.labeller`)."""
+"""Name of the labels that a training learned from."""
 
 
 _T = TypeVar("_T")

@@ -8,17 +8,13 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 
-from collab.algorithms.collabuiagents.metrics import PairCounts
 from collab.errors import CollabError
 from collab.evaluation.metrics import Rate as Counted
 from collab.preferences import store
-from collab.preferences.pairs import PairSource
-from collab.preferences.store import PairHead
-from collab.preferences.trajectory_pairs import SOURCE as WHOLE
+from collab.preferences.explain import count_sources, count_unpaired
 from collab.store.reader import RunReader
 from collab.view.common import shorten
 from collab.view.labels import Cells, StepScores
@@ -28,8 +24,6 @@ from collab.view.schema.runs import Edge, EpochView, GraphView, HeatView, RunOve
 from collab.view.search import HALF
 from collab.view.step import list_graph_layers, shorten_edges
 
-PAIR_SOURCES = frozenset({*get_args(PairSource), WHOLE})
-"""Names of pair counts that are sources; the other names are reasons for a missing pair."""
 _AMONG = "trajectory IN (SELECT value FROM json_each(?))"
 """Episodes whose names are given as a JSON list."""
 _STEPS = f"""
@@ -209,23 +203,11 @@ def compute_rates(words: Iterable[StepScores]) -> dict[tuple[str, int], float]:
     return {cell: rewarded[cell] / count for cell, count in judged.items() if count}
 
 
-def count_pairs(made: PairHead | PairCounts) -> dict[str, int]:
-    """Return pairs by source."""
-    return _add_up({name: count for name, count in made.counts.items() if name in PAIR_SOURCES})
-
-
-def count_unpaired(made: PairHead | PairCounts) -> dict[str, int]:
-    """Return by cause what no pair was made of: refused, failed, not judged and not tried included."""
-    unused = {cause: count for cause, count in made.counts.items() if cause not in PAIR_SOURCES}
-    left = {"not judged": made.unjudged, "not tried": made.untried}
-    return _add_up(unused, made.refused, made.failed, {cause: count for cause, count in left.items() if count})
-
-
-def _add_up(*counts: Mapping[str, int]) -> dict[str, int]:
+def shorten_names(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return counts under names of a length that can be shown; those that then have the same name are added up."""
     total: Counter[str] = Counter()
-    for some in counts:
-        for name, count in some.items():
-            total[shorten(name)] += count
+    for name, count in counts.items():
+        total[shorten(name)] += count
     return dict(total)
 
 
@@ -239,9 +221,8 @@ def _build_pairs(
     if alone:
         with contextlib.suppress(CollabError):  # the pairs themselves are counted instead
             head = store.read_pair_head(run.reader.directory, last.name)
-            return count_pairs(head), count_unpaired(head)
-    found = last.sources(episodes.__contains__)
-    return {shorten(source): count for source, count in found.items()}, {}
+            return shorten_names(count_sources(head)), shorten_names(count_unpaired(head))
+    return shorten_names(last.sources(episodes.__contains__)), {}
 
 
 def _read_graph(reader: RunReader, number: int) -> GraphView | None:

@@ -30,12 +30,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from collab.algorithms.collabuiagents.metrics import read_metrics
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.evaluation.metrics import Rate as Counted
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
-from collab.loop.interfaces import load_algorithm, load_config
+from collab.loop.interfaces import Algorithm, EpochSummary, load_algorithm, load_config
 from collab.loop.record import (
     FILE,
     EpochDir,
@@ -452,22 +451,24 @@ def read_epoch_records(training: Path) -> tuple[list[EpochRecord], list[ProblemV
             record = read_record(path)
             if not _is_told(record.model_dump()) or str(record.epoch) != path.parent.name:
                 raise RunFormatError(f"{path}: cannot be read: a number in it is none that an epoch can have")
-            if has_cell_rewards(record):
-                read_metrics(record)
+            summarize_record(record)
             records.append(record)
         except CollabError as error:
             problems.append(ProblemView(file=str(path.relative_to(training)), line=None, reason=str(error)))
     return sorted(records, key=lambda one: one.epoch), problems
 
 
-def has_cell_rewards(record: EpochRecord) -> bool:
-    """Return whether the algorithm of a record reports rewards and pairs as credit re-assignment does."""
-    from collab.algorithms.collabuiagents.algorithm import CollabUIAgents  # which loads what trains
+def summarize_record(record: EpochRecord) -> EpochSummary:
+    """Return what is drawn of a record's metrics; of an algorithm that is not installed, its single numbers.
 
+    Raises:
+        RunFormatError: its algorithm cannot have written them.
+    """
     try:
-        return isinstance(load_algorithm(record.algorithm), CollabUIAgents)
+        algorithm = load_algorithm(record.algorithm)
     except CollabError:
-        return False
+        algorithm = Algorithm()
+    return algorithm.summarize(record)
 
 
 def list_outside_links(training: Path) -> list[ProblemView]:

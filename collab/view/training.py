@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collab.algorithms.collabuiagents.metrics import CollabMetrics, read_metrics
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
 from collab.loop.record import EpochDir, EpochRecord, Spending, TrainingDir, find_best_epoch
 from collab.utils.files import read_json
@@ -35,8 +34,7 @@ from collab.view.overview import (
     build_graph_view,
     build_heat,
     build_task_rates,
-    count_pairs,
-    count_unpaired,
+    shorten_names,
 )
 from collab.view.readers import (
     OpenRun,
@@ -48,7 +46,7 @@ from collab.view.readers import (
     subtract_known,
     sum_paid,
 )
-from collab.view.runs import ListedRun, RunList, build_recorded_rate, has_cell_rewards, read_epoch_records
+from collab.view.runs import ListedRun, RunList, build_recorded_rate, read_epoch_records, summarize_record
 from collab.view.schema.runs import (
     EpochView,
     GraphView,
@@ -307,7 +305,7 @@ def _build_epoch(
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
     """Apply an epoch's record; values that it lacks stay as they were read from runs."""
     critic = epoch.rewards.critic if epoch.rewards else None
-    found = read_metrics(record) if has_cell_rewards(record) else CollabMetrics()
+    found = summarize_record(record)
     agreement = record.agreement if epoch.agreement is None else epoch.agreement
     heat = build_heat(found.rewards, epoch.graph.agents if epoch.graph else (), critic)
     # The record wins where it has a number: it holds what the training learned from.
@@ -317,13 +315,13 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         measured=build_recorded_rate(record.success),
         steps=record.steps or epoch.steps,
         rewards=_count_labelled(heat, epoch.rewards),
-        missing={shorten(cause): count for cause, count in found.missing.items()},
+        missing=shorten_names(found.missing),
         flipped=found.flipped,
         agreement=agreement,
-        pairs=count_pairs(found.pairs),
-        unpaired=count_unpaired(found.pairs),
+        pairs=shorten_names(found.made),
+        unpaired=shorten_names(found.unmade),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
-        metrics={} if has_cell_rewards(record) else read_numbers(record),
+        metrics={shorten(name): f"{value:.3g}" for name, value in found.numbers.items()},
         trained=[
             *(build_recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(build_untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),
@@ -334,11 +332,6 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
 def _count_labelled(heat: HeatView | None, read: HeatView | None) -> HeatView | None:
     """Return recorded rewards with the number of labelled cells, which only the labels themselves tell."""
     return heat and read and replace(heat, labelled=read.labelled, cells=read.cells)
-
-
-def read_numbers(record: EpochRecord) -> dict[str, str]:
-    """Return an algorithm's single numbers of an epoch."""
-    return {shorten(name): f"{value:.3g}" for name, value in record.metrics.items() if type(value) in (int, float)}
 
 
 def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:

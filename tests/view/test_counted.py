@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.metrics import read_metrics
+from collab.algorithms.collabuiagents.metrics import summarize
 from collab.cli.main import main
 from collab.evaluation.metrics import evaluate
 from collab.loop.interfaces import load_config
@@ -23,7 +23,6 @@ from collab.testing import toy_team
 from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
-from collab.view.overview import count_pairs, count_unpaired
 from collab.view.readers import measure_seconds
 
 Open = Callable[[Path], Inspector]
@@ -247,10 +246,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "ModelFailure": 2,
         "not judged": 3,
     }
-    assert (count_pairs(read_metrics(record).pairs), count_unpaired(read_metrics(record).pairs)) == (
-        {source: 4},
-        unpaired,
-    )
+    assert (summarize(record).made, summarize(record).unmade) == ({source: 4}, unpaired)
     for one in (id, inspector.run(id).parts[0].id):
         epoch = inspector.overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

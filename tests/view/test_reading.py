@@ -16,6 +16,7 @@ import pytest
 from collab.algorithms.collabuiagents.metrics import reward_rates
 from collab.errors import UnknownName, UsageError
 from collab.evaluation.report import report_of
+from collab.preferences.explain import count_sources, count_unpaired
 from collab.preferences.store import list_pair_sets, read_pairs
 from collab.prompts.render import rebuild
 from collab.rewards.labels import read_labels
@@ -25,7 +26,6 @@ from collab.types import Box, Element, Observation, PromptRef, Trajectory
 from collab.view.elements import compare_screens
 from collab.view.episodes import filter_episodes
 from collab.view.inspector import Inspector
-from collab.view.overview import count_pairs, count_unpaired
 from collab.view.schema.episodes import EpisodeFilter, EpisodeRow
 from collab.view.search import get_step_worth
 
@@ -79,7 +79,7 @@ def test_the_overview_counts_what_was_said_and_judged(
     assert epoch.rewards.critic == labels.head.critic
     assert epoch.missing == labels.missing
     head = read_pairs(recorded, list_pair_sets(recorded)[-1]).head
-    assert (epoch.pairs, epoch.unpaired) == (count_pairs(head), count_unpaired(head))
+    assert (epoch.pairs, epoch.unpaired) == (count_sources(head), count_unpaired(head))
     assert sum(epoch.pairs.values()) == head.pairs
     assert epoch.graph is not None
     assert list(epoch.graph.edges) == list(steps[0].matrix.edges)

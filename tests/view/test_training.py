@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from collab.algorithms.filtered_bc.algorithm import FilteredBC
 from collab.cli.main import main
 from collab.errors import UnknownName, UsageError
+from collab.loop.interfaces import EpochSummary
 from collab.loop.record import EpochRecord, Spending, Success, Trained, TrainingDir
+from collab.rollout import build
 from collab.utils.files import write_json
 from collab.view import training
 from collab.view.export import export
@@ -119,6 +122,36 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     files = ["training.json", "epochs/1/epoch.json"]  # its method is not whole either
     assert [one.file for one in inspector.problems(row.id).problems] == files
     inspector.close()
+
+
+class Grader(FilteredBC):
+    """An algorithm from elsewhere that has rewards for the inspector to draw."""
+
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return a reward of every agent, and a number."""
+        return EpochSummary(rewards={"ada": [0.75]}, made={"grades": 3}, numbers={"mean grade": 0.5})
+
+
+@pytest.mark.parametrize("algorithm", ["filtered-bc", "grader", "removed"])
+def test_any_algorithm_says_what_is_drawn_of_its_metrics(
+    recorded: Path, tmp_path: Path, inspect: Open, monkeypatch: pytest.MonkeyPatch, algorithm: str
+) -> None:
+    monkeypatch.setitem(build.BUILT_IN["algorithms"], "grader", f"{__name__}:Grader")
+    folder = TrainingDir(tmp_path / "run")
+    shutil.copytree(recorded, folder.get_epoch(1).rollout)
+    metrics = {"solved": 3, "by task": {"a": 1}}
+    record = EpochRecord(algorithm=algorithm, epoch=1, version=1, weights={}, metrics=metrics, hash="")
+    write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
+    folder.write({"config": {"algorithm": algorithm}, "created": "2026-11-22T00:00:00.000Z"})
+    inspector = inspect(folder.path)
+    (epoch,) = inspector.overview(inspector.ids()[0]).epochs
+    if algorithm != "grader":
+        assert epoch.metrics == {"solved": "3"}
+        return
+    assert epoch.metrics == {"mean grade": "0.5"}
+    assert epoch.pairs == {"grades": 3}
+    assert epoch.rewards is not None
+    assert dict(zip(epoch.rewards.agents, epoch.rewards.rates, strict=True))["ada"] == [0.75]
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from collab.algorithms.collabuiagents.config import ABLATIONS, CollabConfig, Col
 from collab.algorithms.collabuiagents.estimate import estimate
 from collab.algorithms.collabuiagents.labeller import CreditLabeller
 from collab.algorithms.collabuiagents.learner import CreditLearner
-from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines
+from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines, summarize
 from collab.config import Budget
 from collab.envs.base import Suite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import Algorithm, Checked, TriedStep
+from collab.loop.interfaces import Algorithm, Checked, EpochSummary, TriedStep
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord
 from collab.preferences.rebuild import ORACLE
@@ -351,6 +351,10 @@ class CollabUIAgents(Algorithm):
     def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
         """Return rewards, pairs and metrics of preference training."""
         return build_columns(record)
+
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return rewards and pairs for the inspector."""
+        return summarize(record)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format rewards, pairs and skipped cells, line by line."""

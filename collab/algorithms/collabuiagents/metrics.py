@@ -10,8 +10,9 @@ from pydantic import Field
 from collab.algorithms.collabuiagents.config import CollabMethod
 from collab.config import Definition, RunConfig, validate
 from collab.errors import ConfigError, RunFormatError
+from collab.loop.interfaces import EpochSummary
 from collab.loop.record import EpochRecord, ExampleCounts, hash_json
-from collab.preferences.explain import count_lines
+from collab.preferences.explain import count_lines, count_sources, count_unpaired
 from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
 from collab.rewards.labels import FailedLabel, LabelSet
@@ -238,6 +239,18 @@ def build_columns(record: EpochRecord) -> Mapping[str, object]:
         "accuracy": None if accuracy is None else f"{accuracy:.3f}",
         "log p(chosen)": likely,
     }
+
+
+def summarize(record: EpochRecord) -> EpochSummary:
+    """Return rewards and pairs for the inspector; raises as `read_metrics`."""
+    found = read_metrics(record)
+    return EpochSummary(
+        rewards=found.rewards,
+        missing=found.missing,
+        flipped=found.flipped,
+        made=count_sources(found.pairs),
+        unmade=count_unpaired(found.pairs),
+    )
 
 
 def format_lines(record: EpochRecord) -> list[str]:
