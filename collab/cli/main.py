@@ -32,7 +32,7 @@ from collab.cli import (
     transfer,
     view,
 )
-from collab.cli.options import prepare
+from collab.cli.options import AlgorithmCommand, GraphKeepingCommand, prepare
 from collab.cli.output import fail, say
 from collab.cli.progress import listen, treat_sigterm_as_ctrl_c
 from collab.errors import CollabError, MissingExtra, describe_error, forget_outside, outside_parts, outside_place
@@ -74,13 +74,13 @@ app.command("rollout")(rollout.rollout)
 app.command("eval")(rollout.evaluate)
 app.command("synth")(synth.synth)
 app.command("finetune")(finetune.finetune)
-app.command("train", cls=train.TrainCommand)(train.train)
+app.command("train", cls=AlgorithmCommand)(train.train)
 app.command(
     "train-marl",
-    cls=train.TrainCommand,
+    cls=AlgorithmCommand,
     short_help="Train a team by credit re-assignment (CollabUIAgents): train --algo collabuiagents.",
 )(train.train)
-app.command("transfer")(transfer.transfer)
+app.command("transfer", cls=GraphKeepingCommand)(transfer.transfer)
 app.command("export")(finetune.export)
 app.command("verify-resume")(train.verify_resume)
 app.add_typer(finetune.app, name="checkpoint")

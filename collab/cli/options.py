@@ -7,15 +7,16 @@ What all commands have in common: an example in their help, flags that look like
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from collab.utils.progress import note
 from collab.utils.text import format_amount, split_names
@@ -330,29 +331,16 @@ Preset = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="The method of the algorithm, by name (of collabuiagents: collab, paper, qwen2.5-0.5b) or a YAML "
-        "file; default: the algorithm's own.",
+        help="The method of the algorithm, by name or a YAML file; default: the algorithm's own.",
         rich_help_panel=HOW,
     ),
 ]
-_OTHER_ABLATIONS = "adversary-pairs, contrast-pairs, correction-pairs, mixed-pairs, all-steps, anchor or no-anchor"
 AblationName = Annotated[
     str | None,
     typer.Option(
         "--ablation",
         metavar="NAME",
-        help="Change one thing of the method, for a comparison; of collabuiagents: no-cr, rft, no-edge-update, "
-        f"single-agent, {_OTHER_ABLATIONS}.",
-        rich_help_panel=HOW,
-    ),
-]
-ContinualAblationName = Annotated[
-    str | None,
-    typer.Option(
-        "--ablation",
-        metavar="NAME",
-        help="Change one thing of how training goes on, for a comparison; of collabuiagents: no-cr, rft, "
-        f"no-edge-update, {_OTHER_ABLATIONS}.",
+        help="Change one thing of the method, for a comparison.",
         rich_help_panel=HOW,
     ),
 ]
@@ -384,7 +372,7 @@ Calibrations = Annotated[
     typer.Option(
         "--calibrations",
         metavar="DIR",
-        help="Where calibrations of the algorithm's critic lie; default: calibrations/.",
+        help="Folder with calibrations of the algorithm's critic; default: calibrations/.",
         rich_help_panel=HOW,
     ),
 ]
@@ -473,6 +461,56 @@ class Command(TyperCommand):
         """
         _refuse_options_as_values(self.get_params(ctx), args)
         return super().parse_args(ctx, args)
+
+
+class AlgorithmCommand(Command):
+    """A command whose help lists presets, ablations and own options of every algorithm."""
+
+    keeps_graph: ClassVar[bool] = False
+    """Whether it refuses ablations that play another graph."""
+
+    def format_help(self, *place: Any) -> None:
+        """Format the help, with what built-in and installed algorithms take."""
+        # Only here, as the registry takes a second to import and no other command's help needs it.
+        from collab.errors import CollabError
+        from collab.library import list_presets
+        from collab.loop.interfaces import load_algorithm
+        from collab.rollout.build import list_kinds
+
+        names, known = sorted(list_kinds("algorithms")), {}
+        for name in names:
+            # A package that cannot be imported is an error only for a training by it.
+            with contextlib.suppress(CollabError):
+                known[name] = load_algorithm(name)
+        lists: dict[str, dict[str, Sequence[str]]] = {
+            "preset": {name: list(list_presets(one.presets)) for name, one in known.items()},
+            "ablation": {
+                name: [key for key, change in one.ablations.items() if not (self.keeps_graph and change.graph)]
+                for name, one in known.items()
+            },
+        }
+        # An option that only some algorithms have is refused with any other.
+        own: dict[str, list[str]] = {}
+        for name, algorithm in known.items():
+            for key in algorithm.options:
+                own.setdefault(key, []).append(name)
+        for one in self.params:
+            if not isinstance(one, TyperOption):
+                continue
+            if one.name == "algo":
+                one.help = f"{one.help} One of: {', '.join(names)}."
+            elif one.name in lists:
+                parts = [f"{name}: {', '.join(some)}" for name, some in lists[one.name].items() if some]
+                one.help = f"{one.help} Of {'; of '.join(parts)}."
+            elif one.name in own:
+                one.help = f"{one.help} Of {', '.join(own[one.name])} alone."
+        super().format_help(*place)
+
+
+class GraphKeepingCommand(AlgorithmCommand):
+    """Such a command for a team that keeps its graph."""
+
+    keeps_graph = True
 
 
 class Group(TyperGroup):

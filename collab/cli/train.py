@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperOption
 
 from collab.cli import options
 from collab.cli.output import emit, print_table, say, to_data
@@ -55,20 +54,6 @@ Agents = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
-
-
-class TrainCommand(options.Command):
-    """A command whose help names every algorithm."""
-
-    def format_help(self, *place: Any) -> None:
-        """Format the help, with the names of built-in and installed algorithms."""
-        # Only here, as the registry takes a second to import and no other command's help needs it.
-        from collab.rollout.build import list_kinds
-
-        for one in self.params:
-            if isinstance(one, TyperOption) and one.name == "algo":
-                one.help = f"The algorithm, one of: {', '.join(sorted(list_kinds('algorithms')))}."
-        super().format_help(*place)
 
 
 TRAINING = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)

@@ -168,7 +168,7 @@ def transfer(
     episodes: Episodes = None,
     algo: options.ContinualAlgo = None,
     preset: options.Preset = None,
-    ablation: options.ContinualAblationName = None,
+    ablation: options.AblationName = None,
     settings: options.TrainingSettings = None,
     seed: Seed = 0,
     calibrations: options.Calibrations = None,

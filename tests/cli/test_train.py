@@ -4,14 +4,16 @@ import json
 import re
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from collab.algorithms.collabuiagents.config import ABLATIONS
+from collab.algorithms.filtered_bc.algorithm import FilteredBC
 from collab.cli.main import main
-from collab.cli.options import AblationName, ContinualAblationName, Preset
 from collab.errors import MissingExtra
 from collab.library import list_presets
+from collab.loop.config import Ablation
 from collab.loop.interfaces import load_algorithm
 from collab.rollout import build
 from collab.testing.corridor import CorridorSuite
@@ -95,28 +97,32 @@ def test_what_cannot_be_done_is_one_line(
     assert said in refused(capsys, *given, *arguments)
 
 
-def test_the_help_names_all_algorithms(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Built-in ones and those of installed packages."""
-    monkeypatch.setattr(
-        build, "list_entry_points", lambda: [EntryPoint("newest", "outside:Newest", "collab.algorithms")]
-    )
-    for command in ("train", "train-marl"):
-        assert main([command, "--help"]) == 0
-        assert "The algorithm, one of: collabuiagents, filtered-bc, newest." in " ".join(
-            capsys.readouterr().out.replace("│", " ").split()
-        )
+@pytest.mark.parametrize("command", ["train", "train-marl", "transfer"])
+def test_the_help_lists_what_every_algorithm_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Of built-in ones and those of installed packages; a package that cannot be imported is only named."""
+    entries = [
+        EntryPoint("newest", "outside:Newest", "collab.algorithms"),
+        EntryPoint("grader", f"{__name__}:Grader", "collab.algorithms"),
+    ]
+    monkeypatch.setattr(build, "list_entry_points", lambda: entries)
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main([command, "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "One of: collabuiagents, filtered-bc, grader, newest." in told
+    for name in ("collabuiagents", "filtered-bc"):
+        assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
+    ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
+    assert f"Of collabuiagents: {', '.join(ablations)}; of grader: strict." in told
+    assert "Let the critic judge without a sufficient calibration. Of collabuiagents alone." in told
 
 
-def test_the_help_names_all_presets_and_ablations() -> None:
-    (option,) = Preset.__metadata__
-    presets = ", ".join(list_presets(load_algorithm("collabuiagents").presets))
-    assert f"(of collabuiagents: {presets})" in option.help
-    (option,) = AblationName.__metadata__
-    *names, last = ABLATIONS
-    assert option.help.endswith(f": {', '.join(names)} or {last}.")
-    (option,) = ContinualAblationName.__metadata__
-    elsewhere = [name for name in names if ABLATIONS[name].graph is None]  # a team goes as it is
-    assert option.help.endswith(f": {', '.join(elsewhere)} or {last}.")
+class Grader(FilteredBC):
+    """An algorithm from elsewhere, with an ablation."""
+
+    name = "grader"
+    ablations: ClassVar = {"strict": Ablation(description="solved episodes alone", settings=("epochs=1",))}
 
 
 def test_a_critic_that_nobody_calibrated_is_refused(
