@@ -115,7 +115,10 @@ def test_a_room_imports_only_rooms_before_it() -> None:
 
 def test_the_loop_knows_no_algorithm() -> None:
     """A new one is a folder of its own, and its words stay in it."""
-    known = r"\b(objectives?|critics?|adversar\w+|pairs?|dpo|DpoRecipe|rft|collabuiagents)\b|isinstance\(recipe"
+    known = (
+        r"\b(objectives?|critics?|adversar\w+|pairs?|preferred|correct(ed|ions?)|replay_fraction|anchors?)\b"
+        r"|\b(worse|beta|margins?|dpo|DpoRecipe|rft|collabuiagents)\b|isinstance\(recipe"
+    )
     words = re.compile(known, re.IGNORECASE)
     wrong = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"

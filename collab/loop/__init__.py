@@ -23,8 +23,8 @@ killed anywhere ends with the same hash.
 
 Tokens. A reply is trained in the tokens in which it was sampled, under a prompt in the tokens in which it was read.
 If a sampled reply's tokens are not known in the policy's tokenizer, those of its text are trained. Such examples are
-counted (`retokenised`), and left out if the method says `retokenised: refuse`. A text that was not sampled, such as an
-invented rejected reply, has the tokens of its text.
+counted (`retokenised`), and left out if the method says `retokenised: refuse`. A reply that no policy sampled has the
+tokens of its text.
 
 `interfaces` holds what an algorithm has to fill in.
 """

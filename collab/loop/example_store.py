@@ -168,7 +168,7 @@ def _read_examples(folder: TrainingDir, number: int, group: str, name: str) -> I
         yield from read_rows(file)
     elif counts.get(group, 1):
         raise RunFormatError(
-            f"{file}: the examples to mix in are missing; put them back, or train with replay_fraction=0"
+            f"{file}: the examples to mix in are missing; put them back, or train without older examples"
         )
 
 
@@ -180,7 +180,7 @@ def _read_written(examples: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train with replay_fraction=0") from None
+        raise RunFormatError(f"{path}: cannot be read: {error}; put it back, or train without older examples") from None
 
 
 def _write(path: Path, rows: Sequence[Example], next_move: str) -> None:

@@ -53,7 +53,7 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A reply to learn from, and what it is preferred to."""
+    """A reply to learn from, alone or beside another one."""
 
     said: ReplyRef
     answered: ReplyRef | None = None
@@ -61,10 +61,10 @@ class Target:
     level: Level
     kind: str
     """The algorithm's word for it, e.g. "solved"."""
-    rejected: ReplyRef | str | None = None
-    """The rejected side: another cell's reply, or a text; None for nothing."""
+    other: ReplyRef | str | None = None
+    """The second side of the row (`Example.rejected`): another cell's reply, or a text; None for nothing."""
     teacher: str
-    """Source of the judgement: a labeller's model, or "outcome"."""
+    """Source of the label: a labeller's model, or "outcome"."""
     asked: str | None = None
     """Hash of the question to that model; None without a question."""
 
@@ -96,7 +96,7 @@ class ExampleBuilder:
         # The record is read back whole: prompt, heard messages and policy are those of the rollout, not of today.
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.get_cell(ref), record.step(ref), record.trajectories[ref.trajectory]
-        # A correction is trained under the prompt of the cell that erred, with the reply of another one.
+        # The prompt may be that of another cell of the step: a reply can be learned where another one was given.
         asked = record.get_cell(target.answered or ref)
         heard = [step.matrix[other] for other in asked.heard]
         # Template and tokenizer of the cell whose prompt it is: each slot may have its own.
@@ -106,11 +106,11 @@ class ExampleBuilder:
         if prompt is None:
             return OTHER_PROMPT, False
         # An empty reply teaches nothing: its only token would be the end of the turn.
-        worse, rejected = self._find_worse(target)
-        if not cell.text or rejected == "":
+        beside, text = self._find_other(target)
+        if not cell.text or text == "":
             return EMPTY, False
         # Without its own tokens a reply is tokenised anew, which may differ from what was sampled.
-        again = any(_get_known_tokens(one, chat) is None for one in (cell, worse) if one is not None)
+        again = any(_get_known_tokens(one, chat) is None for one in (cell, beside) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
         # With sampled tokens where they are known: log-probabilities belong to those and to no other spelling.
@@ -120,18 +120,18 @@ class ExampleBuilder:
             prompt=_as_read(prompt, chat),
             reply=cell.text,
             reply_sampled=_get_sampled(cell, chat),
-            rejected=rejected,
-            rejected_sampled=None if worse is None else _get_sampled(worse, chat),
+            rejected=text,
+            rejected_sampled=None if beside is None else _get_sampled(beside, chat),
             action_type=cell.action.type if cell.action is not None else None,
             provenance=_build_provenance(target, trajectory, step),
         )
         return row, again
 
-    def _find_worse(self, target: Target) -> tuple[Utterance | None, str | None]:
-        """Return the rejected cell, None for a text, and the rejected text, None for nothing."""
-        if not isinstance(target.rejected, ReplyRef):
-            return None, target.rejected
-        cell = self.recorded.get_cell(target.rejected)
+    def _find_other(self, target: Target) -> tuple[Utterance | None, str | None]:
+        """Return the cell of the second side, None for a text, and its text, None for nothing."""
+        if not isinstance(target.other, ReplyRef):
+            return None, target.other
+        cell = self.recorded.get_cell(target.other)
         return cell, cell.text
 
 

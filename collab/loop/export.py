@@ -39,6 +39,7 @@ from collab.trainers.export import (
     open_source,
     write_export,
 )
+from collab.trainers.recipe import SHOWN
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.utils.files import read_plain, sync_directory, sync_files
 from collab.utils.text import format_amount
@@ -103,8 +104,7 @@ def describe_checkpoint(source: WeightSource) -> Facts:
     lines = {"base": _format_base(base, (card.get("base") or {}).get("digest"))}
     if stage not in how:
         recipe = card.get("recipe") or {}
-        told = (("epochs", "epochs"), ("learning_rate", "learning rate"), ("beta", "β"), ("context", "context"))
-        sizes = [f"{name} {recipe[field]}" for field, name in told if recipe.get(field) is not None]
+        sizes = [f"{name} {recipe[field]}" for field, name in SHOWN.items() if recipe.get(field) is not None]
         digest = (card.get("data") or {}).get("digest")
         lines |= {
             "method": f"{stage}, preset {card.get('preset', UNKNOWN)}, {card.get('steps', UNKNOWN)} steps; "

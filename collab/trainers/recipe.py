@@ -7,6 +7,7 @@ recipe = override(preset.get_recipe("sft"), ["learning_rate=5e-4"])
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -82,6 +83,10 @@ class Lora(Definition):
     """Names of the modules that get an adapter; "all-linear" is every linear layer but the output."""
     merge: bool = False
     """Whether the result is a whole checkpoint with the adapter added to its weights, or the adapter alone."""
+
+
+SHOWN: Mapping[str, str] = {"epochs": "epochs", "learning_rate": "learning rate", "beta": "β", "context": "context"}
+"""Settings of a recipe on a model card, where it has them, and their names there."""
 
 
 class Recipe(Definition):

@@ -230,7 +230,7 @@ def _build_preference(pair: PreferencePair, answered: ReplyRef) -> Target:
         answered=answered,
         level="preference",
         kind=pair.source,
-        rejected=pair.rejected[0] if pair.synthetic is None else pair.synthetic,
+        other=pair.rejected[0] if pair.synthetic is None else pair.synthetic,
         teacher=pair.critic or "outcome",
         asked=pair.calls[0] if pair.calls else None,
     )
