@@ -313,6 +313,12 @@ def find_best_epoch(records: Iterable[EpochRecord]) -> int | None:
     return ranked[0].epoch if ranked else None
 
 
+def average(values: Sequence[float | None]) -> float | None:
+    """Return the mean of a number over policies; None if a policy lacks it, or there is none."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
 def is_patience_over(records: Sequence[EpochRecord], patience: int | None) -> bool:
     """Return whether the best epoch lies `patience` epochs back; False if that is None or nothing was measured."""
     best = find_best_epoch(records)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -23,6 +22,7 @@ from collab.config import (
     SplitChoice,
     load_environment,
     override,
+    shorten_name,
     validate,
 )
 from collab.data.example import LEVELS, Level
@@ -244,10 +244,10 @@ async def configure(library: Library, request: SynthesisRequest) -> SynthConfig:
     asked_of_oracle = request.teacher == ORACLE
     # Definitions go in whole: files may change between start and resume.
     data = {
-        "environment_name": _shorten_name(request.env),
+        "environment_name": shorten_name(request.env),
         "environment": environment,
         "levels": _select_levels(request.levels),
-        "teacher_name": _shorten_name(request.teacher),
+        "teacher_name": shorten_name(request.teacher),
         "teacher": None
         if asked_of_oracle
         else add_date(library.load("agents", request.teacher, AgentDefinition)).model_dump(),
@@ -366,8 +366,3 @@ def _select_teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
 def build_synthesis_suite(config: SynthConfig) -> Suite:
     """Build the environment of a synthesis; raises as `build_environment`."""
     return build_environment(config.environment_name, config.environment)
-
-
-def _shorten_name(name: str) -> str:
-    path = Path(name)
-    return path.stem if path.suffix in (".yaml", ".yml") else name

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
-from typing import Any
+from typing import Any, overload
 
 from collab.errors import RunFormatError
 from collab.store import index, log, manifest, run_dir
@@ -107,8 +107,18 @@ def to_text(whole: str) -> LongTextView:
     return LongTextView(text=whole[:CUT], cut=max(0, len(whole) - CUT))
 
 
-def shorten(whole: str) -> str:
-    """Return the beginning of a text."""
+@overload
+def shorten(whole: str) -> str: ...
+
+
+@overload
+def shorten(whole: str | None) -> str | None: ...
+
+
+def shorten(whole: str | None) -> str | None:
+    """Return the beginning of a text; None for None."""
+    if whole is None:
+        return None
     return whole if len(whole) <= SHORT else f"{whole[: SHORT - 1]}…"
 
 

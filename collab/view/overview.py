@@ -54,7 +54,7 @@ def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
     report = report_in(root, reader)
     hard = {planned.name: planned.difficulty for planned in reader.manifest.tasks}
     return [
-        TaskRateView(name=shorten(one.name), difficulty=_shorten(hard.get(one.name)), success=build_rate(one.planned))
+        TaskRateView(name=shorten(one.name), difficulty=shorten(hard.get(one.name)), success=build_rate(one.planned))
         for one in report.by_task
     ]
 
@@ -173,7 +173,7 @@ def build_heat(
     nothing: Sequence[float | None] = (None,) * rounds
     agents = list(dict.fromkeys([*order, *shares]))
     rates = [shares.get(agent, nothing) for agent in agents]
-    return HeatView(agents=agents, rounds=rounds, rates=rates, critic=_shorten(critic))
+    return HeatView(agents=agents, rounds=rounds, rates=rates, critic=shorten(critic))
 
 
 def _build_counted_heat(
@@ -232,7 +232,3 @@ def _read_graph(reader: RunReader, number: int) -> GraphView | None:
         return None
     matrix = reader.step(*first[0]).matrix
     return build_graph_view(matrix.agents, matrix.edges)
-
-
-def _shorten(text: str | None) -> str | None:
-    return None if text is None else shorten(text)

@@ -408,8 +408,8 @@ def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: st
         changes=_compare_with_next(run, one, head, behind, count),
         labels=labels,
         label_sets=run.beside.list_label_sets(),
-        critic=_shorten(told.critic),
-        unjudged=_shorten(told.unjudged),
+        critic=common.shorten(told.critic),
+        unjudged=common.shorten(told.unjudged),
         pairs=[_pair(name, pair, one.observation) for name, pair in pairs],
     )
 
@@ -502,8 +502,8 @@ def _pair(name: str, pair: PreferencePair, observation: Observation) -> PairView
         more=sum(max(0, len(side) - _SIDES) for side in (pair.chosen, pair.rejected)),
         synthetic=None if pair.synthetic is None else common.to_text(pair.synthetic),
         synthetic_action=_read(pair.synthetic, observation),
-        adversary=_shorten(pair.adversary),
-        critic=_shorten(pair.critic),
+        adversary=common.shorten(pair.adversary),
+        critic=common.shorten(pair.critic),
     )
 
 
@@ -521,10 +521,6 @@ def _list_pair_ids(reply: ReplyRef, pairs: Sequence[tuple[str, PreferencePair]])
 
 def _reply(one: ReplyRef) -> ReplyKey:
     return ReplyKey(episode=one.trajectory, step=one.step, agent=common.shorten(one.cell.agent), round=one.cell.round)
-
-
-def _shorten(text: str | None) -> str | None:
-    return None if text is None else common.shorten(text)
 
 
 def _mean(scores: Sequence[float | None]) -> float | None:

@@ -11,7 +11,7 @@ from collab.algorithms.collabuiagents.config import CollabMethod
 from collab.config import Definition, RunConfig, validate
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.interfaces import EpochSummary
-from collab.loop.record import EpochRecord, ExampleCounts, hash_json
+from collab.loop.record import EpochRecord, ExampleCounts, average, hash_json
 from collab.preferences.explain import count_lines, count_sources, count_unpaired
 from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement, sum_spent
@@ -227,7 +227,7 @@ def build_columns(record: EpochRecord) -> Mapping[str, object]:
     found, trained = read_metrics(record), list(record.trained.values())
     # The mean over policies only where all have the number.
     margin, accuracy, logp, gain = (
-        _mean([one.metrics.get(name) for one in trained])
+        average([one.metrics.get(name) for one in trained])
         for name in ("margin", "accuracy", "logp_chosen", "chosen_gain")
     )
     # The gain against the reference stands beside log p: a falling log p is the failure to watch.
@@ -326,9 +326,3 @@ def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str
 def _format_anchors(name: str, count: int) -> str:
     replies = "1 rewarded reply" if count == 1 else f"{count} rewarded replies"
     return f"anchors  {name}: {replies} without a pair, learned as anchors"
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None if a value is missing, or there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None

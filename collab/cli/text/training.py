@@ -45,10 +45,11 @@ def build_epoch_table(records: Sequence[EpochRecord], room: int | None) -> tuple
 def build_epoch_row(record: EpochRecord) -> dict[str, object]:
     """Build an epoch's row, by column; for several trained policies, the mean."""
     from collab.loop.interfaces import load_algorithm
+    from collab.loop.record import average
     from collab.loop.state import sum_epoch_seconds, total_asked
 
     success = record.success
-    loss = _mean([one.loss for one in record.trained.values()])
+    loss = average([one.loss for one in record.trained.values()])
     # Tokens of training are computed here, and paid to no server.
     asked = total_asked(record)
     seconds = sum_epoch_seconds(record)
@@ -63,12 +64,6 @@ def build_epoch_row(record: EpochRecord) -> dict[str, object]:
         "USD": f"{asked.cost_usd:.2f}" if asked.cost_usd else None,
         "time": None if seconds is None else format_clock(seconds),
     }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None where a value is missing."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 _SHOWN = 6

@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from collab.config import Budget, Definition, EnvironmentDefinition, SplitChoice, load_environment, override, validate
+from collab.config import (
+    Budget,
+    Definition,
+    EnvironmentDefinition,
+    SplitChoice,
+    load_environment,
+    override,
+    shorten_name,
+    validate,
+)
 from collab.data.splits import TRAIN, find_split, restrict_run
 from collab.envs.base import Suite
 from collab.errors import UsageError
@@ -87,9 +95,9 @@ async def configure(library: Library, request: CalibrationRequest) -> Calibratio
     critic = load_critic(library, request.critic)
     # Definitions go in whole: files may change between start and resume.
     data = {
-        "environment_name": _shorten(request.env),
+        "environment_name": shorten_name(request.env),
         "environment": environment,
-        "critic_name": _shorten(request.critic),
+        "critic_name": shorten_name(request.critic),
         "critic": critic,
         "tasks": list(request.tasks) or environment.own_tasks,
         "cases": request.cases,
@@ -135,11 +143,6 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
 def build_calibration_suite(config: CalibrationConfig) -> Suite:
     """Build the environments of a calibration; see `collab.rollout.build.build` for the errors."""
     return build_environment(config.environment_name, config.environment)
-
-
-def _shorten(name: str) -> str:
-    path = Path(name)
-    return path.stem if path.suffix in (".yaml", ".yml") else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from collab.envs.simphone.apps.files import PACKAGE, STORAGE, entry_key
 from collab.envs.simphone.content.pools import FILES_BY_FOLDER, draw_file_name, draw_other, draw_variant
 from collab.envs.simphone.state import ROOT, STANDARD_FOLDERS, Phone, delete, find_folder, make_folder, write
 from collab.envs.simphone.tasks import plans
-from collab.envs.simphone.tasks.spec import Params, TaskSpec, make_phrasings
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, find_move_paths, make_phrasings, score_move
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -53,7 +53,7 @@ def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:
 
 
 def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    source, target = _find_move_paths(params)
+    source, target = find_move_paths(params, ROOT)
     if source not in frame.phone.files and target in frame.phone.files:
         return plans.finish()
     about_it = plans.is_in_app(frame, PACKAGE) and frame.page.data.get("paths") == (source,)
@@ -74,18 +74,8 @@ def _find_deleted_path(params: Params) -> str:
     return "/".join(part for part in (ROOT, str(params.get("subfolder", "")), str(params["file_name"])) if part)
 
 
-def _find_move_paths(params: Params) -> tuple[str, str]:
-    name = params["file_name"]
-    return f"{ROOT}/{params['source_folder']}/{name}", f"{ROOT}/{params['destination_folder']}/{name}"
-
-
 def _delete_score(start: Phone, end: Phone, params: Params) -> float:
     return float(_find_deleted_path(params) not in end.files)
-
-
-def _move_score(start: Phone, end: Phone, params: Params) -> float:
-    source, target = _find_move_paths(params)
-    return float(source not in end.files and target in end.files)
 
 
 def _prepare(phone: Phone, params: Params, rng: random.Random, *, folder: str) -> Phone:
@@ -151,7 +141,7 @@ TASKS: tuple[TaskSpec, ...] = (
         ),
         draw=_draw_move,
         prepare=partial(_prepare, folder="source_folder"),
-        score=_move_score,
+        score=partial(score_move, root=ROOT),
         plan=_move_plan,
     ),
 )

@@ -25,7 +25,15 @@ from collab.envs.simphone.tasks.markor_writing import (
     select,
     to_folder,
 )
-from collab.envs.simphone.tasks.spec import Params, TaskSpec, draw_nothing, is_similar, make_phrasings
+from collab.envs.simphone.tasks.spec import (
+    Params,
+    TaskSpec,
+    draw_nothing,
+    find_move_paths,
+    is_similar,
+    make_phrasings,
+    score_move,
+)
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -234,7 +242,7 @@ def _delete_all_plan(frame: Frame, params: Params, start: Phone) -> Action:
 
 
 def _move_plan(frame: Frame, params: Params, start: Phone) -> Action:
-    source, target = _find_move_paths(params)
+    source, target = find_move_paths(params, MARKOR)
     if source not in frame.phone.files and target in frame.phone.files:
         return plans.finish()
     if not (frame.page.screen == "markor.move" and frame.page.data["paths"] == (source,)):
@@ -278,16 +286,6 @@ def _score_folder(start: Phone, end: Phone, params: Params) -> float:
     return float(note(params, "folder_name") in end.files)
 
 
-def _find_move_paths(params: Params) -> tuple[str, str]:
-    name = params["file_name"]
-    return f"{MARKOR}/{params['source_folder']}/{name}", f"{MARKOR}/{params['destination_folder']}/{name}"
-
-
-def _move_score(start: Phone, end: Phone, params: Params) -> float:
-    source, target = _find_move_paths(params)
-    return float(source not in end.files and target in end.files)
-
-
 def _prepare_folder(phone: Phone, params: Params, rng: random.Random) -> Phone:
     return add_noise_notes(empty_notebook(phone), rng, MARKOR, "file.md", count=rng.randint(1, 20))
 
@@ -308,7 +306,7 @@ def _prepare_newest(phone: Phone, params: Params, rng: random.Random) -> Phone:
 
 
 def _prepare_move(phone: Phone, params: Params, rng: random.Random) -> Phone:
-    source, target = _find_move_paths(params)
+    source, target = find_move_paths(params, MARKOR)
     phone = write(empty_notebook(phone), source, draw_word(rng, 20) + "\n")
     for name in (str(params["destination_folder"]), *rng.sample(NOTE_FOLDERS, 2)):
         phone = make_folder(phone, f"{MARKOR}/{name}")
@@ -402,7 +400,7 @@ TIDYING_TASKS: tuple[TaskSpec, ...] = (
         ),
         draw=_draw_move,
         prepare=_prepare_move,
-        score=_move_score,
+        score=partial(score_move, root=MARKOR),
         plan=_move_plan,
     ),
 )

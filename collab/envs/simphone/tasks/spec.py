@@ -102,3 +102,15 @@ def score_number(phone: Phone, expected: int) -> float:
     except ValueError:
         return 0.0
     return float(numbers == [expected])
+
+
+def find_move_paths(params: Params, root: str) -> tuple[str, str]:
+    """Return where a file is that is to be moved to another folder of the root, and where it belongs."""
+    name = params["file_name"]
+    return f"{root}/{params['source_folder']}/{name}", f"{root}/{params['destination_folder']}/{name}"
+
+
+def score_move(start: Phone, end: Phone, params: Params, *, root: str) -> float:
+    """Return 1 if the file was moved, else 0."""
+    source, target = find_move_paths(params, root)
+    return float(source not in end.files and target in end.files)
