@@ -494,9 +494,8 @@ class AlgorithmCommand(Command):
         for name, algorithm in known.items():
             for key in algorithm.options:
                 own.setdefault(key, []).append(name)
-        for one in self.params:
-            if not isinstance(one, TyperOption):
-                continue
+        shown = {one: one.help for one in self.params if isinstance(one, TyperOption)}
+        for one in shown:
             if one.name == "algo":
                 one.help = f"{one.help} One of: {', '.join(names)}."
             elif one.name in lists:
@@ -504,7 +503,12 @@ class AlgorithmCommand(Command):
                 one.help = f"{one.help} Of {'; of '.join(parts)}."
             elif one.name in own:
                 one.help = f"{one.help} Of {', '.join(own[one.name])} alone."
-        super().format_help(*place)
+        # The lists belong to this text: another call in the same process makes its own.
+        try:
+            super().format_help(*place)
+        finally:
+            for one, text in shown.items():
+                one.help = text
 
 
 class GraphKeepingCommand(AlgorithmCommand):
