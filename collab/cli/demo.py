@@ -6,10 +6,8 @@ Its folder holds a run for each part, and in `demo.json` what was asked, so that
 from __future__ import annotations
 
 import contextlib
-import json
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from textwrap import shorten
@@ -27,6 +25,7 @@ from collab.utils.text import clean_line, format_amount
 if TYPE_CHECKING:
     from collab.config import RunConfig
     from collab.loop.record import EpochRecord
+    from collab.rollout.demo import DemoRequest
     from collab.rollout.run import RunResult
     from collab.types import Step, Trajectory
 
@@ -42,8 +41,6 @@ PAGES = ("click-button", "click-dialog", "click-link", "click-test-2", "click-wi
 PAGES_QUICK = 3
 BASE, TRAINED = "early", "trained"
 """The agents that play, and what a training made of them; both come with Collab."""
-FILE = "demo.json"
-"""What was asked, beside the runs."""
 BALLOTS = 5
 """Ballots shown of the example vote, the most voted first."""
 
@@ -74,46 +71,10 @@ class DemoPart:
     """Largest step budget of a task; None for any."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoRequest:
-    """What was asked of a demo."""
-
-    agents: str
-    trained: str | None
-    quick: bool
-    library: Path | None
-
-    def write(self, home: Path) -> None:
-        """Write it into the demo's folder, which is made; StoreFailure where it cannot be written."""
-        from collab.utils.files import report_write_errors, write_atomic
-
-        told = {**asdict(self), "library": None if self.library is None else str(self.library.resolve())}
-        with report_write_errors(home / FILE, "give the same command again"):
-            home.mkdir(parents=True, exist_ok=True)
-            write_atomic(home / FILE, json.dumps(told, indent=2).encode())
-
-    @classmethod
-    def read(cls, home: Path) -> DemoRequest:
-        """Read it from a demo's folder; UsageError where there is none."""
-        from collab.errors import UsageError
-
-        try:
-            told = json.loads((home / FILE).read_bytes())
-            library = told["library"]
-            return cls(
-                agents=str(told["agents"]),
-                trained=told["trained"],
-                quick=bool(told["quick"]),
-                library=None if library is None else Path(library),
-            )
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UsageError(
-                f"--resume {home}: not a demo ({FILE} is missing or cannot be read); begin one with: collab demo"
-            ) from None
-
-
 def _build_resume(home: Path) -> str:
-    return f"collab demo --resume {shlex.quote(str(home))}"
+    from collab.rollout.demo import DemoDir
+
+    return DemoDir(home).resume
 
 
 @contextlib.contextmanager
@@ -158,23 +119,27 @@ def demo(
 ) -> None:
     """Watch one agent, a team of four and a trained team on a phone, then the team on real web pages."""
     from collab.errors import UsageError
+    from collab.rollout.demo import DemoDir, DemoRequest
 
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "threads", "as_json"}, "the demo")
-        asked, home = DemoRequest.read(resume), resume
+        folder = DemoDir(resume)
+        asked = folder.read_request()
     else:
         # One name for all slots: with several the comparison would be of models and not of teams.
         if "=" in agents:
             raise UsageError(f"--agents {agents!r}: the demo compares an agent with a team of its own; give one name")
         if trained is None and agents == BASE:
             trained = TRAINED
-        asked = DemoRequest(agents=agents, trained=trained, quick=quick, library=library)
-        home = _free(out or Path("runs/demo"))
+        own = None if library is None else library.resolve()
+        asked = DemoRequest(agents=agents, trained=trained, quick=quick, library=own)
+        folder = DemoDir(_free(out or Path("runs/demo")))
     # Read before anything is played: a wrong name must not cost minutes.
     records = [] if asked.trained is None else _read_course(asked.trained, asked.library)
-    asked.write(home)
-    with _resumable(home):
-        _show(home, asked, records, as_json=as_json)
+    if resume is None:
+        folder.begin(asked)
+    with folder.lock_parts(), _resumable(folder.path):
+        _show(folder.path, asked, records, as_json=as_json)
 
 
 def _show(home: Path, asked: DemoRequest, records: list[EpochRecord], *, as_json: bool) -> None:

@@ -10,6 +10,7 @@ import pytest
 from collab.cli import demo
 from collab.cli.demo import PAGES_QUICK, TASKS_QUICK
 from collab.cli.main import main
+from collab.rollout.demo import DemoDir
 from collab.rollout.run import RunResult
 
 
@@ -31,7 +32,7 @@ def test_one_agent_a_team_and_web_pages(capsys, somewhere):
     instances = [[(one["task"], one["seed"]) for one in part["episodes"]] for part in (single, team)]
     assert instances[0] == instances[1], "both play the same"
     assert sum(one["steps"] for one in team["episodes"]) * 12 == team["spent"]["calls"]
-    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "single", "team", "web"}
+    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "lock", "single", "team", "web"}
 
 
 @pytest.mark.slow
@@ -63,7 +64,7 @@ def test_an_interrupted_demo_is_resumed_as_a_whole(capsys, monkeypatch, somewher
         patch.setattr("collab.cli.demo._begin", interrupt)
         assert main(["demo", "--agents", "rehearsal", "--quick", "--out", "seen"]) == 1
     assert capsys.readouterr().err.endswith("resume with: collab demo --resume seen\n")
-    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "single"}
+    assert {part.name for part in (somewhere / "seen").iterdir()} == {"demo.json", "lock", "single"}
     played = (somewhere / "seen/single/run.json").read_bytes()
     assert main(["demo", "--resume", "seen", "--quick"]) == 2
     assert "leave out --quick" in capsys.readouterr().err
@@ -74,7 +75,10 @@ def test_an_interrupted_demo_is_resumed_as_a_whole(capsys, monkeypatch, somewher
     assert rows == ["2/2", "2/2"]
     assert (somewhere / "seen/single/run.json").read_bytes() == played, "what was played is not played again"
     assert main(["demo", "--resume", "elsewhere"]) == 2
-    assert "--resume elsewhere: not a demo" in capsys.readouterr().err
+    assert "elsewhere: no such directory; name the directory of a demo" in capsys.readouterr().err
+    with DemoDir(somewhere / "seen").lock():
+        assert main(["demo", "--resume", "seen"]) == 2
+    assert "wait for it or stop it, then: collab demo --resume seen" in capsys.readouterr().err
 
 
 @pytest.mark.slow
