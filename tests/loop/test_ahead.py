@@ -218,7 +218,7 @@ def test_environments_that_cannot_be_built_ahead_are_told_by_what_needs_them(
             await asyncio.sleep(0.01)
 
     tried: list[RunConfig] = []
-    monkeypatch.setattr(ahead, "build_suite", build)
+    monkeypatch.setattr("collab.loop.state.build_suite", build)
     asyncio.run(play())
     assert len(tried) == 1
 

@@ -59,7 +59,6 @@ from collab.rewards.labels import LabelSet, LabelWriter, list_label_sets, read_l
 from collab.rewards.llm import TOO_LONG
 from collab.rewards.registry import MODEL, open_critic
 from collab.rewards.restore import StateRebuilder
-from collab.rollout.build import build_suite
 from collab.rollout.collector import UsageMeter
 from collab.store.manifest import FILE
 from collab.store.reader import RunReader
@@ -256,11 +255,7 @@ async def _judge(state: LoopState, run: RunConfig, out: Path, over: asyncio.Even
         return
     # What fails here fails again in `judge_rollout`, where it is reported; it must not break the rollout.
     with contextlib.suppress(CollabError, Halted):
-        suite = build_suite(run)
-        try:
-            await _follow(state, run, out, suite, over, told)
-        finally:
-            await suite.close()
+        await _follow(state, run, out, await state.open_suite(run), over, told)
 
 
 async def _follow(
