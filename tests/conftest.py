@@ -11,6 +11,8 @@ Where several processes share the tests (`make` runs two), torch computes with o
 and threads of one process would only stand in the other's way.
 
 Episodes that were really played and recorded: a rehearsing team in the corridor and on phones.
+
+`toy_training` has the fixtures of small trainings in the corridor.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ from collab.store.manifest import Manifest
 from collab.store.run import RunRecorder, RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.types import Sampling, Trajectory
+
+pytest_plugins = ("tests.toy_training",)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported: after this, in children too

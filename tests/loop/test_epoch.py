@@ -157,7 +157,7 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
 def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     configure_toy: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the process that goes on with it: what was there before counts."""
+    """A resuming process counts the steps that were there before."""
     seen: list[Progress] = []
     monkeypatch.setattr(LoopState, "spend", lambda self, spent: seen.append(self.progress.inner))
     run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"

@@ -1,4 +1,4 @@
-"""What is removed of a part that was killed early, and what is not."""
+"""What is removed of a part that was killed early, and what is kept."""
 
 from __future__ import annotations
 

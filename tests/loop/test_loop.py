@@ -1,4 +1,4 @@
-"""Whole trainings in small: they end, they go on exactly where they were killed, and what they leave can be played."""
+"""Small whole trainings: they end, resume exactly after a kill, and leave policies that can be played."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def run(config: TrainingConfig, out: Path, **options: object) -> TrainingResult:
 
 @pytest.fixture(scope="module")
 def whole(configure_finetuned, tmp_path_factory: pytest.TempPathFactory) -> TrainingResult:
-    """Two epochs of two episodes of three steps that nobody disturbed."""
+    """An undisturbed training of two epochs, two episodes each, of three steps."""
     return run(configure_finetuned(), tmp_path_factory.mktemp("whole") / "run")
 
 
@@ -331,7 +331,7 @@ def test_what_parts_tell_is_shown_before_their_epoch_is_over(configure_finetuned
     assert (seen["critic"].metrics, seen["examples"].examples) == ({}, {})
 
 
-def test_a_full_disk_amid_a_checkpoint_is_one_line_and_the_rest_follows(
+def test_a_full_disk_during_a_checkpoint_is_one_line_and_the_rest_follows(
     whole: TrainingResult, configure_finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit on a file's size, from where a policy is trained: its weights do not fit."""

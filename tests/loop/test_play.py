@@ -27,7 +27,7 @@ def test_without_an_edge_update_the_declared_graph_stays(configure_toy) -> None:
     assert len({draw(sampled, number).edges for number in range(1, 10)}) == 1
 
 
-def test_a_graph_is_written_before_anybody_plays_and_stays(configure_toy, tmp_path) -> None:
+def test_a_graph_is_written_before_the_rollout_and_stays(configure_toy, tmp_path) -> None:
     folder = TrainingDir(tmp_path).get_epoch(1)
     first = draw_graph(configure_toy(), 1, folder, "")
     assert draw_graph(configure_toy(seed=5), 1, folder, "") == first == draw(configure_toy(), 1)

@@ -191,7 +191,7 @@ def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
 
 
 def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path) -> None:
-    """Every other episode breaks in its second step: its first one is recorded, and nobody learns from it."""
+    """Every other episode breaks in its second step: its first one is recorded and not learned from."""
     out = tmp_path / "run"
     options = "environment.backends.fake.options"
     broken = [f"{options}.fail_at=1", f"{options}.troubled=[TypeWord]", "tasks=[PressButton, TypeWord]"]

@@ -1,4 +1,4 @@
-"""A training that goes on where other versions are installed says so."""
+"""A training that resumes under other package versions says so."""
 
 from __future__ import annotations
 

@@ -461,6 +461,28 @@ def test_what_was_killed_anywhere_comes_to_the_same(
 
 
 @pytest.mark.slow
+def test_a_team_of_filtered_bc_is_transferred_by_the_same_command(
+    taught: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its own algorithm trains it on there, and a killed transfer resumes with it."""
+    home, out, given = tmp_path / "home", tmp_path / "out", ("--library", str(taught.own), "--device", "cpu")
+    small = [word for one in ("epochs=1", "episodes=12", "held_out.episodes=2") for word in ("--set", one)]
+    easy = ("--set", "run.environment.backends.fake.options.declared=false")
+    play = ("--env", "corridor", "--graph", "pair", "--agents", "toy")
+    train = ["train", "--algo", "filtered-bc", *play, *small, *easy, *given, "--out", str(home)]
+    assert main(train) == 0, capsys.readouterr().err
+    moved = ("--agents", f"{home}@last", "--base", "idler", "--env", "street", "--graph", "pair")
+    measured = ("--seeds", "30", "--episodes", "2", "--out", str(out))
+    transfer = ["transfer", "--mode", "continual", *moved, *small, *easy, *given, *measured]
+    assert main([*transfer, "--budget", "minutes=0.000001"]) == 1
+    assert f"collab transfer --resume {out}" in capsys.readouterr().err
+    assert main(["transfer", "--resume", str(out)]) == 0, capsys.readouterr().err
+    assert "Δ_generalization" in capsys.readouterr().out
+    trained = TrainingDir(out / "training").read()
+    assert (trained["config"]["algorithm"], "hash" in trained["summary"]) == ("filtered-bc", True)
+
+
+@pytest.mark.slow
 def test_weights_that_changed_since_are_refused(whole: TransferResult, tmp_path: Path) -> None:
     head = TransferDir(whole.path).read()
     folder = TransferDir(tmp_path / "out")
