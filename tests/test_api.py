@@ -64,7 +64,7 @@ def test_settings_have_three_forms(settings: object) -> None:
         assert run.manifest.seed == 30
 
 
-def test_several_seeds_are_one_evaluation_that_goes_on() -> None:
+def test_several_seeds_are_one_evaluation_that_continues() -> None:
     async def notebook() -> None:
         first = await collab.evaluate(env="corridor", agents="rehearsal", seeds="30,31", out="both", progress=False)
         assert repr(first).startswith("<SeriesResult both: seeds 30, 31, success ")

@@ -88,7 +88,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """An environment, a graph and agents whose checkpoint nobody looks for yet."""
+    """An environment, a graph, and agents whose checkpoint does not exist yet."""
     return write_library(tmp_path_factory.mktemp("library"), Path("checkpoints/none"))
 
 

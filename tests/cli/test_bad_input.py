@@ -282,7 +282,7 @@ def test_an_unset_key_is_named(capsys, monkeypatch, somewhere):
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(somewhere):
+def test_a_full_disk_stops_the_run_and_room_lets_it_resume(somewhere):
     limited = ["import resource", "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))"]
     script = "; ".join([*limited, "from collab.cli.main import run", "run()"])
     command = [

@@ -106,7 +106,7 @@ def test_the_same_command_plays_only_what_is_missing(collab):
     assert {path: path.stat().st_mtime_ns for path in written} == written
 
 
-def test_a_budget_is_for_all_seeds_and_the_same_command_goes_on(collab):
+def test_a_budget_is_for_all_seeds_and_the_same_command_resumes(collab):
     command = (*PLAY, "--agents", "first", "--out", "first", "--seeds", "30,31", "--json")
     tokens = read(collab(*PLAY, "--agents", "first", "--out", "alone", "--json"))["spent"]["prompt_tokens"]
     code, out, err = collab(*command, "--budget", f"tokens={tokens + tokens // 2}")

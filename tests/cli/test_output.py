@@ -32,7 +32,7 @@ def test_wide_characters_take_two_columns(capsys):
     assert shown(capsys, ("字", 1, "x"))[1] == "字          1  x"
 
 
-def test_where_nobody_watches_lines_stay_whole(capsys):
+def test_without_a_watcher_lines_stay_whole(capsys):
     assert shown(capsys, ("A/0", 1, "it broke " * 50))[1].endswith("it broke it broke")
 
 

@@ -225,7 +225,7 @@ def test_rebuild_tells_what_changed_and_the_same_again_nothing(collab: Command) 
     assert "changes  none: 'few' is what it was compared with" in collab("rebuild", "run")[1]
 
 
-def test_a_rebuilding_that_stops_says_how_to_go_on(collab: Command) -> None:
+def test_a_rebuilding_that_stops_says_how_to_resume(collab: Command) -> None:
     shutil.rmtree("run/labels")
     code, out, err = collab("rebuild", "run", "--budget", "minutes=0.0000001", "--name", "new")
     assert (code, out) == (1, "")

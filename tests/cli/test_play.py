@@ -1,4 +1,4 @@
-"""Playing, measuring, comparing, looking at what was recorded and going on with it."""
+"""Play, measure, compare, show and resume runs from the command line."""
 
 import gc
 import itertools

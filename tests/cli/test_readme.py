@@ -46,7 +46,7 @@ WRITES = re.compile(r"(?:--(?:out|export|figures|svg|parquet|local-dir)[ =]|-m v
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_commands_write_is_ignored_by_git(page):
-    """So that whoever follows the page in a checkout keeps it clean."""
+    """Following the page leaves a checkout clean."""
     text = page.read_text(encoding="utf-8").replace("\\\n", "")
     commands = re.findall(r"^\$ (.+?)(?:\s+#.*)?$", text, flags=re.MULTILINE)
     written = sorted({path for command in commands for path in WRITES.findall(command) if not path.startswith("/")})

@@ -199,7 +199,7 @@ def test_reports_of_several_runs_hold_each(collab: Command) -> None:
 
 
 @pytest.mark.slow
-def test_several_seeds_are_gone_on_with_also_where_one_was_never_begun(collab: Command, tmp_path: Path) -> None:
+def test_several_seeds_are_resumed_also_where_one_was_never_begun(collab: Command, tmp_path: Path) -> None:
     command = ("eval", *PLAY, "--agents", "idler", "--seeds", "30,31,32", "--out", str(tmp_path / "cut"))
     whole = read(collab(*command[:-1], str(tmp_path / "whole"), "--json"))
     code, _, err = collab(*command, "--budget", "tokens=1")

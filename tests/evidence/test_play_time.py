@@ -123,7 +123,7 @@ def test_a_picture_is_work_and_waiting_for_agents_is_not() -> None:
 
 
 def test_what_a_second_process_plays_again_is_work_of_its_own() -> None:
-    """The first one is cut off: of its reset nobody tells. The second resets and replays from 30 to 34."""
+    """The first one is cut off: its reset is not recorded. The second resets and replays from 30 to 34."""
     first = log((10, begun("a")), (14, acted("a", 0, speaking=3, acting=1)))
     second = log(
         (34, EpisodeResumed(trajectory="a", attempt=0, step=1)),
@@ -139,7 +139,7 @@ def test_an_episode_whose_reset_broke_was_nothing_but_reset() -> None:
 
 
 def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they are written and read: an hour lies between two runs, which nobody played."""
+    """As they are written and read: an hour without play lies between two runs."""
     clock = itertools.count()
     monkeypatch.setattr(Record, "__init__", _timed(Record.__init__, clock))
     for name in ("one", "two"):

@@ -97,7 +97,7 @@ class Recorder:
         return 0
 
     def names(self) -> list[str]:
-        """What was asked for, by unit; "resume" before what was gone on with."""
+        """What was asked for, by unit; "resume" before what was resumed."""
         told = []
         for words in self.calls:
             folder = Path(find_option(words, "--out") or find_option(words, "--resume") or "").relative_to(self.work)
@@ -149,7 +149,7 @@ def test_only_what_is_missing_is_done(place: Workspace, recorder: Recorder) -> N
     assert work_on(place, recorder) == ["resume full/seed-0/train"]
 
 
-def test_what_failed_is_gone_on_with_and_nothing_else_is_lost(place: Workspace, recorder: Recorder) -> None:
+def test_what_failed_is_resumed_and_nothing_else_is_lost(place: Workspace, recorder: Recorder) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver, match="full/seed-0/train: collab ended with exit code 1"):
         work_on(place, recorder)
@@ -166,7 +166,7 @@ def test_a_unit_that_would_not_fit_is_not_begun(place: Workspace, recorder: Reco
     assert work_on(place, recorder, minutes=39) == ALL[1:4], "all are known to take 10 minutes once one of them is done"
 
 
-def test_a_unit_that_takes_longer_is_stopped_and_gone_on_with(place: Workspace, recorder: Recorder) -> None:
+def test_a_unit_that_takes_longer_is_stopped_and_resumed(place: Workspace, recorder: Recorder) -> None:
     recorder.minutes = 90.0
     assert work_on(place, recorder, only="full/seed-0/*", minutes=60) == ["full/seed-0/train"]
     known = read_all(place.units, SMALL)
@@ -192,7 +192,7 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(
 def test_what_cannot_be_done_is_told_with_the_next_move(
     place: Workspace, recorder: Recorder, make_record: MakeRecord
 ) -> None:
-    """Waiting for what is done in the same call is no matter; waiting for what nobody asked for is."""
+    """A unit may wait for one of the same call, but not for one that was not asked for."""
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "full/*")) == []
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "*/new-seeds")) == [
         f"full/seed-{seed}/new-seeds: not done: it plays full/seed-{seed}/train, which is not done and not asked for; "
@@ -360,7 +360,7 @@ def test_two_that_fail_are_both_told(place: Workspace, recorder: Recorder, capsy
 
 
 @pytest.mark.parametrize("of", ["settings", "command"])
-def test_what_was_begun_by_another_recipe_is_not_gone_on_with(place: Workspace, recorder: Recorder, of: str) -> None:
+def test_what_was_begun_by_another_recipe_is_not_resumed(place: Workspace, recorder: Recorder, of: str) -> None:
     recorder.fails = {"full/seed-0/train"}
     with pytest.raises(NotOver):
         work_on(place, recorder, only="full/seed-0/*")

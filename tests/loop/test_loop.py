@@ -184,7 +184,7 @@ def test_what_was_killed_anywhere_ends_with_the_same_hash(
     assert (again.summary, again.stopped) == (whole.summary, None)
 
 
-def test_one_that_died_is_moved_and_gone_on_with_elsewhere(
+def test_one_that_died_is_moved_and_resumed_elsewhere(
     whole: TrainingResult, configure_finetuned, tmp_path: Path
 ) -> None:
     """Rollout and evaluation play with weights that the training made itself, and find them where it lies now."""
@@ -251,7 +251,7 @@ def test_two_checkpoints_are_loaded_at_once(finetuned: Path, tiny: Path) -> None
         assert asyncio.run(probed()) == 2
 
 
-def test_a_later_epoch_without_a_pair_is_named_and_the_loop_goes_on(
+def test_a_later_epoch_without_a_pair_is_named_and_the_loop_continues(
     configure_finetuned, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint that knows nothing proposes nothing that can be judged."""
@@ -266,7 +266,7 @@ def test_a_later_epoch_without_a_pair_is_named_and_the_loop_goes_on(
     assert result.summary.best == 0
 
 
-def test_a_loss_that_is_no_number_is_named_and_the_loop_goes_on(
+def test_a_loss_that_is_no_number_is_named_and_the_loop_continues(
     configure_finetuned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = ("dpo.learning_rate=1e30", "dpo.max_grad_norm=1e30", "dpo.epochs=4", "episodes=4", "dpo.warmup=0")

@@ -127,7 +127,7 @@ def test_a_run_ends_when_it_has_its_steps_and_only_those_are_counted(
 
 
 @pytest.mark.slow
-def test_a_training_says_what_counts_of_its_rollout_and_goes_on_with_it(
+def test_a_training_says_what_counts_of_its_rollout_and_continues_with_it(
     library: Library,
     configure_toy: Callable[..., TrainingConfig],
     tmp_path: Path,

@@ -145,7 +145,7 @@ def test_an_idle_server_proves_nothing() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 3, 12, 40])
 def test_the_window_settles_below_a_hidden_capacity(capacity: int) -> None:
-    """In exact time: an answer takes 1, a refusal 0.1, and everybody who was refused comes again at once."""
+    """In exact time: an answer takes 1, a refusal 0.1, and every refused request is repeated at once."""
     window, now, active = CallWindow.fresh(64), 0.0, 0
     flying: list[tuple[float, int, bool]] = []  # when it ends, its era, whether it is answered
     sizes, refusals = [], 0

@@ -134,7 +134,7 @@ def test_a_limit_holds_for_every_part_of_a_mixture(library: Library) -> None:
         ("{kind: smapler}", "did you mean sampler"),
     ],
 )
-def test_what_does_not_fit_is_one_line_before_anybody_is_asked(library: Library, text: str, told: str) -> None:
+def test_what_does_not_fit_is_one_line_before_any_call(library: Library, text: str, told: str) -> None:
     with pytest.raises(UsageError, match=told) as refused:
         parse_adversary(library, text)
     assert "\n" not in str(refused.value)

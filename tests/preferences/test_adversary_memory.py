@@ -1,4 +1,4 @@
-"""What adversaries said is kept beside the run: nobody is asked twice, and nothing is lost by dying."""
+"""Replies of adversaries are kept beside the run: no question is asked twice, and a kill loses none."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_another_way_to_the_same_state_is_dropped_where_it_can_be_tried(phone) -
 
 
 def test_another_way_to_where_a_rewarded_action_leads_is_dropped(phone) -> None:  # type: ignore[no-untyped-def]
-    """Camera is chosen; somebody opened Contacts by name and was rewarded; its icon is no worse."""
+    """Camera is chosen; a cell that opened Contacts by name was rewarded, so its icon is no worse."""
     case = home(phone)
     tapped = icon(case, "Contacts")
     assert linted(case, tapped, chosen=icon(case, "Camera")) == tapped

@@ -164,7 +164,7 @@ def test_another_way_to_the_same_state_is_no_negative_where_the_state_comes_back
     assert list_rewarded_actions(step) < set(ways)
 
     def tap(occasion: Occasion) -> str:
-        """A way into the app that nobody took."""
+        """A way into the app that no cell took."""
         return write_reply("so", next(way for way in ways if way not in occasion.rewarded), case.space)
 
     count = len(list_rewarded(step))
@@ -264,7 +264,7 @@ def test_a_cell_that_cannot_be_asked_about_counts_once_and_may_still_get_another
     assert seen[never] == 3
 
 
-def test_where_nobody_is_rewarded_nothing_is_asked_or_opened(corridor) -> None:  # type: ignore[no-untyped-def]
+def test_where_no_cell_is_rewarded_nothing_is_asked_or_opened(corridor) -> None:  # type: ignore[no-untyped-def]
     case, step = first(corridor)
 
     class Closed:

@@ -135,7 +135,7 @@ def test_another_threshold_needs_no_other_critic(corridor: Any) -> None:
     assert not made(corridor, mild, replace(MIX, threshold=0.8)).pairs
 
 
-def test_steps_that_nobody_could_be_asked_about_are_counted_and_the_others_go_on(corridor: Any) -> None:
+def test_steps_without_an_answer_are_counted_and_the_others_go_on(corridor: Any) -> None:
     labels, alone = judged(corridor), PairRecipe()
     whole = made(corridor, labels, alone)
     found = made(corridor, labels, alone, Gone(3), concurrency=1)
@@ -213,7 +213,7 @@ def test_answers_beside_a_cell_that_failed_are_paid_once_and_asked_for_once(corr
     assert second.answered == 1
 
 
-def test_a_pairing_that_broke_goes_on_with_what_was_answered(corridor: Any, tmp_path: Path) -> None:
+def test_a_pairing_that_broke_resumes_with_what_was_answered(corridor: Any, tmp_path: Path) -> None:
     suite, directory, trajectories = corridor
     run = tmp_path / "run"
     shutil.copytree(directory, run)

@@ -129,7 +129,7 @@ def test_so_many_steps_are_asked_about_at_once(
     assert seen["judged"] == most
 
 
-def test_the_same_again_asks_nobody_and_changes_nothing(run: Path, library: Library) -> None:
+def test_the_same_again_asks_no_model_and_changes_nothing(run: Path, library: Library) -> None:
     first, again = rebuild_pairs(run, library), rebuild_pairs(run, library)
     assert (again.new, again.judged, again.asked) == (False, 0, 0)
     assert again.stored == first.stored
@@ -177,7 +177,7 @@ def test_the_opposite_critic_turns_every_contrast_round(run: Path, library: Libr
     assert not (run / "proposals").exists()
 
 
-def test_a_killed_rebuilding_goes_on_and_pays_for_nothing_twice(
+def test_a_killed_rebuilding_resumes_and_pays_for_nothing_twice(
     run: Path, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(run, tmp_path / "whole")
@@ -314,8 +314,8 @@ def test_two_files_with_one_stem_are_two_critics(run: Path, tmp_path: Path, libr
     assert rebuild_pairs(run, library, critic=str(files["other"])).judged == 0
 
 
-def test_a_name_that_is_only_a_labelling_goes_on_meaning_it(run: Path, library: Library) -> None:
-    """Also where somebody who speaks is called so; a critic of that name is another than the one by hand."""
+def test_a_name_that_is_only_a_labelling_continues_meaning_it(run: Path, library: Library) -> None:
+    """Also if an agent is called so; a critic of that name is another than the one by hand."""
     for name in ("hand", "clumsy", "oracle"):
         judged_by_hand(run, name, executed_best)
     for name in ("hand", "clumsy"):
@@ -357,7 +357,7 @@ def test_errors_name_the_agents_file_and_not_the_labels(run: Path, tmp_path: Pat
 
 
 def test_changes_are_not_explained_by_labels_of_another_critic(run: Path, library: Library) -> None:
-    """The labels by which the earlier pairs were made are removed, and made anew by somebody else."""
+    """The labels by which the earlier pairs were made are removed, and made anew by another critic."""
     judged_by_hand(run, "hand", executed_worst)
     rebuild_pairs(run, library, critic="hand", name="earlier")
     shutil.copytree(run, run.parent / "kept")
@@ -516,7 +516,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_asked(
     assert not (run / "labels").exists()
 
 
-def test_a_name_with_other_pairs_is_refused_before_anybody_is_asked(run: Path, library: Library) -> None:
+def test_a_name_with_other_pairs_is_refused_before_any_call(run: Path, library: Library) -> None:
     rebuild_pairs(run, library)
     proposals = sorted((run / "proposals" / "events").iterdir())
     with pytest.raises(UsageError, match="has other pairs of that name"):

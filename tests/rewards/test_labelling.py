@@ -1,4 +1,4 @@
-"""Many steps at once, each once: what is counted, what goes on after a failure, a stop and a kill."""
+"""Many steps are labelled at once, each once, also after a failure, a stop or a kill."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_step_that_was_played_again_is_not_judged(run: Path, found: list[Criti
         assert read_labels(run, "one").of(again) is not None
 
 
-def test_a_step_nobody_could_be_asked_about_stays_open(run: Path, found: list[CriticInput]) -> None:
+def test_a_step_without_an_answer_stays_open(run: Path, found: list[CriticInput]) -> None:
     with LabelWriter(run, "one", HEAD) as writer:
         writer.fail(found[0], ModelFailure("the server is gone; Bearer abcdefgh12345"))
         assert not writer.has_label(found[0])

@@ -406,7 +406,7 @@ def test_what_ends_everything_comes_before_what_ends_one_question() -> None:
     assert find_first_failure(["an answer"]) is None
 
 
-def test_a_step_nobody_could_read_costs_no_call(case: CriticInput) -> None:
+def test_an_unreadable_step_costs_no_call(case: CriticInput) -> None:
     silent = tuple(replace(cell, action=None) for cell in case.matrix)
     judgement, server = judge(replace(case, matrix=replace(case.matrix, utterances=silent)), lambda asked: "")
     assert not server.requests

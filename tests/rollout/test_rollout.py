@@ -303,7 +303,7 @@ def strip(trajectory: Trajectory) -> Trajectory:
     return replace(trajectory, steps=steps, seconds=0)
 
 
-def test_a_half_played_episode_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_half_played_episode_resumes_as_if_nothing_had_happened() -> None:
     whole = run(team(Follower()), stage(), Log())
     model, log = Follower(), Log()
     resumed = run(team(model), stage(), log, done=whole.steps[:2])
@@ -343,7 +343,7 @@ def test_concurrency_changes_nothing_but_time() -> None:
     ]
 
 
-def test_one_slow_episode_slows_nobody() -> None:
+def test_one_slow_episode_slows_no_other() -> None:
     suite = CorridorSuite(slow_s=0.3, troubled=["TypeWord"])
     plan = [episode("TypeWord"), *(episode("PressButton", number) for number in range(8))]
     log = Log()

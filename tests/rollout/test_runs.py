@@ -164,7 +164,7 @@ def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: 
     check_resumed(killed, whole, library)
 
 
-def test_a_killed_run_whose_episodes_end_with_their_first_error_goes_on(library: Path, tmp_path: Path) -> None:
+def test_a_killed_run_whose_episodes_end_with_their_first_error_continues(library: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     result = play(library, whole, env="stopping", agents="erring", episodes=12, concurrency=3)
     assert 0 < result.report.planned.successes < 12
@@ -226,7 +226,7 @@ def test_a_dead_server_burns_no_episode_and_loses_no_step(library: Path, tmp_pat
         assert not any(one.error for one in reader.list_episodes())
 
 
-def test_what_a_server_broke_goes_on_behind_its_last_step(library: Path, tmp_path: Path) -> None:
+def test_what_a_server_broke_continues_behind_its_last_step(library: Path, tmp_path: Path) -> None:
     (library / "agents" / "actor.yaml").write_text(
         'kind: scripted\noptions: {replies: [\'Action: {"action_type": "wait"}\'], fail_calls: [40]}\n'
     )
@@ -347,7 +347,7 @@ def test_usage_errors_start_nothing(library: Path, tmp_path: Path) -> None:
         asyncio.run(resume(tmp_path / "nothing"))
 
 
-def test_what_is_no_run_says_what_goes_on_with_it(tmp_path: Path) -> None:
+def test_what_is_no_run_says_what_resumes_it(tmp_path: Path) -> None:
     for file, command in (("training.json", "collab train"), ("transfer.json", "collab transfer")):
         folder = tmp_path / command
         folder.mkdir()

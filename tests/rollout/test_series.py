@@ -66,7 +66,7 @@ def finish(runs: tuple[SeedRun, ...], library: Library, budget: Budget | None = 
             asyncio.run(play(run, library, budget=budget or Budget()))
 
 
-def test_a_series_is_played_seed_by_seed_and_gone_on_with(library: Library, tmp_path: Path) -> None:
+def test_a_series_is_played_seed_by_seed_and_resumed(library: Library, tmp_path: Path) -> None:
     out, wanted = tmp_path / "out", configs(library, 30, 31, 32)
     runs = planned(wanted, library, out)
     assert states(runs) == [("seed-30", False, False), ("seed-31", False, False), ("seed-32", False, False)]
@@ -91,7 +91,7 @@ def test_a_run_of_a_series_is_the_run_of_its_seed_alone(library: Library, tmp_pa
     assert alone == among
 
 
-def test_what_was_begun_with_other_settings_is_not_gone_on_with(library: Library, tmp_path: Path) -> None:
+def test_what_was_begun_with_other_settings_is_not_resumed(library: Library, tmp_path: Path) -> None:
     out = tmp_path / "out"
     finish(planned(configs(library, 30), library, out), library)
     with pytest.raises(UsageError, match=r"seed-30: was begun with other settings \(episodes\)"):

@@ -71,8 +71,8 @@ def test_before_any_is_over_budgets_are_taken_whole() -> None:
     assert steps_left(workload) == pytest.approx(80)
 
 
-def test_what_goes_on_counts_as_longer_than_it_is() -> None:
-    """Of four that were begun, three ended after 3 of 30 steps and one goes on at 15: it is no short one."""
+def test_what_continues_counts_as_longer_than_it_is() -> None:
+    """Of four begun episodes, three ended after 3 of 30 steps; the fourth is at step 15, so it is no short one."""
     workload = Workload()
     for name in "abcde":
         workload.plan(name, 30)

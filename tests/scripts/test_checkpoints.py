@@ -1,4 +1,4 @@
-"""Scripts of shipped checkpoints: what they ask of `collab` (a recorder here), and how they go on when stopped."""
+"""Scripts of shipped checkpoints: what they ask of `collab` (a recorder here), and how they resume."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_every_stage_begins_from_the_one_before_with_the_same_seed(
 
 
 @pytest.mark.parametrize("stage", ["preferences", "instruction"])
-def test_what_was_stopped_goes_on_where_it_was(script: Script, tmp_path: Path, stage: str) -> None:
+def test_what_was_stopped_resumes_where_it_was(script: Script, tmp_path: Path, stage: str) -> None:
     (tmp_path / "break").write_text(stage)
     assert script("train_pocket.sh").returncode == 1
     begun = calls(tmp_path)

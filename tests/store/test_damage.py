@@ -136,7 +136,7 @@ def test_a_line_with_a_number_beyond_all_bounds_disturbs_no_other(store: RunStor
         store.open_writer().close()
 
 
-def test_after_a_gap_an_episode_goes_on_at_the_gap(store: RunStore, make: SimpleNamespace) -> None:
+def test_after_a_gap_an_episode_continues_at_the_gap(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
         make.begin(writer)
         for index in range(4):

@@ -88,7 +88,7 @@ def test_a_reader_sees_what_is_written_after_it_was_made(store: RunStore, make: 
         assert store.open_reader().read_trajectory("OpenDoors/0").steps == (make.step(0), make.step(1))
 
 
-def test_a_resumed_episode_goes_on_behind_its_steps(store: RunStore, make: SimpleNamespace) -> None:
+def test_a_resumed_episode_continues_behind_its_steps(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
         make.begin(writer)
         for index in range(3):

@@ -108,7 +108,7 @@ def test_what_a_dead_process_left_is_free_and_anything_else_is_not(tmp_path: Pat
     assert not ThingDir(tmp_path / "dangling").is_free
 
 
-def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_begun_is_not_to_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, content: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -120,7 +120,7 @@ def test_what_cannot_be_begun_is_not_to_be_gone_on_with(tmp_path: Path, monkeypa
         made.write({"config": {}})
 
 
-def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir) -> None:
+def test_what_cannot_be_written_in_a_part_says_how_to_resume_all_of_it(thing: ThingDir) -> None:
     with pytest.raises(StoreFailure) as told, thing.lock_parts():
         raise StoreFailure("run/part: cannot write: full; make room, then collab finetune --resume run/part")
     assert str(told.value).endswith(f"run/part; all of the thing is resumed with: {thing.resume}")
@@ -129,7 +129,7 @@ def test_what_cannot_be_written_in_a_part_says_how_to_go_on_with_all_of_it(thing
     assert str(own.value).count(thing.resume) == 1
 
 
-def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(thing: ThingDir) -> None:
+def test_a_run_that_cannot_be_written_is_not_to_be_resumed_alone(thing: ThingDir) -> None:
     rollout = thing.path / "epochs/1/rollout"
     with pytest.raises(StoreFailure) as told, thing.lock_parts(), report_write_errors(rollout):
         raise OSError(28, "No space left on device")
@@ -140,7 +140,7 @@ def test_a_run_that_cannot_be_written_is_not_to_be_gone_on_with_alone(thing: Thi
 
 
 @pytest.mark.parametrize("kind", [EnvironmentFailure, ModelFailure, TrainingFailure, RunError])
-def test_what_fails_in_a_part_says_how_to_go_on_with_all_of_it(thing: ThingDir, kind: type[RunError]) -> None:
+def test_what_fails_in_a_part_says_how_to_resume_all_of_it(thing: ThingDir, kind: type[RunError]) -> None:
     with pytest.raises(kind) as told, thing.lock_parts():
         raise kind("the server answered 500")
     assert str(told.value) == f"the server answered 500; all of the thing is resumed with: {thing.resume}"

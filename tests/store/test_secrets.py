@@ -53,7 +53,7 @@ def cut(run: Path, to: Path, lines: int) -> Path:
 
 @pytest.mark.variations
 @pytest.mark.parametrize("secret", [*SEEN, *STRUCTURE])
-def test_a_run_with_a_secret_is_whole_and_goes_on_to_the_same_end(
+def test_a_run_with_a_secret_is_whole_and_continues_to_the_same_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", secret)

@@ -31,7 +31,7 @@ def units(path: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("teacher", ["tutor", "oracle"])
-def test_a_killed_synthesis_goes_on_and_ends_with_the_same_files(teacher: str, folder: Path, tmp_path: Path):
+def test_a_killed_synthesis_resumes_and_ends_with_the_same_files(teacher: str, folder: Path, tmp_path: Path):
     asked = ["synth", "--env", "slow", "--teacher", teacher, "--library", str(folder), "--concurrency", "2"]
     asked += ["--episodes", "9", "--screens", "30", "--seed", "3"]
     assert main([*asked, "--out", str(tmp_path / "whole")]) == 0

@@ -232,7 +232,7 @@ def test_demonstrations_are_the_solution_and_say_the_element_first(
 def test_what_a_prompt_does_not_tell_is_not_typed_from_memory(
     following: Walk, teacher: OracleTeacher, level: Level
 ) -> None:
-    """Recipes are read in one app and typed in another: later than the history reaches, nobody could know them."""
+    """Recipes are read in one app and typed in another: later than the history reaches, no agent could know them."""
     refused, typed = Counter[str](), 0
 
     async def visit(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""A whole synthesis, stopped and gone on with in every way: the rows are those of one that nothing disturbed."""
+"""A whole synthesis, stopped and resumed in every way, gives the rows of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_groups_are_balanced(build_config: Wanted, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_budget_that_runs_out_stops_and_can_be_gone_on_with(build_config: Wanted, tmp_path: Path, server: FakeServer):
+def test_a_budget_that_runs_out_stops_and_can_be_resumed(build_config: Wanted, tmp_path: Path, server: FakeServer):
     whole = run(build_config(teacher="tutor"), tmp_path / "whole").report
     result = run(build_config(teacher="tutor", budget=Budget(tokens=40_000), concurrency=2), tmp_path / "out")
     assert result.stopped.startswith("budget used up: ")
@@ -216,7 +216,7 @@ def test_a_server_that_dies_stops_the_work_and_its_return_completes_it(
 
 
 @pytest.mark.slow
-def test_somebody_may_stop_it(build_config: Wanted, tmp_path: Path):
+def test_a_stop_can_be_requested(build_config: Wanted, tmp_path: Path):
     config = build_config(env="slow", episodes=12, screens=30)
     run(config, tmp_path / "whole")
 
@@ -422,7 +422,7 @@ def test_one_process_writes_at_a_time(build_config: Wanted, tmp_path: Path):
     assert go_on(tmp_path / "out").stopped is None
 
 
-def test_what_is_no_synthesis_is_not_gone_on_with(tmp_path: Path, build_config: Wanted):
+def test_what_is_no_synthesis_is_not_resumed(tmp_path: Path, build_config: Wanted):
     with pytest.raises(RunFormatError, match=r"no synth\.json in it, so it is no synthesis"):
         go_on(tmp_path)
     run(build_config(), tmp_path / "out")

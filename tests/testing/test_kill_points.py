@@ -189,7 +189,7 @@ except ChildProcessError:
     assert (done.stdout.split(), done.stderr) == (["heard", "alone"], "")
 
 
-def test_a_process_that_fails_leaves_its_last_line_and_the_parent_goes_on(tmp_path: Path) -> None:
+def test_a_process_that_fails_leaves_its_last_line_and_the_parent_continues(tmp_path: Path) -> None:
     def fails() -> None:
         raise ValueError("no such team")
 

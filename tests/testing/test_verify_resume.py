@@ -123,7 +123,7 @@ def test_a_proof_that_is_ended_leaves_no_directory_and_no_process_behind(tmp_pat
 
 
 @pytest.mark.parametrize(("determinism", "found", "lines"), [("exact", 2, 1), ("fast", 1, 0)])
-def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
+def test_an_exact_training_continues_in_the_threads_that_it_began_in(
     determinism: str, found: int, lines: int, tiny: Path, tmp_path: Path
 ) -> None:
     library = write_library(tmp_path / "library", tiny)
@@ -150,7 +150,7 @@ def test_an_exact_training_goes_on_in_the_threads_that_it_began_in(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_adapters_that_are_gone_on_with_and_compared_with_survive_kills(tmp_path: Path) -> None:
+def test_adapters_that_are_resumed_and_compared_with_survive_kills(tmp_path: Path) -> None:
     """Five kills are one in each kind of work: one of them in the training of the second epoch, which has both.
 
     Both trainings have two threads, and every resuming process starts with one.

@@ -1,4 +1,4 @@
-"""Adapters that training goes on from: the numbers of their sum with the base, and what does not fit."""
+"""Adapters that training continues: they compute what their sum with the base does; unfit ones are refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_reference_with_an_adapter_is_that_adapter(made, samples, base: Path, 
 
 
 @pytest.mark.slow
-def test_what_is_stopped_goes_on_with_both(made, samples, base: Path, tmp_path: Path) -> None:
+def test_what_is_stopped_resumes_with_both(made, samples, base: Path, tmp_path: Path) -> None:
     rows = samples.rows(8, ["preference"])
     asked = replace(task(samples, base, "save_every=1"), adapter=made["adapter"], reference_adapter=made["adapter"])
     whole = trained(asked, rows, tmp_path / "whole")
@@ -144,7 +144,7 @@ def test_an_adapter_over_another_base_than_its_own_is_refused(made, samples, bas
 
 
 @pytest.mark.parametrize("targets", ["[q_proj]", "[q_proj, k_proj]"])
-def test_other_modules_are_found_before_anybody_plays(made, samples, base: Path, targets: str) -> None:
+def test_other_modules_are_found_before_the_first_episode(made, samples, base: Path, targets: str) -> None:
     recipe = task(samples, base).recipe
     opened = open_adapter(made["adapter"], recipe, str(base))
     assert opened is not None

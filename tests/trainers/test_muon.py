@@ -127,7 +127,7 @@ def test_a_schedule_reaches_both() -> None:
     assert {group["lr"] for part in optimizer._both for group in part.param_groups} == {0.005}
 
 
-def test_a_stored_state_goes_on_as_if_nothing_had_been() -> None:
+def test_a_stored_state_resumes_as_if_nothing_had_been() -> None:
     whole, stopped = small(), small()
     optimizer = MuonAdamW(stopped, **SETTINGS)
     list(walk(whole, [MuonAdamW(whole, **SETTINGS)], 3))

@@ -35,7 +35,7 @@ def test_result_errors_and_context_are_those_of_the_function() -> None:
     assert not is_left_behind()
 
 
-def test_who_is_cancelled_leaves_at_once_and_the_work_goes_on() -> None:
+def test_who_is_cancelled_leaves_at_once_and_the_work_continues() -> None:
     begun, wanted, done = threading.Event(), threading.Event(), threading.Event()
 
     def stubborn() -> None:

@@ -141,7 +141,7 @@ def test_looking_at_a_received_run_needs_no_trust_and_runs_nothing(tmp_path: Pat
     ],
     ids=["code", "one long loop", "nested loops"],
 )
-def test_a_prompt_of_a_received_run_neither_runs_code_nor_goes_on_for_ever(
+def test_a_prompt_of_a_received_run_neither_runs_code_nor_continues_for_ever(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -95,7 +95,7 @@ def test_what_was_appended_to_is_looked_at_again(run: Path, tmp_path: Path) -> N
     pool.close()
 
 
-def test_runs_that_were_named_are_opened_before_anybody_asks(
+def test_runs_that_were_named_are_opened_before_any_request(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inspector = Inspector([recorded], index_cache=tmp_path)
@@ -106,7 +106,7 @@ def test_runs_that_were_named_are_opened_before_anybody_asks(
     inspector.close()
 
 
-def test_of_a_folder_the_newest_run_is_opened_before_anybody_asks(
+def test_of_a_folder_the_newest_run_is_opened_before_any_request(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others would take their time, each."""
@@ -173,7 +173,7 @@ def test_sums_are_over_those_that_tell() -> None:
 # ------------------------------------------------------------------------------------------------------- spare indices
 
 
-def test_spare_indices_are_deleted_when_nobody_looks_at_their_runs(run: Path, tmp_path: Path) -> None:
+def test_spare_indices_are_deleted_when_their_runs_are_closed(run: Path, tmp_path: Path) -> None:
     (run / "index.sqlite").unlink()
     folder = tmp_path / "index_cache"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""A training is its epochs together: its records, its rollouts, and whose word counts."""
+"""A training in the inspector: its records, its rollouts, and which labels count."""
 
 from __future__ import annotations
 

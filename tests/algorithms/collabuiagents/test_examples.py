@@ -426,7 +426,7 @@ def test_a_trajectory_with_a_reply_that_is_none_takes_its_pair_with_it(
 
 
 @pytest.mark.parametrize("blocked", ["full", "file"])
-def test_a_full_disk_is_told_with_what_goes_on_with_the_training(
+def test_a_full_disk_is_told_with_what_resumes_the_training(
     played: RecordedRun, chat: ChatTokenizer, configure_toy, tmp_path: Path, blocked: str
 ) -> None:
     found, folder, before = all_rows(played, chat, configure_toy), TrainingDir(tmp_path), resource.getrlimit(FILES)

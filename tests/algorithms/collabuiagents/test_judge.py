@@ -296,7 +296,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As many were too long as were judged, and two more could not be asked about: going on is enough."""
+    """As many were too long as were judged, and two more could not be asked about: resuming is enough."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     every = [case for one in played for case in build_inputs(one, build_suite(run).space)]
     many = (len(every) - 2) // 2
@@ -342,7 +342,7 @@ def asked(configure_toy, process, rehearsed: tuple[RunConfig, Path], epoch: Epoc
     return loop, run, out, played, labels
 
 
-def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_who_goes_on(
+def test_pairs_that_an_adversary_could_mostly_not_be_asked_about_are_made_by_a_resume(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer steps than ten failures in a row; what answers half of the time is enough."""

@@ -113,7 +113,7 @@ def test_help_names_settings_that_there_are(collab):
     assert {param.rich_help_panel for param in _COMMAND.params} <= {"What is asked", "How it is asked", None}
 
 
-def test_a_budget_stops_with_exit_1_and_the_command_to_go_on(collab):
+def test_a_budget_stops_with_exit_1_and_the_command_to_resume(collab):
     code, out, err = collab(*SMALL, "--budget", "minutes=0.0000001", "--out", "made")
     assert code == 1
     assert not out

@@ -352,7 +352,7 @@ def test_a_preset_of_ones_own(finetune: Callable[..., tuple], tmp_path: Path) ->
     assert (manifest["preset"], manifest["recipe"]["learning_rate"]) == (str(path), 1e-3)
 
 
-def test_a_run_goes_on_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_resumes_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["finetune", "--resume", str(tmp_path), "--stage", "sft"]) == 2
     assert "leave out --stage" in capsys.readouterr().err
     assert main(["finetune", "--resume", str(tmp_path), "--seed", "0", "--preset", "pocket"]) == 2

@@ -49,13 +49,13 @@ def test_plan_makes_nothing(collab):
     assert set(planned["rows"]) == {"basic", "instruction", "demonstration", "preference"}
 
 
-def test_the_plan_of_a_model_asks_nobody(collab):
+def test_the_plan_of_a_model_asks_no_model(collab):
     planned = read(collab("synth", *SMALL, "--teacher", "dead", "--plan", "--json"))
     assert planned["calls"]["questions"] >= 6
     assert planned["calls"]["critic"] == planned["calls"]["adversary"]
 
 
-def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
+def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_resume(collab):
     asked = ("--env", "corridor", "--backend", "slow", "--episodes", "60", "--screens", "0")
     code, out, err = collab("synth", *asked, "--budget", "minutes=0.002", "--out", "data")
     assert code == 1
@@ -67,7 +67,7 @@ def test_a_budget_of_minutes_stops_with_exit_1_and_the_command_to_go_on(collab):
     assert found["report"] is None
 
 
-def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_go_on(collab):
+def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_resume(collab):
     asked = ("--env", "corridor", "--backend", "partly", "--episodes", "6", "--screens", "0")
     code, out, err = collab("synth", *asked, "--out", "data")
     assert code == 1

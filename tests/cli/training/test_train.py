@@ -125,7 +125,7 @@ class Grader(FilteredBC):
     ablations: ClassVar = {"strict": Ablation(description="solved episodes alone", settings=("epochs=1",))}
 
 
-def test_a_critic_that_nobody_calibrated_is_refused(
+def test_a_critic_without_a_calibration_is_refused(
     capsys: pytest.CaptureFixture[str], library: Path, tmp_path: Path
 ) -> None:
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", library]
@@ -206,7 +206,7 @@ def asked(library: Path, tmp_path: Path) -> list[str]:
     return ["train-marl", *team, *(item for one in small for item in ("--set", one)), "--device", "cpu", "--json"]
 
 
-def test_any_resume_goes_on_with_a_training(
+def test_any_resume_command_continues_a_training(
     capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
 ) -> None:
     """With all of it: what lies inside is left to it."""
@@ -281,7 +281,7 @@ def ask_toy(library: Path, *settings: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_training_that_was_gone_on_with_ends_like_one_that_nobody_stopped(
+def test_a_training_that_was_resumed_ends_like_an_undisturbed_one(
     capsys: pytest.CaptureFixture[str], taught: Path, tmp_path: Path
 ) -> None:
     """And both know the team that they began with."""

@@ -1,4 +1,4 @@
-"""What a person sees of a training: everything that its records hold, while it goes on and in the end."""
+"""The printed text of a training shows all that its records hold, while it runs and at the end."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_narrow_screen_keeps_money_likelihood_and_time(
     assert ("tokens" in table[0]) == (room > 66)
 
 
-def test_a_screen_tells_of_an_epoch_that_goes_on_as_soon_as_a_part_is_over() -> None:
+def test_a_screen_tells_of_an_epoch_that_continues_as_soon_as_a_part_is_over() -> None:
     """In the lines of an epoch that is over; its last line is what each part took."""
     progress = TrainingProgress(algorithm="collabuiagents", epochs=3)
     progress.close(START)

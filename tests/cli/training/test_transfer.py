@@ -46,7 +46,7 @@ def library(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def asked(library: Path) -> list[str]:
-    """A direct transfer of somebody who waits, held against itself."""
+    """A direct transfer of an agent that only waits, compared with itself."""
     team = ["--agents", "idler", "--base", "idler", "--env", "street", "--graph", "alone"]
     return ["transfer", "--mode", "direct", *team, "--library", str(library), "--seeds", "30,31", "--episodes", "2"]
 
@@ -114,7 +114,7 @@ def test_a_transfer_is_planned_played_and_told_again(
     assert "no device called 'tpu'" in capsys.readouterr().err
 
 
-def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path) -> None:
+def test_a_stop_says_how_to_resume(capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main([*asked, "--out", str(out), "--budget", "tokens=1", "--json"]) == 1
     shown = capsys.readouterr()
@@ -123,7 +123,7 @@ def test_a_stop_says_how_to_go_on(capsys: pytest.CaptureFixture[str], asked: lis
     assert main(["transfer", "--resume", str(out), "--budget", "tokens=1000000"]) == 0
 
 
-def test_any_resume_goes_on_with_a_transfer(
+def test_any_resume_command_continues_a_transfer(
     capsys: pytest.CaptureFixture[str], asked: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -104,7 +104,7 @@ def silent(tmp_path: Path) -> Path:
 
 
 def processes_of(silent: Path) -> list[str]:
-    """What of a silent browser runs, whoever its parents are by now."""
+    """Return the running processes of a silent browser, whatever their parents are by now."""
     line, found = silent.read_text().split("\n")[1], []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ def test_elements_are_numbered_in_order() -> None:
     assert (second.index, second.box, second.value) == (1, None, "x")
 
 
-def test_the_web_text_tells_address_tabs_and_how_far_the_page_goes_on() -> None:
+def test_the_web_text_tells_address_tabs_and_how_far_the_page_continues() -> None:
     tabs = (Tab(title="One", url="http://a.test/"), Tab(title="", url="http://b.test/", active=True))
     seen = observe(snapshot(below=200), tabs=tabs, notice="a dialog said hello")
     assert seen.text.split("\n") == [

@@ -1,4 +1,4 @@
-"""Start addresses with credentials, and hosts whose certificates nobody has signed."""
+"""Start addresses with credentials, and hosts with unsigned certificates."""
 
 import asyncio
 import base64

@@ -41,7 +41,7 @@ def manifest(run: Path, epoch: int) -> dict[str, Any]:
     return FinetuneDir(run / f"epochs/{epoch}/training").read()
 
 
-def test_an_adapter_is_gone_on_with_and_exported(configure_finetuned, finetuned: Path, tmp_path: Path) -> None:
+def test_an_adapter_is_resumed_and_exported(configure_finetuned, finetuned: Path, tmp_path: Path) -> None:
     run = train_toy(configure_finetuned, tmp_path / "run")
     records = [json.loads((run / f"epochs/{number}/epoch.json").read_text()) for number in (1, 2)]
     for number, record in enumerate(records, 1):

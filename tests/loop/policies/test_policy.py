@@ -102,7 +102,7 @@ def test_an_adapter_is_played_over_the_first_checkpoint(configure_toy) -> None:
 
 
 def test_what_training_begins_with_includes_an_adapter(configure_toy, tmp_path: Path) -> None:
-    """So that going on with another adapter than the first is refused, and not hashed like it."""
+    """Resuming with another adapter than the first is refused, and has another hash."""
     adapter, base = tmp_path / "adapter", tmp_path / "base"
     for folder, name in ((adapter, WEIGHTS[0]), (base, "model.safetensors")):
         folder.mkdir()
@@ -164,7 +164,7 @@ def test_a_served_checkpoint_is_trained_as_adapters(configure_toy, tiny: Path, t
         build_first_policy(served(config, "Qwen/nowhere"), config.method)
 
 
-def test_an_adapter_to_begin_with_is_gone_on_with(configure_toy, tiny: Path, tmp_path: Path) -> None:
+def test_an_adapter_to_begin_with_is_resumed(configure_toy, tiny: Path, tmp_path: Path) -> None:
     config = configure_toy(KEPT, "determinism=fast")
     with pytest.raises(ConfigError, match=r"adapter .* is no directory with adapter_config.json here"):
         build_first_policy(served(config, tiny, adapter=str(tmp_path)), config.method)

@@ -114,7 +114,7 @@ def test_an_export_plays_as_the_agents_file_that_the_training_began_with(collab,
     assert yaml.safe_load(file.read_text())["sampling"]["temperature"] == 0.7
 
 
-def test_training_on_goes_on_as_hot_and_remembers_the_agents_file(library: Path, trained: str) -> None:
+def test_training_on_continues_as_hot_and_remembers_the_agents_file(library: Path, trained: str) -> None:
     from collab.library import Library
 
     config = asyncio.run(toy_team.configure_toy_training(Library(own=library), agents=trained))

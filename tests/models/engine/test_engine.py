@@ -223,7 +223,7 @@ def test_sequences_that_change_one_another_are_computed_one_by_one(
 
 
 def test_sampling_is_the_requests_own(folder: Path) -> None:
-    """Temperature, top-p, seed, length and stop of each, whoever is beside it."""
+    """Temperature, top-p, seed, length and stop belong to each sequence, whatever is beside it."""
     settings = [
         Sampling(temperature=1.0, max_tokens=9),
         Sampling(temperature=0.7, top_p=0.6, max_tokens=4),

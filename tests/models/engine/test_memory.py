@@ -1,4 +1,4 @@
-"""Memory that runs out, wherever it does: smaller batches, the same replies, nobody lost and nobody answered twice."""
+"""If memory runs out anywhere, batches shrink and replies stay the same: none is lost, none comes twice."""
 
 import random
 from collections.abc import Callable
@@ -320,7 +320,7 @@ def test_sequences_on_one_beginning_hold_it_once(folder: Path) -> None:
 
 
 def test_a_beginning_waits_for_its_next_speaker_however_much_others_use(folder: Path) -> None:
-    """Between two cells of a step nobody uses its beginning for a moment; long ones elsewhere must not drive it out."""
+    """Between two cells of a step its prefix is unused for a moment; long prompts elsewhere must not evict it."""
     checkpoint = checkpoint_of(folder)
     engine = engine_of(checkpoint, cache_bytes=400 * checkpoint.shape.token_bytes)
     rng = random.Random(5)

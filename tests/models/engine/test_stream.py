@@ -1,4 +1,4 @@
-"""Many environments before one model in this process: one stream of batches, and nobody waits for anybody else."""
+"""Many environments share one model in this process: one stream of batches, in which no sequence waits for others."""
 
 import asyncio
 from pathlib import Path
@@ -81,7 +81,7 @@ async def deliberated(network: Network, number: int) -> dict[CellRef, int]:
 
 
 def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -> None:
-    """Ada talks long. Dee hears nobody, so her three rounds are over before Ada's first; so is all of another team."""
+    """Ada talks long. Dee hears no other agent: her three rounds end before Ada's first; so does another team."""
     model = Diary(path=str(checkpoint))
 
     async def scene() -> tuple[dict[CellRef, int], dict[CellRef, int]]:

@@ -172,7 +172,7 @@ def small_seeds(body: Body) -> Fault | None:
 
 
 def no_optional(body: Body) -> Fault | None:
-    """Sends everybody away who asks for more than the plain thing: with a status that says nothing about fields."""
+    """Refuse every request for more than plain fields: with a status that says nothing about fields."""
     more = {"logprobs", "seed", "response_format", "return_token_ids"} & body.keys()
     return error(401, "who are you?") if more else None
 

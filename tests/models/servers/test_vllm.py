@@ -216,7 +216,7 @@ def test_scoring_a_free_reply_gives_the_logprobs_it_was_sampled_with(options: di
     play(model, scene)
 
 
-def test_adapters_that_do_not_fit_are_refused_and_harm_nobody(files: dict[str, str], options: dict[str, Any]) -> None:
+def test_adapters_that_do_not_fit_are_refused_and_harm_no_other(files: dict[str, str], options: dict[str, Any]) -> None:
     model = OpenAIModel(**options)
 
     async def scene() -> None:

@@ -27,7 +27,7 @@ def lines(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_killed_calibration_goes_on_and_ends_with_the_same_file(
+def test_a_killed_calibration_resumes_and_ends_with_the_same_file(
     folder: Path, tmp_path: Path, server: FakeServer, questions: Callable[[], int]
 ) -> None:
     asked = ["critic", "calibrate", "--env", "corridor", "--critic", "judge", "--cases", "12", "--library", str(folder)]

@@ -87,7 +87,7 @@ def test_scores_in_quotes_or_said_twice_are_the_same_numbers(build_config: Wante
     assert sum(record.numbers.missing.values()) == 0
 
 
-def test_what_does_not_fit_is_told_before_anybody_is_asked(build_config: Wanted) -> None:
+def test_what_does_not_fit_is_told_before_any_call(build_config: Wanted) -> None:
     planned = asyncio.run(estimate(build_config(settings=["critic.context_tokens=2100"])))
     assert (planned.calls, planned.unfit) == (0, 4 * planned.passes)
     assert asyncio.run(estimate(build_config())).unfit == 0
@@ -141,7 +141,7 @@ def test_nonsense_is_counted_by_cause_and_never_a_zero(build_config: Wanted, tmp
 
 
 @pytest.mark.slow
-def test_one_that_was_stopped_goes_on_and_asks_nothing_twice(
+def test_one_that_was_stopped_resumes_and_asks_nothing_twice(
     build_config: Wanted, tmp_path: Path, voice: Any, questions: Callable[[], int]
 ) -> None:
     config = build_config()

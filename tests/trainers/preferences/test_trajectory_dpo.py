@@ -136,7 +136,7 @@ def test_a_pair_with_a_reply_that_is_too_long_is_left_out_whole(samples: types.S
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [("sharing=prefix",), ("lora={rank: 4, alpha: 8, merge: true}",)])
-def test_trajectories_are_learned_and_a_stopped_run_goes_on_exactly(
+def test_trajectories_are_learned_and_a_stopped_run_resumes_exactly(
     settings: tuple[str, ...], samples: types.SimpleNamespace, base: Path, tmp_path: Path
 ) -> None:
     made = prepared(samples, base, "epochs=6", "learning_rate=5e-3", "batch_rows=2", "save_every=1", *settings)

@@ -97,7 +97,7 @@ def test_what_is_told_of_pairs_changes_no_weight(sharing, samples, base: Path, t
 
 
 @pytest.mark.slow
-def test_a_run_that_is_gone_on_with_tells_of_the_pairs_since(samples, base: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_tells_of_the_pairs_since(samples, base: Path, tmp_path: Path) -> None:
     """Stopped behind its third of eight steps of one row, of which the first and the last have lines."""
     pairs = samples.rows(8, ["preference"])
     rows = [row if number % 2 else replace(row, rejected=row.reply) for number, row in enumerate(pairs)]

@@ -66,7 +66,7 @@ def test_processes_read_where_things_lie_now(samples, base: Path, tmp_path: Path
 
 
 def test_what_is_trained_again_is_not_told_as_done(samples, base: Path, tmp_path: Path, monkeypatch) -> None:
-    """Lines of steps behind the newest checkpoint are gone before anybody looks at them."""
+    """Lines of steps behind the newest checkpoint are removed before they are read."""
     monkeypatch.setattr(launching, "build_command", lambda *asked: [sys.executable, "-S", "-c", ""])
     prepared = samples.states(base, tmp_path / "data", 2)
     folder, seen = begin(prepared, tmp_path / "out"), []
@@ -158,10 +158,10 @@ def test_an_adapter_learns_from_unequally_many_rows_of_each_process(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("held", [("precision=float32",), ("precision=bfloat16", "weights=bfloat16")])
-def test_an_adapter_is_gone_on_with_and_compared_with_another(
+def test_an_adapter_is_resumed_and_compared_with_another(
     held: tuple[str, ...], samples, base: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    """As an epoch of a team goes on from the one before it, and is compared with it, in two processes as in one."""
+    """An epoch continues the adapter of the one before and is compared with it, in two processes as in one."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     kept = ("lora={rank: 4, alpha: 8, merge: false}", "learning_rate=1e-2", "rows_at_once=3")
     states = functools.partial(samples.states, base, tmp_path / "data")

@@ -24,7 +24,7 @@ def prepared(samples, base: Path, tmp_path: Path) -> Prepared:
 
 @pytest.mark.slow
 def test_it_trains_what_the_directory_says(prepared: Prepared, tmp_path: Path) -> None:
-    """Stopped twice, by a file and because nobody waits for it, then to the end: the weights of an undisturbed run."""
+    """Stopped by a file, then by the end of its parent, then finished: the weights of an undisturbed run."""
     whole = train(prepared, begin(prepared, tmp_path / "whole"), device="cpu").final
     folder = begin(prepared, tmp_path / "run")
     (folder.path / STOP).touch()
@@ -47,7 +47,7 @@ def test_why_it_cannot_is_one_line(prepared: Prepared, tmp_path: Path, capfd) ->
     assert not FinetuneDir(changed.path).final.exists()
 
 
-def test_what_it_is_a_part_of_says_how_to_go_on(prepared: Prepared, tmp_path: Path, capfd) -> None:
+def test_what_it_is_a_part_of_says_how_to_resume(prepared: Prepared, tmp_path: Path, capfd) -> None:
     wanted = "collab train-marl --resume runs/marl"
     folder = begin(prepared, tmp_path / "run", wanted)
     (folder.path / "lock").unlink()

@@ -77,7 +77,7 @@ def test_a_trainer_that_splits_otherwise_than_said_trains_nothing(is_fsdp2: bool
             check_sharded(made, environment)
 
 
-def test_a_run_goes_on_as_it_began(tmp_path: Path) -> None:
+def test_a_run_resumes_as_it_began(tmp_path: Path) -> None:
     check_checkpoint(tmp_path, {})
     with pytest.raises(UsageError, match=r"was written with whole models \(ddp\), this run has fsdp; resume as"):
         check_checkpoint(tmp_path, FSDP)
@@ -121,17 +121,17 @@ def test_what_was_gathered_is_a_share_again_layer_by_layer(tmp_path: Path) -> No
     ],
 )
 def test_two_processes_train_what_one_trains(settings, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
-    """Six pairs of unequal states, stopped and gone on with: losses, result and checkpoints are whole and the same."""
+    """Six pairs of unequal states, stopped and resumed: losses, result and checkpoints are whole and the same."""
     states = functools.partial(samples.states, base, tmp_path / "data", held=True)
     _check_split(states, tmp_path, monkeypatch, settings)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharing", ["prefix", "none"])
-def test_an_adapter_is_gone_on_with_and_compared_with_another(
+def test_an_adapter_is_resumed_and_compared_with_another(
     sharing: str, samples, base: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    """As an epoch of a team goes on from the one before it, and is compared with it, in two processes as in one."""
+    """An epoch continues the adapter of the one before and is compared with it, in two processes as in one."""
     settings = (f"sharing={sharing}", TWICE, *KEPT)
     states = functools.partial(samples.states, base, tmp_path / "data")
     before = None

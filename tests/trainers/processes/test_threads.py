@@ -18,7 +18,7 @@ from collab.trainers.run import begin, train
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    """Torch's number of threads, for whoever comes next."""
+    """Restore torch's number of threads for other tests."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -49,7 +49,7 @@ def test_a_head_that_does_not_tell_changes_nothing_and_a_damaged_one_is_refused(
 
 
 @pytest.mark.slow
-def test_a_run_is_gone_on_with_in_the_threads_that_it_began_in(samples, base: Path, tmp_path: Path) -> None:
+def test_a_run_is_resumed_in_the_threads_that_it_began_in(samples, base: Path, tmp_path: Path) -> None:
     prepared = samples.states(base, tmp_path / "data", 1)
     torch.set_num_threads(2)
     whole = train(prepared, begin(prepared, tmp_path / "whole"), device="cpu")

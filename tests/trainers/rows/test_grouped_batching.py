@@ -153,7 +153,7 @@ def test_a_step_has_the_gradient_of_its_pairs_however_it_is_divided(samples, bas
 
 
 @pytest.mark.slow
-def test_a_stopped_run_of_unequal_steps_goes_on_as_if_it_had_not(samples, base: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_of_unequal_steps_resumes_as_if_never_stopped(samples, base: Path, tmp_path: Path) -> None:
     prepared = prepared_with(samples, base, [4, 2, 3, 1, 5], "batch_rows=6", "rows_at_once=4", "epochs=2")
     assert len({len(step.parts) for step in prepared.steps}) > 1
     lines, whole = trained(prepared, tmp_path / "whole")

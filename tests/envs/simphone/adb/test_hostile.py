@@ -330,7 +330,7 @@ def test_no_push_pull_or_listing_reaches_the_host(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(STANDARD.tables))
 @pytest.mark.parametrize("kind", ["garbage", "nothing", "cut", "without tables", "other columns"])
-def test_whatever_is_pushed_over_a_database_the_phone_goes_on(path: str, kind: str) -> None:
+def test_whatever_is_pushed_over_a_database_the_phone_continues(path: str, kind: str) -> None:
     handle = PhoneHandle(add_noise(generator(7)))
     with serve_phones({SERIAL: handle}) as port:
         pulled = ask(port, ENTER + service("sync:") + number(b"RECV", len(path)) + path.encode())
