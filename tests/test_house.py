@@ -484,6 +484,31 @@ def test_the_paper_is_cited_by_its_own_sections() -> None:
     assert not any("transfer" in path for number, path in found if number == "3.2")
 
 
+# ---------------------------------------------------------------------------------------------------- language
+
+FRAGMENTS = {"of", "from", "who", "whose", "what", "where", "whether", "which", "how", "then", "those"}
+"""First words of help that is no sentence: it names neither a thing nor what happens."""
+
+
+def option_help() -> Iterator[tuple[str, str]]:
+    """Yield the place and the help of each option and argument of the command line."""
+    for path in sorted((ROOT / "collab" / "cli").rglob("*.py")):
+        for name, call in calls(path):
+            if name not in {"typer.Option", "typer.Argument"}:
+                continue
+            for keyword in call.keywords:
+                if keyword.arg == "help":
+                    texts = (node.value for node in ast.walk(keyword.value) if isinstance(node, ast.Constant))
+                    yield shown(path, call), "".join(text for text in texts if isinstance(text, str))
+
+
+def test_help_names_a_thing_or_says_what_happens() -> None:
+    found = list(option_help())
+    assert len(found) > 100
+    wrong = [f"{place}: {text}" for place, text in found if text.split()[0].lower().strip(".,:;") in FRAGMENTS]
+    assert not wrong, "\n".join(wrong)
+
+
 # ------------------------------------------------------------------------------------- declarations and the wheel
 
 

@@ -73,7 +73,8 @@ def check_agents(
     *,
     call: Annotated[bool, typer.Option("--call/--no-call", help="Send one tiny prompt to each model.")] = True,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for all questions to one agent's model.")
+        float,
+        typer.Option("--timeout", metavar="S", min=0.1, help="Seconds allowed for all questions to one agent's model."),
     ] = 120.0,
     settings: Annotated[
         list[str] | None,
@@ -270,17 +271,20 @@ def serve(
         Path | None,
         typer.Option("--vllm", metavar="PATH", help="The vllm program; default: COLLAB_VLLM, then the PATH."),
     ] = None,
-    port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 for a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port to listen on; 0 for a free one.")
+    ] = 8000,
     adapter: Annotated[
         list[str] | None,
-        typer.Option("--adapter", metavar="NAME=PATH", help="A LoRA adapter to have from the start. May be repeated."),
+        typer.Option("--adapter", metavar="NAME=PATH", help="LoRA adapter to load at the start. May be repeated."),
     ] = None,
     lora_rank: Annotated[
         int | None,
-        typer.Option("--lora-rank", metavar="N", min=1, help="Take LoRA adapters up to this rank while running, too."),
+        typer.Option("--lora-rank", metavar="N", min=1, help="Also accept LoRA adapters of up to this rank later."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", metavar="TYPE", help="float32, bfloat16 …; default: the checkpoint's.")
+        str | None,
+        typer.Option("--dtype", metavar="TYPE", help="Data type: float32, bfloat16 …; default: the checkpoint's."),
     ] = None,
     max_model_len: Annotated[
         int | None, typer.Option("--max-model-len", metavar="N", min=1, help="Longest prompt plus reply in tokens.")
@@ -289,7 +293,9 @@ def serve(
         list[str] | None,
         typer.Option("--arg", metavar="ARG", help="A further argument for vLLM: --arg=--seed=1. May be repeated."),
     ] = None,
-    wait: Annotated[float, typer.Option("--wait", metavar="S", min=1, help="Seconds until it must be healthy.")] = 600,
+    wait: Annotated[
+        float, typer.Option("--wait", metavar="S", min=1, help="Seconds to wait until the server is healthy.")
+    ] = 600,
 ) -> None:
     """Serve a model with vLLM on the loopback interface until Ctrl-C, with prefix caching.
 

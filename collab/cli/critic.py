@@ -27,20 +27,24 @@ _WHAT, _HOW = "What is asked", "How it is asked"
 
 Environment = Annotated[
     str | None,
-    typer.Option("--env", metavar="NAME", help="Where; default: androidworld.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--env", metavar="NAME", help="Environment of the steps; default: androidworld.", rich_help_panel=_WHAT
+    ),
 ]
 CriticName = Annotated[
     str | None,
     typer.Option(
-        "--critic", metavar="NAME", help="An agents file that judges: see collab agents list.", rich_help_panel=_WHAT
+        "--critic", metavar="NAME", help="Agents file of the critic; see collab agents list.", rich_help_panel=_WHAT
     ),
 ]
 Cases = Annotated[
     int | None,
-    typer.Option("--cases", metavar="N", min=1, help="Steps of known worth; default: 100.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--cases", metavar="N", min=1, help="Number of steps with known scores; default: 100.", rich_help_panel=_WHAT
+    ),
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="S", help="Decides every draw; default: 0.", rich_help_panel=_WHAT)
+    int | None, typer.Option("--seed", metavar="S", help="Seed of all random draws; default: 0.", rich_help_panel=_WHAT)
 ]
 Tasks = Annotated[
     list[str] | None,
@@ -82,7 +86,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Resume a calibration that stopped; only --budget and --json may stand beside it.",
+        help="Resume a stopped calibration; takes only --budget and --json beside it.",
         rich_help_panel=_HOW,
     ),
 ]
@@ -111,10 +115,10 @@ def calibrate(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Ask a critic about steps whose worth is known, and print how far it can be trusted.
+    """Measure a critic on steps with known scores, and print whether it may be trained on.
 
     Steps come from solutions of the training split: in every state the right action and wrong ones, each tried on a
-    copy. Numbers, versions and hashes are written to calibration.json, the reliability diagram beside it.
+    copy. Numbers, versions and hashes go to calibration.json; the reliability diagram lies beside it.
     """
     from collab.config import Budget
 
@@ -149,7 +153,7 @@ def rows(
         bool,
         typer.Option(
             "--plain",
-            help='Answers name each agent\'s score alone, {"ada": 1.0}; default: as the built-in prompts ask for.',
+            help='Write answers with scores alone, {"ada": 1.0}; default: the form that the built-in prompts ask for.',
             rich_help_panel=_WHAT,
         ),
     ] = False,

@@ -91,26 +91,29 @@ def demo(
     context: typer.Context,
     *,
     agents: Annotated[
-        str, typer.Option("--agents", metavar="NAME", help="Who speaks, alone and as a team. See collab agents list.")
+        str,
+        typer.Option(
+            "--agents", metavar="NAME", help="Agents file to play, alone and as a team; see collab agents list."
+        ),
     ] = BASE,
     trained: Annotated[
         str | None,
         typer.Option(
             "--trained",
             metavar="NAME|DIR@best",
-            help="--agents after training: an agents file, or an epoch of a training. It plays beside the untrained "
-            f"team, with the training's course. Default: {TRAINED}, for {BASE}; none for others.",
+            help="Trained version of --agents: an agents file, or an epoch of a training. It plays beside the "
+            f"untrained team, and its training curve is printed. Default: {TRAINED}, for {BASE}; none for others.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for the runs; default: runs/demo, numbered when taken."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer episodes: a look in a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Play fewer episodes, in about a minute.")] = False,
     resume: Annotated[
         Path | None,
         typer.Option(
-            "--resume", metavar="DIR", help="Resume a demo that stopped; only --threads and --json beside it."
+            "--resume", metavar="DIR", help="Resume a stopped demo; takes only --threads and --json beside it."
         ),
     ] = None,
     library: options.LibraryFolder = None,

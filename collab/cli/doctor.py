@@ -50,14 +50,14 @@ class Check:
 def doctor(
     *,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds that a model server has to answer.")
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds to wait for a model server's answer.")
     ] = 5.0,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Check this machine: packages, browser, model servers, disk; print what is missing and how to add it.
 
-    Ends with exit code 1 when something is broken. What is merely not installed is not.
+    Exits with 1 when something is broken. Missing extras do not count as broken.
     """
     # Everything is examined before anything is printed, so that JSON and text agree.
     checks = list(_examine(options.open_library(library), timeout))

@@ -141,16 +141,18 @@ def check_environments(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAMES]...", help="Environments or YAML files.")] = None,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="All environments but those where random actions do lasting things.")
+        bool,
+        typer.Option("--all", help="Check every environment except those where random actions have lasting effects."),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help=f"One seed, short random episodes, {FEW} tasks of each environment.")
+        bool,
+        typer.Option("--quick", help=f"Check one seed, short random episodes and {FEW} tasks of each environment."),
     ] = False,
     tasks: options.Tasks = None,
     seeds: Annotated[str, typer.Option("--seeds", metavar="0,1,…", help="Instances of each task.")] = "0,1",
     backend: options.Backend = None,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds for one claim on one instance.")
+        float, typer.Option("--timeout", metavar="S", min=0.1, help="Seconds allowed for one check of one instance.")
     ] = 120.0,
     settings: Annotated[
         list[str] | None,
@@ -159,7 +161,7 @@ def check_environments(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that environments keep their promises, on every task; exit code 1 when one does not.
+    """Check on every task that environments keep their promises; exit with 1 when one does not.
 
     Equal seeds give equal screens, junk never crashes, budgets end; where an environment says so: forks are exact,
     the known solution solves, an episode can be rebuilt in a fresh process, screens can be drawn.
@@ -321,15 +323,17 @@ FIRST_PORT = 5554
 @phone_app.command("serve")
 def serve(
     *,
-    phones: Annotated[int, typer.Option("--phones", metavar="N", min=1, max=64, help="How many.")] = 1,
-    port: Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0 for a free one.")] = 0,
+    phones: Annotated[int, typer.Option("--phones", metavar="N", min=1, max=64, help="Number of phones.")] = 1,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Port to listen on; 0 for a free one.")
+    ] = 0,
     task: Annotated[
         str | None,
         typer.Option("--task", metavar="NAME", help="Start from this task's initial state; scored at the end."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="Phone k gets instance S + k of the task.")] = 0,
     apps: Annotated[
-        list[str] | None, typer.Option("--app", metavar="PACKAGE", help="An app from outside; may be repeated.")
+        list[str] | None, typer.Option("--app", metavar="PACKAGE", help="Outside app that may run; may be repeated.")
     ] = None,
 ) -> None:
     """Serve phones on the loopback interface until Ctrl-C, as an adb server would.

@@ -153,7 +153,9 @@ WHAT, HOW = "What is trained", "How it is trained"
 LINE_S = 5.0
 """Between two lines of progress."""
 
-Stage = Annotated[str | None, typer.Option("--stage", metavar="STAGE", help="copy, sft or dpo.", rich_help_panel=WHAT)]
+Stage = Annotated[
+    str | None, typer.Option("--stage", metavar="STAGE", help="Stage: copy, sft or dpo.", rich_help_panel=WHAT)
+]
 Base = Annotated[
     Path | None,
     typer.Option("--base", metavar="DIR", help="Checkpoint to start from, with a chat template.", rich_help_panel=WHAT),
@@ -163,7 +165,7 @@ DataFolders = Annotated[
     typer.Option(
         "--data",
         metavar="DIRS",
-        help="Rows: directories, comma-separated or repeated; one with a comma in its name by itself.",
+        help="Directories of rows, comma-separated or repeated. Give a name with a comma in its own --data.",
         rich_help_panel=WHAT,
     ),
 ]
@@ -172,13 +174,13 @@ PresetName = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="Recipes: paper-qwen2-7b, qwen2.5-0.5b, pocket or a YAML file.",
+        help="Recipe: paper-qwen2-7b, qwen2.5-0.5b, pocket or a YAML file.",
         rich_help_panel=WHAT,
     ),
 ]
 Levels = Annotated[
     list[str] | None,
-    typer.Option("--levels", metavar="NAMES", help="Levels of sft, in this order.", rich_help_panel=WHAT),
+    typer.Option("--levels", metavar="NAMES", help="Levels to train with sft, in this order.", rich_help_panel=WHAT),
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="OUT", help="Run directory to make.", rich_help_panel=WHAT)]
 Resume = Annotated[
@@ -195,17 +197,29 @@ Settings = Annotated[
         "--set", metavar="a=b", help="Override one setting of the recipe. May be repeated.", rich_help_panel=HOW
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of order and adapters.", rich_help_panel=HOW)]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="S", help="Seed of the data order and of new adapters.", rich_help_panel=HOW)
+]
 MaxMinutes = Annotated[
     float | None,
-    typer.Option("--max-minutes", metavar="M", help="Stop then, with a checkpoint to resume.", rich_help_panel=HOW),
+    typer.Option(
+        "--max-minutes",
+        metavar="M",
+        help="Stop after M minutes, with a checkpoint to resume from.",
+        rich_help_panel=HOW,
+    ),
 ]
 Device = Annotated[
-    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one) or cpu.", rich_help_panel=HOW)
+    str,
+    typer.Option(
+        "--device", metavar="NAME", help="Device to train on: auto (a GPU if there is one) or cpu.", rich_help_panel=HOW
+    ),
 ]
 ReportTo = Annotated[
     list[str] | None,
-    typer.Option("--report-to", metavar="NAMES", help="Also tensorboard or trackio.", rich_help_panel=HOW),
+    typer.Option(
+        "--report-to", metavar="NAMES", help="Also log metrics to tensorboard or trackio.", rich_help_panel=HOW
+    ),
 ]
 MaxBroken = Annotated[
     int,
@@ -239,7 +253,7 @@ def finetune(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a better checkpoint from a checkpoint and rows."""
+    """Train a checkpoint on rows of data, with SFT or DPO."""
     from collab.loop.record import refuse_part
     from collab.trainers.prepare import check_device, check_installed, check_reports
     from collab.trainers.run import begin
@@ -473,19 +487,19 @@ def new(
         typer.Option(
             "--data",
             metavar="DIRS",
-            help="Rows that the tokenizer learns from: directories, comma-separated or repeated; one with a comma in "
-            "its name by itself.",
+            help="Directories of rows that the tokenizer learns from, comma-separated or repeated. Give a name with a "
+            "comma in its own --data.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
     preset: Annotated[
-        str, typer.Option("--preset", metavar="NAME|FILE", help="Whose architecture: pocket or a YAML file.")
+        str, typer.Option("--preset", metavar="NAME|FILE", help="Architecture: pocket or a YAML file.")
     ] = "pocket",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3. May be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Of the random weights.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the random weights.")] = 0,
     max_broken: Annotated[
         int, typer.Option("--max-broken", metavar="N", min=0, help="Broken rows to leave out at most.")
     ] = 0,
@@ -539,11 +553,11 @@ def export(
     ] = False,
     dtype: Annotated[
         Literal["bfloat16", "float32"] | None,
-        typer.Option("--dtype", help="Of the written weights; default: as they are."),
+        typer.Option("--dtype", help="Data type of the written weights; default: unchanged."),
     ] = None,
     base: Annotated[
         str | None,
-        typer.Option("--base", metavar="DIR", help="An adapter's base, if it has moved."),
+        typer.Option("--base", metavar="DIR", help="Base of the adapter, if it has moved."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Communication graphs: which agent hears which.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A graph, or the path of a YAML file.")]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Draws the edges of a sampled graph.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of a sampled graph's edges.")]
 
 
 @app.command("list")

@@ -65,19 +65,19 @@ Threads = Annotated[
     ),
 ]
 Environment = Annotated[
-    str, typer.Option("--env", metavar="NAME", help="Where: see collab env list.", rich_help_panel=PLAY)
+    str, typer.Option("--env", metavar="NAME", help="Environment to play; see collab env list.", rich_help_panel=PLAY)
 ]
 Graph = Annotated[
     str,
-    typer.Option("--graph", metavar="NAME", help="The graph; see collab graph list.", rich_help_panel=PLAY),
+    typer.Option("--graph", metavar="NAME", help="Communication graph; see collab graph list.", rich_help_panel=PLAY),
 ]
 Agents = Annotated[
     str,
     typer.Option(
         "--agents",
         metavar="NAME|a=X,b=Y|DIR@best",
-        help="Who speaks: one name for all slots of the graph, or one per slot (see collab agents list); or an epoch "
-        "of a trained team: DIR@best, DIR@last, DIR@epoch3.",
+        help="Agents: one agents file for all slots of the graph, or one per slot (see collab agents list); or an "
+        "epoch of a trained team: DIR@best, DIR@last, DIR@epoch3.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -96,7 +96,7 @@ Split = Annotated[
     typer.Option(
         "--split",
         metavar="NAME",
-        help="Keep to a split: train, new-seeds, unseen-tasks or unseen-app. See collab env splits.",
+        help="Play only one split: train, new-seeds, unseen-tasks or unseen-app. See collab env splits.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -106,7 +106,7 @@ Instructions = Annotated[
         "--instructions",
         metavar="DIR",
         help="Train on the instructions that collab synth made in this environment into DIR, instead of its own tasks; "
-        "held-out evaluations play its own.",
+        "held-out evaluations still play its own tasks.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -121,14 +121,16 @@ Backend = Annotated[
 ]
 Serial = Annotated[
     str | None,
-    typer.Option("--serial", metavar="SERIAL", help="Which device, as adb devices shows it.", rich_help_panel=PLAY),
+    typer.Option(
+        "--serial", metavar="SERIAL", help="Serial number of the device, as adb devices lists it.", rich_help_panel=PLAY
+    ),
 ]
 AllowApps = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-apps",
         metavar="NAMES",
-        help="Apps of the device that may be touched, comma-separated or repeated: names, packages or Name=package.",
+        help="Apps of the device that agents may use, comma-separated or repeated: names, packages or Name=package.",
         rich_help_panel=PLAY,
     ),
 ]
@@ -136,18 +138,22 @@ AllowEffects = Annotated[
     bool,
     typer.Option(
         "--allow-effects",
-        help="Also send, call, buy, delete, grant permissions and swipe rows there, without asking each time.",
+        help="Let agents send, call, buy, delete, grant permissions and swipe rows there without asking each time.",
         rich_help_panel=PLAY,
     ),
 ]
 Episodes = Annotated[
     int | None,
     typer.Option(
-        "--episodes", metavar="N", min=1, help="How many in all; default: every task once.", rich_help_panel=PLAY
+        "--episodes",
+        metavar="N",
+        min=1,
+        help="Number of episodes in all; default: every task once.",
+        rich_help_panel=PLAY,
     ),
 ]
 Seed = Annotated[
-    int, typer.Option("--seed", metavar="S", help="Decides every instance and draw.", rich_help_panel=PLAY)
+    int, typer.Option("--seed", metavar="S", help="Seed of all task instances and random draws.", rich_help_panel=PLAY)
 ]
 Out = Annotated[
     Path | None,
@@ -156,7 +162,10 @@ Out = Annotated[
     ),
 ]
 Concurrency = Annotated[
-    int, typer.Option("--concurrency", metavar="K", min=1, help="Episodes at once.", rich_help_panel=LIMITS)
+    int,
+    typer.Option(
+        "--concurrency", metavar="K", min=1, help="Number of episodes to play at once.", rich_help_panel=LIMITS
+    ),
 ]
 EngineConcurrency = Annotated[
     int | None,
@@ -164,8 +173,8 @@ EngineConcurrency = Annotated[
         "--concurrency",
         metavar="K",
         min=1,
-        help="Episodes at once; default: as many as fill a local policy's engine (max_batch of its agents file by the "
-        "number of agents, from 4 to 48), else 4; in a training at most one per 16 steps of an epoch.",
+        help="Number of episodes to play at once. Default for a local policy: max_batch of its agents file divided by "
+        "the number of agents, from 4 to 48; else 4. Training plays at most one per 16 steps of an epoch.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -209,8 +218,8 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Run the parts that a recorded run names, even if they are neither built in nor installed: only where "
-        "you know who made it.",
+        help="Run the parts that a recorded run names, even if they are neither built in nor installed. Use it only "
+        "for runs whose author you trust.",
         callback=_trust,
     ),
 ]
@@ -313,7 +322,7 @@ Algo = Annotated[
     typer.Option(
         "--algo",
         metavar="NAME",
-        help="The algorithm.",
+        help="Algorithm to train with.",
         rich_help_panel=HOW,
     ),
 ]
@@ -322,7 +331,7 @@ ContinualAlgo = Annotated[
     typer.Option(
         "--algo",
         metavar="NAME",
-        help="The algorithm that trains on there; default: the one that trained the team.",
+        help="Algorithm of the further training; default: the one that trained the team.",
         rich_help_panel=HOW,
     ),
 ]
@@ -362,7 +371,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
-        help="auto (a GPU if there is one) or cpu; with --resume as before unless given.",
+        help="Device to train on: auto (a GPU if there is one) or cpu. --resume keeps the run's device.",
         show_default=AUTO,
         rich_help_panel=HOW,
     ),
@@ -387,7 +396,7 @@ ReportTo = Annotated[
     typer.Option(
         "--report-to",
         metavar="NAMES",
-        help="Report metrics of training also to tensorboard or trackio; with --resume as before unless given.",
+        help="Also log training metrics to tensorboard or trackio. --resume keeps the run's choice.",
         rich_help_panel=HOW,
     ),
 ]
@@ -396,7 +405,7 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Resume what was stopped or killed there.",
+        help="Resume the stopped or killed work in this directory.",
         rich_help_panel=LIMITS,
     ),
 ]

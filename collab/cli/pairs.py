@@ -53,7 +53,7 @@ def rebuild(
         typer.Option(
             "--critic",
             metavar="NAME",
-            help="Whose scores decide: oracle, outcome, the agents file of a critic, or labels of the run.",
+            help="Source of the scores: oracle, outcome, the agents file of a critic, or labels of the run.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -62,8 +62,8 @@ def rebuild(
         typer.Option(
             "--labels",
             metavar="NAME",
-            help="What the critic's labels are called; default: as the critic. Without --critic: the labels that "
-            "decide, as they are there.",
+            help="Name of the critic's new labels; default: the critic's name. Without --critic: existing labels to "
+            "take the scores from.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def rebuild(
         typer.Option(
             "--source",
             metavar="NAME",
-            help="Where pairs come from: adversary, contrast, correction, mix, or weights: adversary=3,contrast=1.",
+            help="Sources of the pairs: adversary, contrast, correction, mix, or weights: adversary=3,contrast=1.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -88,32 +88,32 @@ def rebuild(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", metavar="X", help="A score above it is rewarded.", rich_help_panel=_WHAT),
+        typer.Option(
+            "--threshold", metavar="X", help="Score above which a reply counts as rewarded.", rich_help_panel=_WHAT
+        ),
     ] = None,
     cap: Annotated[
         int | None,
-        typer.Option(
-            "--cap", metavar="N", min=0, help="The most pairs of a state; 0: no limit.", rich_help_panel=_WHAT
-        ),
+        typer.Option("--cap", metavar="N", min=0, help="Most pairs per state; 0: no limit.", rich_help_panel=_WHAT),
     ] = None,
     stop_at_first_error: Annotated[
         bool | None,
         typer.Option(
             "--stop-at-first-error/--all-steps",
-            help="Whether an episode teaches up to its first error alone.",
+            help="Build pairs only up to an episode's first error, or from all steps.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NEW", help="Of the new pairs; default: a free one.", rich_help_panel=_HOW),
+        typer.Option("--name", metavar="NEW", help="Name of the new pairs; default: a free one.", rich_help_panel=_HOW),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
             "--against",
             metavar="NAME",
-            help="Pairs to compare with; their recipe is the default of all options. Default: the last stored.",
+            help="Pairs to compare with; other options default to their recipe. Default: the last stored.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -123,7 +123,7 @@ def rebuild(
             "--concurrency",
             metavar="K",
             min=1,
-            help="Steps asked about at once; default: as many as episodes of the run were played at once.",
+            help="Number of steps to ask about at once; default: the run's own --concurrency.",
             rich_help_panel=_HOW,
         ),
     ] = None,
@@ -133,11 +133,11 @@ def rebuild(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make the pairs of a recorded run anew, without a new rollout, and print which are added, dropped or flipped.
+    """Build the pairs of a recorded run again, without a new rollout, and print which are added, dropped or flipped.
 
-    Options that are not given are as before. For the first pairs of a run, the oracle judges and the sampler writes
-    rejected replies by default. Nothing is judged or answered twice, and the same command resumes after a kill. In a
-    training's rollout, the episodes count from which the training learns.
+    Options that are left out keep their earlier values. For the first pairs of a run, the oracle judges and the
+    sampler writes rejected replies. No reply is judged or written twice; the same command resumes after a kill. A
+    training's rollout yields pairs only from the episodes that the training learns from.
     """
     from collab.config import Budget
     from collab.evaluation.report import find_recorded, refuse_several
@@ -213,7 +213,7 @@ def describe(progress: RebuildProgress) -> str:
     return " | ".join(parts) or "reading the run"
 
 
-app = typer.Typer(help="Preference pairs: what a run prefers to what, and why.", no_args_is_help=True)
+app = typer.Typer(help="Preference pairs: list, explain and rebuild them.", no_args_is_help=True)
 
 app.command("rebuild")(rebuild)
 
@@ -223,13 +223,13 @@ Run = Annotated[
 Id = Annotated[str, typer.Argument(metavar="ID", help="ID of the pair, or its first letters if they are unique.")]
 Name = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Which pairs of the run; default: the last that were stored."),
+    typer.Option("--name", metavar="NAME", help="Name of the pairs; default: the last stored."),
 ]
 
 
 OfAny = Annotated[
     str | None,
-    typer.Option("--name", metavar="NAME", help="Of which pairs; default: of any, those first that were stored last."),
+    typer.Option("--name", metavar="NAME", help="Name of the pairs; default: search all, the last stored first."),
 ]
 
 
@@ -238,13 +238,21 @@ def list_pairs(
     run: Run,
     *,
     name: Name = None,
-    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Of one task.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="SLOT", help="Whose input was one agent's.")] = None,
+    task: Annotated[str | None, typer.Option("--task", metavar="NAME", help="Show only pairs of this task.")] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="SLOT", help="Show only pairs of this agent's prompts.")
+    ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="NAME", help="From adversary, contrast, correction or trajectory."),
+        typer.Option(
+            "--source",
+            metavar="NAME",
+            help="Show only pairs of one source: adversary, contrast, correction or trajectory.",
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The first N.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Show only the first N pairs.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List pairs, one line each: the cell, both actions and their scores."""
@@ -321,7 +329,7 @@ def explain_pair(
     trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
-    """Walk from a pair to the critic's words, the screen and the prompt; of whole trajectories, to their outcomes."""
+    """Trace a pair back to the critic's judgement, the screen and the prompt; for trajectories, to their outcomes."""
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _find_run_with(run, id, name)

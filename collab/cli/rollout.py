@@ -129,7 +129,7 @@ def evaluate(
         typer.Option(
             "--seed",
             metavar="S",
-            help="Decides every instance and draw.",
+            help="Seed of all task instances and random draws.",
             show_default="30",
             rich_help_panel=options.PLAY,
         ),
@@ -139,8 +139,8 @@ def evaluate(
         typer.Option(
             "--seeds",
             metavar="S,S,…",
-            help="Several seeds: a run for each in --out, e.g. RUN/seed-30, and their results together. Give the same "
-            "command again to resume it. --episodes counts per seed, --budget is for all.",
+            help="Several seeds. Each gets its own run in --out, e.g. RUN/seed-30; their results are also combined. "
+            "Repeat the command to resume it. --episodes counts per seed, --budget counts for all.",
             rich_help_panel=options.PLAY,
         ),
     ] = None,
@@ -159,8 +159,8 @@ def evaluate(
         typer.Option(
             "--compare",
             metavar="RUN RUN",
-            help="Play nothing: the paired difference of two recorded evaluations, second minus first. Each is a run "
-            "or a folder of runs with several seeds.",
+            help="Play nothing; print the paired difference of two recorded evaluations, second minus first. Each is "
+            "a run or a folder of runs with several seeds.",
         ),
     ] = None,
     force: options.Force = False,

@@ -144,13 +144,11 @@ def overlap(
         list[str] | None,
         typer.Option("--with", metavar="SPLITS", help="Evaluation splits to compare with; default: all."),
     ] = None,
-    allow_overlap: Annotated[
-        bool, typer.Option("--allow-overlap", help="Say what overlaps and exit with 0 all the same.")
-    ] = False,
+    allow_overlap: Annotated[bool, typer.Option("--allow-overlap", help="Print any overlap, but exit with 0.")] = False,
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make sure that nothing in these runs is kept for evaluation; exit code 2 when something is.
+    """Check that these runs hold nothing that is kept for evaluation; exit with 2 when they do.
 
     It compares tasks, instance seeds, apps, and every word on screens and in goals and replies.
     """
@@ -225,7 +223,7 @@ Recorded = Annotated[
 
 @app.command("list")
 def list_runs(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look for runs, at any depth.")] = RUNS,
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to search for runs, at any depth.")] = RUNS,
     *,
     as_json: options.Json = False,
 ) -> None:
@@ -294,19 +292,23 @@ def show_run(
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option("--step", metavar="T", min=0, help="With --episode: all replies before step T, and the vote."),
+        typer.Option(
+            "--step", metavar="T", min=0, help="With --episode: show all replies before step T, and the vote."
+        ),
     ] = None,
     cost: Annotated[
         bool,
         typer.Option(
-            "--cost", help="Calls, tokens, times and USD, per round, layer, agent and model; and whose proposals won."
+            "--cost",
+            help="Show calls, tokens, times and USD per round, layer, agent and model, and how often each agent won "
+            "the vote.",
         ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show a run: results and episodes; its cost; one episode; or what the agents said at one step.
+    """Show a run's results and episodes, its cost, one episode, or the agents' replies at one step.
 
-    Of several seeds their results together, of a training its epochs, of a transfer what came of it.
+    Several seeds are shown with their combined results, a training with its epochs, a transfer with its comparison.
     """
     from collab.cli.recorded import find_episode, show_recorded
     from collab.errors import UsageError
@@ -355,10 +357,10 @@ def resume_run(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Resume what was stopped or died: a run, several seeds, a training, a transfer, fine-tuning, synth, critics.
+    """Resume stopped or killed work: a run, several seeds, a training, transfer, fine-tuning, synth or calibration.
 
-    A budget starts anew. Broken episodes of a run are played again. For finished work, only the result is printed
-    again. A run inside a training is resumed by the training.
+    The budget starts anew. Broken episodes are played again. For finished work, only the result is printed. To resume
+    a run inside a training, resume the training.
     """
     from collab.cli.rollout import finish
     from collab.config import Budget
@@ -390,7 +392,7 @@ def export_run(
     ],
     *,
     parquet: Annotated[
-        Path, typer.Option("--parquet", metavar="DIR", help="Folder to make; nothing that is there is overwritten.")
+        Path, typer.Option("--parquet", metavar="DIR", help="Folder to make; existing files are never overwritten.")
     ],
     as_json: options.Json = False,
 ) -> None:

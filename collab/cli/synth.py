@@ -25,14 +25,16 @@ _WHAT, _HOW = "What is made", "How it is made"
 
 Environment = Annotated[
     str | None,
-    typer.Option("--env", metavar="NAME", help="Where; default: androidworld.", rich_help_panel=_WHAT),
+    typer.Option(
+        "--env", metavar="NAME", help="Environment to make rows of; default: androidworld.", rich_help_panel=_WHAT
+    ),
 ]
 Levels = Annotated[
     list[str] | None,
     typer.Option(
         "--levels",
         metavar="NAMES",
-        help="Of basic, instruction, demonstration and preference, comma-separated; default: all.",
+        help="Levels to make, of basic, instruction, demonstration and preference, comma-separated; default: all.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -41,7 +43,7 @@ Teacher = Annotated[
     typer.Option(
         "--teacher",
         metavar="oracle|NAME",
-        help="oracle (default): what the environment knows; or an agents file whose model teaches.",
+        help="Teacher: oracle (default), which uses the environment's own solutions, or an agents file.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -50,24 +52,24 @@ PromptName = Annotated[
     typer.Option(
         "--prompt",
         metavar="NAME",
-        help="Prompt of the policy that will learn; default: default.",
+        help="Prompt of the policy to be trained; default: default.",
         rich_help_panel=_WHAT,
     ),
 ]
 Episodes = Annotated[
     int | None,
     typer.Option(
-        "--episodes", metavar="N", min=0, help="Tasks that are gone through; default: each once.", rich_help_panel=_WHAT
+        "--episodes", metavar="N", min=0, help="Number of tasks to play; default: each once.", rich_help_panel=_WHAT
     ),
 ]
 Screens = Annotated[
     int | None,
     typer.Option(
-        "--screens", metavar="N", min=0, help="Screens met by exploring; default: 200.", rich_help_panel=_WHAT
+        "--screens", metavar="N", min=0, help="Number of screens to explore; default: 200.", rich_help_panel=_WHAT
     ),
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="S", help="Decides every draw; default: 0.", rich_help_panel=_WHAT)
+    int | None, typer.Option("--seed", metavar="S", help="Seed of all random draws; default: 0.", rich_help_panel=_WHAT)
 ]
 Out = Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=_HOW)]
 Resume = Annotated[
@@ -75,18 +77,22 @@ Resume = Annotated[
     typer.Option(
         "--resume",
         metavar="DIR",
-        help="Resume a synthesis that stopped; only --budget, --concurrency and --json may stand beside it.",
+        help="Resume a stopped synthesis; takes only --budget, --concurrency and --json beside it.",
         rich_help_panel=_HOW,
     ),
 ]
 Plan = Annotated[
     bool,
-    typer.Option("--plan", help="Tell screens, calls and rows to be expected, and make nothing.", rich_help_panel=_HOW),
+    typer.Option("--plan", help="Print the expected screens, calls and rows; make nothing.", rich_help_panel=_HOW),
 ]
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        "--concurrency", metavar="K", min=1, help="Walks and episodes at once; default: 4.", rich_help_panel=_HOW
+        "--concurrency",
+        metavar="K",
+        min=1,
+        help="Number of walks and episodes at once; default: 4.",
+        rich_help_panel=_HOW,
     ),
 ]
 Settings = Annotated[
@@ -125,8 +131,8 @@ def synth(
 ) -> None:
     """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.
 
-    It comes from the training split, always. Rows are written as Parquet, one file per level, with a data card.
-    --resume continues one that was stopped or killed.
+    All of it comes from the training split. Rows are written as Parquet, one file per level, with a data card.
+    --resume resumes a stopped or killed synthesis.
     """
     from collab.config import Budget
 

@@ -32,7 +32,7 @@ Split = Annotated[
     typer.Option(
         "--split",
         metavar="NAME",
-        help="train keeps to the training split and measures on new seeds; none keeps to none.",
+        help="train: train on the training split and evaluate on new seeds. none: use no split.",
         rich_help_panel=options.PLAY,
     ),
 ]
@@ -49,7 +49,7 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="NAME|a=X,b=Y|DIR@best",
-        help="The policy to begin with: agents files of kind local, or openai over a vLLM server here; or an epoch "
+        help="Policy to start from: agents files of kind local, or of kind openai over a vLLM server here; or an epoch "
         "of a training (DIR@best, DIR@last, DIR@epoch3).",
         rich_help_panel=options.PLAY,
     ),
@@ -90,7 +90,7 @@ def train(
 ) -> None:
     """Train a team, epoch by epoch: collect episodes, label them, learn from them, evaluate.
 
-    Every part is on the disk before the next begins; --resume continues wherever it was stopped or killed. train-marl
+    Every phase is on the disk before the next begins; --resume resumes the phase that was stopped or killed. train-marl
     is the same command for the algorithm collabuiagents.
     """
     from collab.api import build_check_options, tell_outside
@@ -247,25 +247,27 @@ _SHOWN = 16
 def verify_resume(
     *,
     algo: Annotated[
-        str, typer.Option("--algo", metavar="NAME", help="The algorithm that trains: see collab train --help.")
+        str, typer.Option("--algo", metavar="NAME", help="Algorithm to train with; see collab train --help.")
     ] = options.COLLAB,
-    quick: Annotated[bool, typer.Option("--quick", help="One epoch, one thread and two kills: half a minute.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train one epoch in one thread with two kills, in about half a minute.")
+    ] = False,
     kills: Annotated[
         int | None,
         typer.Option(
             "--kills",
             metavar="N",
             min=1,
-            help="How often, at most once per part of an epoch; default: 7.",
+            help="Number of kills, at most one per phase of an epoch; default: 7.",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option("--seed", metavar="S", help="Of the places where it is killed; default: another one each time."),
+        typer.Option("--seed", metavar="S", help="Seed of the moments of the kills; default: a new one each time."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: one that is removed."),
+        typer.Option("--out", metavar="DIR", help="Directory to make and keep; default: a temporary one."),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -87,7 +87,7 @@ Mode = Annotated[
     Literal["direct", "continual"] | None,
     typer.Option(
         "--mode",
-        help="direct plays the second environment as it is; continual trains on there, then measures both.",
+        help="direct: evaluate the team in the second environment. continual: train it there, then evaluate both.",
         rich_help_panel=options.PLAY,
     ),
 ]
@@ -96,7 +96,7 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="DIR@best|NAME",
-        help="The team: an epoch of a training (DIR@best, DIR@last, DIR@epoch3); for direct also agents files.",
+        help="Team: an epoch of a training (DIR@best, DIR@last, DIR@epoch3); for direct also agents files.",
         rich_help_panel=options.PLAY,
     ),
 ]
@@ -105,14 +105,14 @@ Base = Annotated[
     typer.Option(
         "--base",
         metavar="DIR@epoch0|NAME",
-        help="What it is compared with; default: the policy that its training began with.",
+        help="Policy to compare the team with; default: the one that its training started from.",
         rich_help_panel=options.PLAY,
     ),
 ]
 Second = Annotated[
     str | None,
     typer.Option(
-        "--env", metavar="NAME", help="The other environment: see collab env list.", rich_help_panel=options.PLAY
+        "--env", metavar="NAME", help="Second environment; see collab env list.", rich_help_panel=options.PLAY
     ),
 ]
 Split = Annotated[
@@ -120,8 +120,8 @@ Split = Annotated[
     typer.Option(
         "--split",
         metavar="NAME",
-        help="What the other environment is measured on: new-seeds, unseen-tasks or unseen-app; none keeps to none. "
-        "Training keeps to train, or with none to none.",
+        help="Split to evaluate on in the second environment: new-seeds, unseen-tasks or unseen-app; training there "
+        "uses the split train. none: use no split at all.",
         rich_help_panel=options.PLAY,
     ),
 ]
@@ -130,7 +130,7 @@ Seeds = Annotated[
     typer.Option(
         "--seeds",
         metavar="S,S,…",
-        help="Seeds of all evaluations, of those kept for evaluation.",
+        help="Seeds of all evaluations, out of those kept for evaluation.",
         show_default="30,31,32",
         rich_help_panel=options.PLAY,
     ),
@@ -141,14 +141,14 @@ Episodes = Annotated[
         "--episodes",
         metavar="N",
         min=1,
-        help="How many per seed and evaluation; default: every task once.",
+        help="Number of episodes per seed and evaluation; default: every task once.",
         rich_help_panel=options.PLAY,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Of the training.", rich_help_panel=options.HOW)]
+Seed = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the training.", rich_help_panel=options.HOW)]
 OnlyPlan = Annotated[
     bool,
-    typer.Option("--plan", help="Print what would be done, or with --resume what is left; do nothing."),
+    typer.Option("--plan", help="Print the planned work, or with --resume the rest of it; run nothing."),
 ]
 
 
@@ -185,9 +185,9 @@ def transfer(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Take a trained team to another environment, and print what it gained there and lost at home.
+    """Evaluate a trained team in another environment, with or without training there, and compare it with its base.
 
-    Every part is an ordinary run or training in one directory; --resume continues wherever it was stopped or killed.
+    Every part is an ordinary run or training in one directory; --resume resumes the part that was stopped or killed.
     """
     from collab.api import build_check_options
     from collab.config import Budget

@@ -35,7 +35,9 @@ Run = Annotated[
 CountedLabels = Annotated[
     str | None,
     typer.Option(
-        "--labels", metavar="NAME", help="Whose rewards to count; those learned from, else the first ones, if left out."
+        "--labels",
+        metavar="NAME",
+        help="Labels whose rewards count; default: those that were trained on, else the first.",
     ),
 ]
 
@@ -51,7 +53,7 @@ def report(
 ) -> None:
     """Print the overview of a run or a training as Markdown, for the appendix of a paper.
 
-    Of several seeds and of a transfer it is the table of their results, then the overview of each run and training.
+    For several seeds and for a transfer it prints the table of results, then the overview of each run and training.
     """
     from collab.evaluation.report import find_recorded
     from collab.view.inspector import Inspector
@@ -138,8 +140,8 @@ Export = Annotated[
     typer.Option(
         "--export",
         metavar="FILE",
-        help="Serve nothing; write one HTML file that opens without server and network. Prompts, configuration and "
-        "errors are in it as recorded, with the folders that they name.",
+        help="Serve nothing; write one HTML file that opens without server and network. It holds prompts, "
+        "configuration and errors as recorded, with the folders that they name.",
     ),
 ]
 Episode = Annotated[
@@ -153,7 +155,9 @@ Most = Annotated[
 ShownLabels = Annotated[
     str | None,
     typer.Option(
-        "--labels", metavar="NAME", help="With --export: show these scores, not those learned from or the first ones."
+        "--labels",
+        metavar="NAME",
+        help="With --export: labels to show; default: those that were trained on, else the first.",
     ),
 ]
 
@@ -228,7 +232,12 @@ def view(
     ] = None,
     *,
     host: Annotated[
-        str, typer.Option("--host", metavar="ADDRESS", help="Listen here; others than loopback let others ask.")
+        str,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Address to listen on; any but loopback opens the pages to other machines.",
+        ),
     ] = _LOOPBACK,
     port: Annotated[
         int | None,
@@ -237,22 +246,23 @@ def view(
             metavar="N",
             min=0,
             max=65535,
-            help="0 for a free one; default: 8477, or a free one.",
+            help="Port to listen on; 0 for a free one; default: 8477, or a free one.",
             show_default=False,
         ),
     ] = None,
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")] = False,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let every client in that reaches the address, without the token in it.")
+        bool,
+        typer.Option("--no-token", help="Serve every client that reaches the address, without asking for the token."),
     ] = False,
     export: Export = None,
     episode: Episode = None,
     most: Most = None,
     labels: ShownLabels = None,
 ) -> None:
-    """Look into runs in a browser: each agent's proposals and changes of mind, the vote, the critic, the pairs.
+    """Inspect runs in a browser: each agent's proposals and changes of mind, the vote, the critic, the pairs.
 
-    Prints an address that works once, and serves on this machine alone until Ctrl-C. The runs are never changed.
+    Prints an address that works once, and serves this machine alone until Ctrl-C. The runs are never changed.
     """
     named = runs or [_find_default()]
     if export is not None:

@@ -486,7 +486,7 @@ def compare_runs(
         list[str],
         typer.Argument(
             metavar="NAME=PATH...",
-            help="One line each: a run, or a folder with runs at any depth. The same name again adds to its line.",
+            help="Lines of the table: a run, or a folder with runs at any depth. A repeated name adds to its line.",
         ),
     ],
     *,
