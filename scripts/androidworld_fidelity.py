@@ -93,7 +93,7 @@ def command(given: argparse.Namespace) -> str:
 
 
 def main() -> int:
-    """Examine, print, write; 1 when anybody's hands leave a miss."""
+    """Examine, print and write the tasks; return 1 if any solution leaves a miss."""
     given = options()
     try:
         with tempfile.TemporaryDirectory() as folder:

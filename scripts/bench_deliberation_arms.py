@@ -128,7 +128,7 @@ async def ours(model: LocalModel, steps: Sequence[Step], environments: int, samp
 
 @torch.inference_mode()
 def limit(engine: Engine, reached: Spoken, prefix: int, prefill: int) -> Spoken:
-    """The same work without anybody deciding anything: full prefill passes, then decode passes of one width."""
+    """Measure the same work without decisions: full prefill passes, then decode passes of one width."""
     checkpoint, shape = engine.checkpoint, engine.checkpoint.shape
     rows = max(1, round(reached.width))
     started = time.perf_counter()

@@ -12,7 +12,7 @@ trl      TRL's DPOTrainer, fair: nothing cut, no checkpointing, the fastest numb
          that divide K (TRL takes the mean of the passes' means, another loss where they are unequal).
 unshared The strongest way without sharing: no padding mask, output layer at replies only; its own fastest number.
 ours     One packed pass.
-bound    The floating-point operations of ours at the peak of matrix products measured here: nobody can be faster.
+bound    The floating-point operations of ours at the peak of matrix products measured here: a lower limit.
 
 Arms alternate in one process; seconds are medians over repetitions, warm-up excluded. Log-probabilities before the
 first step and the losses of every step are compared between arms in the same run; in float32 a difference ends the
@@ -234,7 +234,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--shape", choices=SHAPES, default="pocket", help="of the base agent, or of a published Qwen2")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--out", type=Path, help="also write the JSON here after every cell, and go on from it")
+    parser.add_argument("--out", type=Path, help="also write the JSON here after every cell, and resume from it")
     options = parser.parse_args()
     options.cells = [cell for cell in CELLS if options.prefix is None or cell[0] in options.prefix]
     if options.quick:

@@ -3,10 +3,9 @@
 #
 #     scripts/train_early.sh [OUT]             default: runs/early
 #
-# It takes eight minutes on two cores. What is finished is not done again, and what was stopped or killed goes on
-# where it was, so the same command may be given as often as it takes. The same seed gives the same weights on the same
-# machine. OUT is made, or was made by this script with the same seed, settings, preset and prompts; anything else is
-# refused and left as it is. OUT/final/final is the result.
+# It takes eight minutes on two cores. The same command resumes a stopped or killed training; finished stages are kept.
+# The same seed gives the same weights on the same machine. OUT must be new, or made by this script with the same seed,
+# settings, preset and prompts; any other directory is refused and left unchanged. OUT/final/final is the result.
 # Where this checkout's `collab` is not on the PATH: COLLAB=.venv/bin/collab scripts/train_early.sh
 set -euo pipefail
 

@@ -3,10 +3,10 @@
 #
 #     scripts/train_pocket.sh [OUT]            default: runs/pocket
 #
-# What is finished is not done again, and what was stopped or killed goes on where it was, so the same command may be
-# given as often as it takes. The same seed gives the same weights on the same machine. OUT is made, or was made by this
-# script with the same seed, settings, preset and prompts; anything else is refused and left as it is. OUT/dpo/final is
-# the result; OUT/{copy,basic,instruction,demonstration}/final are the stages before it.
+# The same command resumes a stopped or killed training; finished stages are kept. The same seed gives the same weights
+# on the same machine. OUT must be new, or made by this script with the same seed, settings, preset and prompts; any
+# other directory is refused and left unchanged. OUT/dpo/final is the result;
+# OUT/{copy,basic,instruction,demonstration}/final are the stages before it.
 # Where this checkout's `collab` is not on the PATH: COLLAB=.venv/bin/collab scripts/train_pocket.sh
 set -euo pipefail
 
@@ -17,7 +17,7 @@ source "$home/scripts/stages.sh"
 
 # Sets of their own: what is asked about a screen costs more time than its step, and the steps of many instances teach
 # more than all that can be asked about few. Preferences are the last touch, so few will do.
-# What asks about one screen is where names are read that nobody has heard; whole solutions show the phone as it is.
+# Rows about one screen teach reading unknown names; whole solutions show the phone with its usual ones.
 rows rows --levels basic,instruction --episodes 1800 --screens 600 --set at_most=8000 --set renamed=0.35 \
   --set two_steps=0.5
 rows preferences --levels preference --episodes 720 --screens 0

@@ -1,8 +1,8 @@
 # Not to be run: what scripts/transfer_phone_to_web.sh and scripts/transfer_web_to_phone.sh have in common.
 #
 # transfer FIRST TASKS SECOND TASKS OUT OPTIONS…: train a team in the first environment (OUT/trained), then transfer its
-# best epoch to the second one (OUT/transfer), training on there. What is finished is not done again, and what was
-# stopped or killed goes on where it was. OPTIONS are for both commands, the words of TRANSFER for the transfer alone.
+# best epoch to the second one (OUT/transfer) and train it there. The same command resumes a stopped or killed run;
+# finished parts are kept. OPTIONS are for both commands, the words of TRANSFER for the transfer alone.
 transfer() {
   local first=$1 first_tasks=$2 second=$3 second_tasks=$4 out=$5
   shift 5

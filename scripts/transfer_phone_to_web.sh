@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a team on the phone, takes it to web pages, and trains on there: what it brings, gains and forgets.
+# Trains a team on the phone, then on web pages, and measures what it brings, gains and forgets.
 #
 #     scripts/transfer_phone_to_web.sh [OUT [OPTIONS…]]        default: runs/phone-to-web
 #
@@ -7,7 +7,7 @@
 # e.g. --set epochs=2 --set steps=1200. TRANSFER is for what is done with the trained team alone: how much is measured,
 # and how it learns what is new to it, e.g.
 #     TRANSFER="--seeds 30,31,32 --set replay_fraction=0.4 --set dpo.learning_rate=1e-4"
-# The same command again goes on where it was stopped or killed.
+# The same command resumes a stopped or killed run.
 # OUT/transfer/result.md is the result. Other agents: AGENTS=local; where `collab` is not on the PATH:
 # COLLAB=.venv/bin/collab scripts/transfer_phone_to_web.sh
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a team on web pages, takes it to the phone, and trains on there: the way back of transfer_phone_to_web.sh.
+# Trains a team on web pages, then on the phone: the opposite direction of transfer_phone_to_web.sh.
 #
 #     scripts/transfer_web_to_phone.sh [OUT [OPTIONS…]]        default: runs/web-to-phone
 #

@@ -509,6 +509,33 @@ def test_help_names_a_thing_or_says_what_happens() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+BANNED = re.compile(
+    r"\b(go|goes|going|gone|went) on\b|\b(whoever|whomever|somebody|anybody|amid|be they|tells? of|told by)\b",
+    re.IGNORECASE,
+)
+"""Words that messages and docstrings do without: name the component, "resume", "print"."""
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string of a file that a person may read: help, errors and docstrings."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+def test_messages_and_docstrings_use_plain_words() -> None:
+    """Goals of tasks and the teacher's questions are data, which agents read."""
+    data = {ROOT / "collab/synthesis/wording.py", *(ROOT / "collab/envs/simphone/tasks").glob("*.py")}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {found.group()}"
+        for path in SOURCES
+        if path not in data
+        for line, text in messages(path)
+        if (found := BANNED.search(text))
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 # ------------------------------------------------------------------------------------- declarations and the wheel
 
 

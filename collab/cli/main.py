@@ -112,7 +112,7 @@ def run() -> None:
     except OSError:
         code = code or 1
         _mute(1)
-    if is_left_behind():  # as after a second Ctrl-C amid an optimizer step
+    if is_left_behind():  # as after a second Ctrl-C during an optimizer step
         os._exit(code)
     sys.exit(code)
 

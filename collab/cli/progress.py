@@ -141,7 +141,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def run_interruptible(job: Coroutine[Any, Any, ResultT]) -> ResultT:
     """Run work that records nothing; the first signal interrupts it, also where it computes in this thread.
 
-    asyncio's own handler would only cancel what waits: a plan that measures a step in one long call would go on.
+    asyncio's own handler would only cancel what waits: a plan that measures a step in one long call would not stop.
     """
     # Elsewhere signals are not heard, and in a shell's background Ctrl-C is ignored.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():

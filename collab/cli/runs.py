@@ -316,7 +316,7 @@ def show_run(
 
     # Contradicting options are refused before the run is opened.
     if cost and episode is not None:
-        raise UsageError("--cost tells of the whole run; leave out --episode or --cost")
+        raise UsageError("--cost shows the whole run; leave out --episode or --cost")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
     found = find_recorded(run)
@@ -428,7 +428,7 @@ def open_run(path: Path) -> RunReader:
     return RunStore.open(path).open_reader()
 
 
-# --------------------------------------------------------------------------------------------------- going on
+# --------------------------------------------------------------------------------------------------- resuming
 
 
 def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:

@@ -342,7 +342,7 @@ async def _follow(
         solution = environment.oracle()
         if not solution:
             raise EnvironmentFailure(
-                f"{where}: no solution after {format_amount(number - 1, 'step')}, and the episode goes on"
+                f"{where}: no solution after {format_amount(number - 1, 'step')}, and the episode is not over"
             )
         action = solution[0]
         # A solution is asked at every step and has to be possible on the screen shown.
@@ -370,7 +370,7 @@ def _describe_budget(number: int, limit: int, truncated: bool) -> str:
     return (
         f"truncated after {format_amount(number, 'step')}, the budget is {limit}"
         if truncated
-        else f"goes on after {limit} steps"
+        else f"still not over after the budget of {limit} steps"
     )
 
 

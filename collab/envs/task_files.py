@@ -76,7 +76,7 @@ class TaskFile(BaseModel, Generic[TaskT]):
 
 
 def list_task_infos(tasks: Iterable[Described]) -> list[TaskInfo]:
-    """Return what a suite tells of its tasks, in their order."""
+    """Return a suite's descriptions of its tasks, in their order."""
     return [
         TaskInfo(
             name=task.name,

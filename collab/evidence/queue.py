@@ -36,8 +36,8 @@ from collab.loop.record import TrainingDir
 from collab.utils.files import report_write_errors, write_atomic
 
 State: TypeAlias = Literal["done", "begun", "missing", "waits", "lost"]
-"""waits: for a training that is not done; lost: that training is done, but its weights are not on this machine, be
-they gone or another training's."""
+"""waits: for a training that is not done; lost: that training is done, but its weights are not on this machine: they
+were removed, or another training replaced them."""
 Run: TypeAlias = Callable[[str, Sequence[str]], int]
 """Runs a command of `collab`, given a unit's name and all words but the program's; returns the exit code."""
 Say: TypeAlias = Callable[[str], None]
@@ -53,7 +53,7 @@ class QueueStopped(RunError):
     """This process was asked to end."""
 
     def __init__(self) -> None:
-        super().__init__("stopped on request; give the same command again, and it goes on")
+        super().__init__("stopped on request; repeat the same command to resume")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,7 @@ def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, ada
     lines = dict(facts.lines)
     kind = "a LoRA adapter for the base" if adapter is not None else "whole"
     lines["weights"] = f"{kind}{', a LoRA adapter added to the base' if merged else ''}; SHA-256 `{digest}`"
-    # Printed even if unknown: whoever publishes the weights has to know that.
+    # Printed even if unknown: a publisher of the weights has to know that.
     lines["licence of the base"] = facts.licence or f"{UNKNOWN}: find out before you pass this on"
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (

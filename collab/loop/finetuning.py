@@ -131,7 +131,7 @@ async def _finetune(state: LoopState, epoch: EpochDir, group: str, how: Finetuni
         state.begin("training")
         folder.clear_unbegun()
         await state.close_suite()  # no browser or phone is kept waiting while weights are trained
-        # A thread of its own: the event loop goes on, shows how far it is, and hears a request to stop.
+        # A thread of its own: the event loop keeps running, prints progress and notices a request to stop.
         await run_in_background(_train, state, folder, group, how)
     return _read_trained(state, folder, how)
 

@@ -204,7 +204,7 @@ def _close(state: LoopState, folder: EpochDir, record: EpochRecord) -> EpochReco
 
 
 Watch = Callable[[TrainingProgress], None]
-"""Called once, with a live object that changes while the training goes on."""
+"""Called once, with a live object that is updated during the training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -96,7 +96,7 @@ class LoopState:
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
     tell: Callable[[str], None] = lambda text: None
-    """Takes a line for the user while the training goes on."""
+    """Prints a line for the user during the training."""
     spent: Usage = Usage()
     """By this process."""
     started: float = field(default_factory=time.monotonic)

@@ -154,7 +154,7 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
     value = f"[{','.join(found)}]" if len(set(found)) > 1 else found[0]
     return (
         f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
-        f"{describe_sampling(played)}; as it was measured: --set 'agents.*.sampling.temperature={value}'"
+        f"{describe_sampling(played)}; to use the measured setting: --set 'agents.*.sampling.temperature={value}'"
     )
 
 

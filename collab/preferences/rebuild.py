@@ -265,7 +265,7 @@ class RebuildProgress:
 
 
 RebuildWatch = Callable[[RebuildProgress], None]
-"""Called once, with a live object that changes while the work goes on."""
+"""Called once, with a live object that is updated during the work."""
 EpisodeSource = Callable[[RunReader], Iterable[Trajectory]]
 """Returns the finished episodes of a run that count, by task and number."""
 

@@ -465,7 +465,7 @@ def find_critic(library: Library, name: str, run: Path, seed: int, labels: str |
         # An existing label set decides seed and options: it is extended, never mixed.
         seed, told = stored.seed, dict(stored.options)
         noted = _list_options(read_definition(labels, stored)).get(DATE)
-        if noted is not None:  # what was begun on one day is gone on with as on that day
+        if noted is not None:  # labels begun on one day are extended with that day's date
             definition = _set_options(definition, {**_list_options(definition), DATE: noted})
     return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 

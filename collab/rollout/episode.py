@@ -231,7 +231,7 @@ class _Player:
     async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
         """Deliberate and act until the episode is over; `steps` grows meanwhile. `ask` is awaited before each."""
         while self.result is None or not self.result.done:
-            # Whether to go on is asked between two steps, where nothing is half-done.
+            # A stop is checked for between two steps, where nothing is half-done.
             await ask()
             with boundary(EnvironmentFailure, f"step {len(steps)} (limit {self.stage.limits.step_s:g} s)"):
                 async with asyncio.timeout(self.stage.limits.step_s):
@@ -306,7 +306,7 @@ class _Player:
         verdict = score_step(before, result, self.left)
         if result.done or not verdict.known or verdict.score > REWARDED_ABOVE:
             return result
-        # Truncated, not terminated: the task could have gone on.
+        # Truncated, not terminated: the task was not over.
         outcome = Outcome(success=False, score=0.0, reason=f"{FIRST_ERROR}: {verdict.reason}")
         return replace(result, truncated=True, outcome=outcome)
 

@@ -50,7 +50,7 @@ from collab.utils.trust import check_trusted
 
 _PROBING = "the models were asked what they support"
 Watch = Callable[[Progress], None]
-"""Called once, with a live object that changes while the run goes on."""
+"""Called once, with a live object that is updated during the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -72,7 +72,7 @@ def is_plain(directory: Path, path: Path) -> bool:
         return True
     try:
         with open_plain(path) as file:
-            return file.read(_MODE.stop)[_MODE] == _ROLLBACK  # of another mode, whoever reads it leaves files beside it
+            return file.read(_MODE.stop)[_MODE] == _ROLLBACK  # reading a file in another mode leaves files beside it
     except OSError:
         return False
 

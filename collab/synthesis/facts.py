@@ -125,7 +125,7 @@ _ROLES = {
 _VAGUE = frozenset({"the screen changed", "the page changed"})
 """Effects whose detail says what is different."""
 _NAMED = 6
-"""How many elements of one kind are told by name."""
+"""How many elements of one kind are listed by name."""
 
 
 def is_typed_into(element: Element) -> bool:

@@ -81,8 +81,8 @@ def open_source(path: str, base: str | None = None) -> WeightSource:
     folder = Path(resolve_checkpoint(path))
     if not folder.is_dir():
         raise ConfigError(
-            f"{path}: no such directory; name RUN@best, a fine-tuning run, a checkpoint or an adapter; trainings are "
-            "told by: collab runs list"
+            f"{path}: no such directory; name RUN@best, a fine-tuning run, a checkpoint or an adapter; to list "
+            "trainings: collab runs list"
         )
     card = read_card(folder)
     # A directory with both files is a checkpoint: PEFT leaves adapter files beside merged weights.

@@ -126,7 +126,7 @@ def measure_kernel_error(device: torch.device, dtype: torch.dtype, size: int) ->
     query, grad, scale = some(96), some(96), size**-0.5  # (1, 2, 96, D)
     # A causal part and a full one: both forms that `_Attention` uses.
     parts = [(some(length), some(length), causal) for length, causal in ((96, True), (160, False))]
-    # In float32 by products, whose code can be read: they are what the kernels are held against.
+    # Float32 uses plain matrix products: tests compare the kernels with this readable code.
     exact = [
         compute_by_products(query.float(), one.float(), other.float(), scale, causal=way) for one, other, way in parts
     ]

@@ -70,7 +70,7 @@ class FinetuneTask:
     reference: str | None = None
     """Directory of the checkpoint that preferences are compared with; None for the base itself."""
     adapter: str | None = None
-    """Directory of a LoRA adapter over the base to go on from; None begins one where the recipe has one."""
+    """Directory of a LoRA adapter over the base to continue training; None starts a new one if the recipe has one."""
     reference_adapter: str | None = None
     """Directory of an adapter over the base that preferences are compared with; None for none."""
 
@@ -88,11 +88,11 @@ class Prepared:
     world: int
     """Processes that train together."""
     reference: Base | None = None
-    """What preferences are compared with; None for the base."""
+    """Checkpoint that preferences are compared with; None for the base."""
     adapter: Adapter | None = None
-    """What is gone on from; None for a fresh one, or none."""
+    """Adapter that is trained further; None for a new one, or none."""
     reference_adapter: Adapter | None = None
-    """What is over the base while it is compared with; None for nothing."""
+    """Adapter over the reference; None for none."""
     trajectories: tuple[TrajectoryPart, ...] | None = None
     """Of each item, where it belongs, if whole trajectories are compared; else None."""
 
@@ -119,7 +119,7 @@ class Prepared:
 
     @property
     def step_pairs(self) -> list[int] | None:
-        """Rows of each step whose two replies differ; the others are held on to.
+        """Rows of each step whose two replies differ; equal replies only anchor the policy.
 
         None for other stages than `dpo`, and where whole trajectories are compared.
         """

@@ -90,7 +90,7 @@ class FinetuneDir(RunDir):
         if changed:
             raise RunFormatError(
                 f"{checkpoint}: damaged since it was written ({', '.join(changed)}); "
-                f"remove it to go on from the one before, then: {self.resume}"
+                f"remove it to resume from the one before, then: {self.resume}"
             )
 
     def clear_partial(self) -> None:

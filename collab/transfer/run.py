@@ -227,7 +227,7 @@ def open_library(own: str | None) -> Library:
 
 
 Watch = Callable[[TransferProgress], None]
-"""Called once, with a live object that changes while the transfer goes on."""
+"""Called once, with a live object that is updated during the transfer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

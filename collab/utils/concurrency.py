@@ -107,7 +107,7 @@ class WorkerPool(Generic[ItemT]):
         self._stop, self._halt = stop or asyncio.Event(), asyncio.Event()
         self._has_clock, self._finishes = has_clock, finishes
         self.stopped: str | None = None
-        """Why the work ended early; None while it goes on, and when it is done."""
+        """Reason why the work ended early; None while it runs and when it is complete."""
         self.failed_in_a_row = 0
 
     def take(self) -> Iterator[ItemT]:

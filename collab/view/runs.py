@@ -490,7 +490,7 @@ def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:
     try:
         load_config(head["config"], FILE)
     except (CollabError, LookupError, TypeError, ValueError) as error:
-        reason = f"{take_first_line(error)}; its rollouts are told by all that was played in them"
+        reason = f"{take_first_line(error)}; its rollouts show all episodes played in them"
         return [ProblemView(file=FILE, line=None, reason=reason)]
     return []
 

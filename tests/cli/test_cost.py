@@ -84,7 +84,7 @@ def test_people_see_dashes_where_nothing_was_told(run: Path, capsys: pytest.Capt
     assert [rows[f"round {n}"][0] for n in (1, 2, 3)] == [str(int(rows["in all"][0]) // 3)] * 3
     calls = rows["in all"][0]
     silent = "prompt tokens, computed tokens, reply tokens, USD, width, queue and work"
-    assert f"not told by {calls} calls: {silent}" in lines
+    assert f"missing from {calls} calls: {silent}" in lines
     assert lines[-1] == f"spent    {calls} calls, 0 prompt and 0 reply tokens"
 
 
@@ -125,7 +125,7 @@ def test_calls_beyond_the_recorded_steps_are_said(run: Path, capsys: pytest.Capt
 
 def test_it_is_about_the_whole_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "show", "run", "--cost", "--episode", "OpenDoors/0"]) == 2
-    assert "--cost tells of the whole run" in capsys.readouterr().err
+    assert "--cost shows the whole run" in capsys.readouterr().err
 
 
 def test_a_step_that_cannot_be_read_is_said_to_be_missing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -369,7 +369,7 @@ BROKEN = [
     ("junk actions", 'info["effect"] is 3, allowed: text', result_with(info={"effect": 3})),
     ("agent's end", "status does not terminate the episode", {"step": deaf_step}),
     ("budget", "truncated after 11 steps, the budget is 12", {"step": impatient_step}),
-    ("budget", "goes on after 12 steps", {"step": endless_step}),
+    ("budget", "still not over after the budget of 12 steps", {"step": endless_step}),
     ("fork", "the fork differs 1 step later", {"fork": shared_fork}),
     ("fork", "the fork differs 1 step later: 'text", {"fork": fresh_fork}),
     ("fork", "the fork differs 1 step later", {"fork": leaking_fork, "step": leaking_step}),

@@ -342,7 +342,7 @@ def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Re
         os.kill(os.getpid(), signal.SIGINT)
         return recorder(name, words)
 
-    with pytest.raises(QueueStopped, match="stopped on request; give the same command again, and it goes on"):
+    with pytest.raises(QueueStopped, match="stopped on request; repeat the same command to resume"):
         work_off(SMALL, place, {}, say=print, run=ended, clock=lambda: recorder.now)
     assert recorder.names() == ALL[:1]
     assert [unit.name for unit in read_all(place.units, SMALL)] == ALL[:1]

@@ -306,7 +306,7 @@ class CollabUIAgents(Algorithm):
         if kinds[0] != kinds[1]:
             raise ConfigError(
                 f"replay_fraction: {own.replay_fraction:g} mixes pairs of {run} in, which has {kinds[0]}, "
-                f"and this training {kinds[1]}; set replay_fraction=0, or train as it was trained"
+                f"and this training {kinds[1]}; set replay_fraction=0, or use that training's settings"
             )
 
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:

@@ -164,7 +164,7 @@ def say_rebuilt(run: Path, result: RebuiltPairs, stored: PairSet, letters: Mappi
         say(f"         {describe_lost(lost)}")
     # The difference to the pairs before is what a rebuild is for.
     if changes is None:
-        say("changes  none to tell of: the run had no pairs before")
+        say("changes  none: the run had no pairs before")
     else:
         _say_changes(changes, stored.name, letters)
     # Steps without a judgement may be asked again; the others are settled.
@@ -221,7 +221,7 @@ def build_rebuilt_data(run: Path, result: RebuiltPairs) -> dict[str, Any]:
 
 def _say_head(run: Path, stored: PairSet, told: PairExplanation) -> None:
     pair, where = told.pair, told.pair.answered
-    assert where is not None, "pairs of whole trajectories are told otherwise"
+    assert where is not None, "pairs of whole trajectories have their own format"
     say(f"pair     {pair.id}")
     say(add_mark(f"of       {stored.name!r} of {run}, source {pair.source}", run))
     policy = pair.policy

@@ -369,7 +369,7 @@ def show_cost(path: Path, reader: RunReader, *, as_json: bool) -> None:
     say()
     # A sum over calls that did not all report is no total: how many are missing stands below it.
     for count, names in _group_by_count(_count_untold(costs.whole)).items():
-        say(f"not told by {format_amount(count, 'call')}: {', '.join(names)}")
+        say(f"missing from {format_amount(count, 'call')}: {', '.join(names)}")
     say(f"spent    {_format_spent(costs)}")
     for problem in problems:
         note(f"unreadable, and not counted: {problem}")

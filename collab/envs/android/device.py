@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 CHANGED = "the screen changed; nothing happened"
-"""What the history tells of an action whose target is gone."""
+"""Effect in the history of an action whose target is gone."""
 _KEPT = 0.8
 """Part of a screen that must still be there."""
 _SET_BY_USE = frozenset({"input", "slider", "progress", "spinner", "switch", "checkbox", "radio"})

@@ -62,7 +62,7 @@ USUAL = Manner()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cover:
-    """An interruption that is going on. What is below stays as it is until the cover goes."""
+    """An interruption that is shown. The screen below stays unchanged until the cover goes."""
 
     kind: str
     """A key of `interruptions.STAGES`."""

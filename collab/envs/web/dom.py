@@ -296,7 +296,7 @@ def observe(
 ) -> Observation:
     """Return the observation that shows a snapshot.
 
-    In the web space the text also tells the address, the tabs when there are several, and how far the page goes on.
+    In the web space the text also names the address, the tabs when there are several, and how much page is left.
 
     Args:
         snapshot: what the page shows.

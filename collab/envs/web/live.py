@@ -407,7 +407,7 @@ class LiveSuite:
         dialogs: how alert, confirm and prompt are answered.
         max_tabs: further tabs are closed again.
         nav_timeout_s: how long a page may take to arrive.
-        settle_s: how long a page may go on changing after an action.
+        settle_s: how long a page may keep changing after an action.
         answer_timeout_s: a page that does not answer for so long has hung.
         executable_path: the browser; None finds one.
 

@@ -57,7 +57,7 @@ class CalibrationProgress:
 
 
 Watch = Callable[[CalibrationProgress], None]
-"""Called once, with a live object that changes while the work goes on."""
+"""Called once, with a live object that is updated during the work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -122,7 +122,7 @@ _BANNERS = (
 
 
 def begin(phone: Phone, kind: str, seed: int) -> Phone:
-    """Let an interruption come up; nothing happens while another is going on."""
+    """Show an interruption; do nothing while another is shown."""
     if phone.cover is not None:
         return phone
     rng = generator(seed)
@@ -195,7 +195,7 @@ def _make_cover(cover: Cover, stage: str) -> Cover:
 
 
 def act_on(phone: Phone, cover: Cover, node: UiNode | None, action: Action, below: Callable[[Phone], Phone]) -> Phone:
-    """Act on an interruption that is going on.
+    """Act on the interruption that is shown.
 
     Args:
         node: what the action is aimed at; None for no target.
