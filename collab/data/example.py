@@ -3,9 +3,9 @@
 An example holds the exact prompt of a policy, in its tokenised pieces (`Prompt`), so that a checkpoint trains on the
 token ids that it will read later. Examples are plain values; `parquet.py` writes them.
 
-A sampled reply may have other tokens than its text: a hot policy does not always spell as its tokenizer would. Such
-tokens stand beside the text, of a reply as `Sampled`, of a message in the prompt as `Segment.tokens`. They are learned
-if they belong to the tokenizer of the checkpoint; otherwise the text is tokenised.
+A sampled reply may have other tokens than its text: a policy at a high temperature does not always spell as its
+tokenizer would. Such tokens stand beside the text: a reply's in `Sampled`, a heard message's in `Segment.tokens`. They
+are trained if they belong to the checkpoint's tokenizer; otherwise the text is tokenised.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def compare_trainings(
 
 
 def check_same_sampling(first: Mapping[str, Sampled], second: Mapping[str, Sampled], next_move: str = FORCE) -> None:
-    """Refuse to compare a slot that was sampled hot with the same slot sampled cold.
+    """Refuse to compare two evaluations that sampled one slot at different temperatures.
 
     Slots of only one team are left out, so that one agent can be compared with a team of four. If the teams share no
     slot, all settings of one must be among those of the other.

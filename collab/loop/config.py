@@ -176,8 +176,8 @@ class TrainingConfig(Definition):
     held_out: list[RunConfig]
     """One evaluation per held-out seed, of the untrained team; sampled as `run` is."""
     declared: dict[str, SamplingDefinition] = Field(default_factory=dict)
-    """Slot → how its agents file samples, without overrides. `RUN@best` plays so, however hot the training was. Slots
-    that are missing are played as in `run`."""
+    """Slot → how its agents file samples, without overrides. `RUN@best` plays so, whatever the
+    rollouts' temperatures were. Slots that are missing are played as in `run`."""
     origin: Origin | None = None
     """Another training that the team comes from; None for agents files."""
     library: str | None = None

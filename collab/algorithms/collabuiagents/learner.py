@@ -138,7 +138,7 @@ def add_anchors(
     """Append rewarded replies without a pair of their own to the rows of pairs, at most `anchors` per state.
 
     A reply that is chosen under another cell's input has no pair under its own. The likeliest replies of the policy
-    come first: a hot policy's unlikely ones are no model to keep. A policy without any pair gets no anchors.
+    come first: at a high temperature, unlikely ones are no model to keep. A policy without any pair gets no anchors.
 
     Args:
         space: of the played suite.
