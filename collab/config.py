@@ -90,7 +90,7 @@ class Limits(Definition):
 
 
 class Unseen(Definition):
-    """What is never trained on (`collab.data`)."""
+    """Tasks and seeds that are never trained on (`collab.data`)."""
 
     apps: list[str] = []
     """As tasks name them. Training leaves their tasks out and passes this list to the backend's option `without`."""
@@ -194,7 +194,7 @@ Temperature = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class SamplingDefinition(Definition):
-    """How replies are sampled; a list gives one temperature per slot, in the order of the graph."""
+    """Sampling settings of replies; a list gives one temperature per slot, in the order of the graph."""
 
     temperature: Temperature | list[Temperature] = 0.1
     """0 is greedy; a list gives one to each slot."""
@@ -238,7 +238,7 @@ class AgentDefinition(Keyless):
     prompt: str = "default"
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition()
-    """How replies are sampled."""
+    """Sampling settings of replies."""
     context_tokens: int = Field(default=8192, ge=256)
     """Longest prompt plus reply, in tokens; the size guard keeps prompts below it."""
     history: int = Field(default=5, ge=0)
@@ -253,7 +253,7 @@ class AgentsFile(AgentDefinition):
     """Any file of `agents/`, an agent's or a critic's, read to see of which kind it is."""
 
     flip: float = Field(default=0.0, ge=0, lt=1)
-    """Of a critic alone: see `collab.rewards.registry.CriticDefinition`."""
+    """Share of inverted rewards of a critic; see `collab.rewards.registry.CriticDefinition`."""
 
 
 class Cast(Definition):

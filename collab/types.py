@@ -235,7 +235,7 @@ class CellRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How a reply is sampled."""
+    """Sampling settings of a reply."""
 
     temperature: float = 0.1
     """0 is greedy."""
@@ -407,7 +407,7 @@ class Vote:
     abstained: tuple[CellRef, ...]
     """Cells that did not parse."""
     entropy: float
-    """Of the vote shares, in nats; 0 when unanimous or empty."""
+    """Entropy of the vote shares, in nats; 0 when unanimous or empty."""
     tie: bool
     """Whether another action had as many votes as the winner."""
 
@@ -417,7 +417,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How an episode ended, as judged by the environment."""
+    """Outcome of an episode, as judged by the environment."""
 
     success: bool
     score: float
@@ -442,7 +442,7 @@ class StepResult:
 
     @property
     def done(self) -> bool:
-        """Whether no further step is possible."""
+        """Return whether no further step is possible."""
         return self.terminated or self.truncated
 
 
@@ -566,7 +566,7 @@ class Trajectory:
 
     @property
     def success(self) -> bool:
-        """Whether the task was solved; a broken episode was not."""
+        """Return whether the task was solved; a broken episode was not."""
         return self.outcome is not None and self.outcome.success
 
     def __repr__(self) -> str:

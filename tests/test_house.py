@@ -399,6 +399,28 @@ def test_every_module_says_what_it_is_for() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_a_docstring_names_only_what_exists() -> None:
+    """Pages of docs/, and in the table of the inspector's answers their classes."""
+    pages = re.compile(r"\bdocs/[\w/-]+\.md\b(?!\.)")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in SOURCES
+        for page in pages.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / page).is_file()
+    ]
+    schema = ROOT / "collab" / "view" / "schema"
+    answers = re.findall(r"\b([a-z]+)\.([A-Z]\w+)", ast.get_docstring(tree(schema / "__init__.py")) or "")
+    assert len(answers) > 10
+    for module, name in answers:
+        source = schema / f"{module}.py"
+        classes = (
+            {node.name for node in tree(source).body if isinstance(node, ast.ClassDef)} if source.is_file() else {}
+        )
+        if name not in classes:
+            wrong.append(f"collab/view/schema/__init__.py: {module}.{name}")
+    assert not wrong, "\n".join(wrong)
+
+
 def test_nothing_is_left_to_do_in_a_comment() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX)\b")
     wrong = [
@@ -506,6 +528,24 @@ def test_help_names_a_thing_or_says_what_happens() -> None:
     found = list(option_help())
     assert len(found) > 100
     wrong = [f"{place}: {text}" for place, text in found if text.split()[0].lower().strip(".,:;") in FRAGMENTS]
+    assert not wrong, "\n".join(wrong)
+
+
+NO_SUBJECT = re.compile(r"(Of|What|Whose|Who|Whether|How|Where) ")
+
+
+def test_a_docstring_starts_with_a_noun_or_a_verb() -> None:
+    """A note below an attribute may also be a question; what is a fragment in any place begins with "Of" or "Whose"."""
+    wrong: list[str] = []
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = ast.get_docstring(node) or ""
+                if NO_SUBJECT.match(text):
+                    wrong.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}")
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                if str(node.value.value).startswith(("Of ", "Whose ")):
+                    wrong.append(f"{shown(path, node)}: {str(node.value.value).splitlines()[0]}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -494,7 +494,7 @@ class _Counted:
 
     @property
     def whole(self) -> bool:
-        """Whether such a rollout is complete, although the run was stopped."""
+        """Return whether such a rollout is complete, although the run was stopped."""
         return self.names is not None
 
 
@@ -550,7 +550,7 @@ def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str
 
 
 _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed", "status")
-"""Of a summary: what stands above a report."""
+"""Fields of a summary that stand above a report."""
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:

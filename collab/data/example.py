@@ -33,7 +33,7 @@ class Provenance:
     task: str
     """Name of the task instance's task."""
     seed: int
-    """Of the task instance."""
+    """Seed of the task instance."""
     step: int
     """Actions executed before the screen was seen."""
     screen: str

@@ -89,7 +89,7 @@ class Split:
 
     @property
     def trains(self) -> bool:
-        """Whether this is the training split."""
+        """Return whether this is the training split."""
         return self.name == TRAIN
 
     @property
@@ -217,7 +217,7 @@ class TrainingInstance:
     task: str
     """Name of its task."""
     seed: int | None = None
-    """Of the task instance; None if unknown."""
+    """Seed of the task instance; None if unknown."""
     apps: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     """Its texts for models: goal, screens, replies."""

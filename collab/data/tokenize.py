@@ -232,7 +232,7 @@ class Data:
     """Examples that were read."""
 
     rows: Sequence[Example]
-    """Of the requested levels, each once, in the order of the files."""
+    """Rows of the requested levels, each once, in the order of the files."""
     broken: Mapping[str, int] = field(default_factory=dict)
     """Unusable rows that were left out, by field."""
     repeated: int = 0

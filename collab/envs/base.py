@@ -18,7 +18,7 @@ What only some worlds can do is a separate small protocol: `Forkable`, `HasOracl
 what its environments can do in `capabilities`, and `check_env` proves that the claim is true.
 
 A file in `envs/` names a suite by its kind: a built-in one, an entry point of the group `collab.environments`, or
-`package.module:Class` (docs/environments.md). The smallest example is `collab.testing.corridor`.
+`package.module:Class` (docs/extending.md). The smallest example is `collab.testing.corridor`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from collab.types import Action, Observation, StepResult, Task
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """What is known of a task before an instance is drawn."""
+    """Facts about a task that are known before an instance is drawn."""
 
     name: str
     apps: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Environment(Protocol):
 
 
 class Suite(Protocol):
-    """What one definition in `envs/` stands for: tasks, and a way to open environments on them."""
+    """The object behind one definition in `envs/`: tasks, and a way to open environments on them."""
 
     name: str
     """As the user asks for it, e.g. "androidworld"."""

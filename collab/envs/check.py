@@ -402,7 +402,7 @@ FRESH_PROCESS = "rebuild in a fresh process"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What came of one claim on one task."""
+    """Result of checking one claim on one task."""
 
     task: str
     claim: str
@@ -413,7 +413,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What came of a whole check."""
+    """Result of a whole check."""
 
     label: str
     """Label of the suite."""
@@ -428,7 +428,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no promise was broken."""
+        """Return whether no promise was broken."""
         return not self.failures
 
 

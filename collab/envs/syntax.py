@@ -1,4 +1,4 @@
-"""How an action is written: as a JSON object or as a call, each read into plain fields and written from them.
+"""Syntax of actions: a JSON object or a call, each read into plain fields and written from them.
 
     {"action_type": "click", "index": 7}     read_json, write_json
     click(id=7)                              read_call, write_call

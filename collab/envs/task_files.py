@@ -23,7 +23,7 @@ from collab.library import explain, read
 
 
 class Named(Protocol):
-    """What every kind of task has."""
+    """Fields that every kind of task has."""
 
     @property
     def name(self) -> str:
@@ -32,7 +32,7 @@ class Named(Protocol):
 
 
 class Described(Named, Protocol):
-    """What every kind of task says of itself."""
+    """Description that every kind of task has."""
 
     @property
     def apps(self) -> Sequence[str]:

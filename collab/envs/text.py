@@ -1,9 +1,7 @@
-"""What an action points at: the element under a point, and the words for it.
+"""Words for elements: the element that an action points at, and the lines of an observation.
 
-The observation as a policy reads it: one line per element, label before index.
-
-Label first: a reply that has named an element then copies the index behind it. A small model learns that in minutes and
-never learns the other order.
+A policy reads one line per element, label before index. A reply that has named an
+element then copies the index behind it: a small model learns that in minutes, and never learns the other order.
 
     button "Save" [7]
     input "Name": "Ada" [8] (focused)

@@ -55,18 +55,18 @@ class RunComparison:
 
     @property
     def is_few(self) -> bool:
-        """Whether there are too few pairs for a meaningful interval."""
+        """Return whether there are too few pairs for a meaningful interval."""
         return self.pairs < FEW
 
     @property
     def is_separable(self) -> bool:
-        """Whether the interval leaves out 0, so that the runs differ by more than chance."""
+        """Return whether the interval leaves out 0, so that the runs differ by more than chance."""
         low, high = self.interval
         return not low <= 0 <= high
 
     @property
     def differs_in_sampling(self) -> bool:
-        """Whether the two runs have other temperatures, other top-p, or other longest replies."""
+        """Return whether the two runs have other temperatures, other top-p, or other longest replies."""
         first, second = ((describe_sampling(one), describe_longest(one)) for one in self.sampling)
         return first != second
 

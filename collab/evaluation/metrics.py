@@ -55,7 +55,7 @@ class Rate:
 
     @property
     def is_few(self) -> bool:
-        """Whether there are too few episodes for a meaningful interval."""
+        """Return whether there are too few episodes for a meaningful interval."""
         return self.episodes < FEW
 
 
@@ -136,7 +136,7 @@ class EpisodeResult:
     task: str
     difficulty: str
     seed: int
-    """Of the task instance."""
+    """Seed of the task instance."""
     success: bool
     steps: int
     max_steps: int
@@ -200,7 +200,7 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedSampling:
-    """How recorded replies were sampled, as far as it is known."""
+    """Sampling of recorded replies, as far as it is known."""
 
     temperature: float | None
     """None where the model takes none and samples at its own."""
@@ -230,19 +230,19 @@ class Report:
     by_task: tuple[GroupReport, ...]
     by_difficulty: tuple[GroupReport, ...]
     mean_steps: float
-    """Of completed episodes; NaN without one."""
+    """Mean steps of completed episodes; NaN without one."""
     results: tuple[EpisodeResult, ...]
     sampling: Mapping[str, Sampled] = field(default_factory=dict)
     """Slot → sampling of its replies; empty if unknown."""
 
     @property
     def replies(self) -> Replies:
-        """Of all these episodes, broken ones included."""
+        """Return the replies of all these episodes, broken ones included."""
         return Replies.sum(result.replies for result in self.results)
 
     @property
     def is_lost(self) -> bool:
-        """Whether episodes are over and all of them broke, so that they measure and teach nothing."""
+        """Return whether episodes are over and all of them broke, so that they measure and teach nothing."""
         return bool(self.results) and all(one.error is not None for one in self.results)
 
     def __repr__(self) -> str:

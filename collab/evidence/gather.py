@@ -226,12 +226,12 @@ def _rows(results: Iterable[EpisodeResult]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayTime:
-    """What playing took, in seconds of wall time."""
+    """Seconds of wall time that playing took."""
 
     whole: float = 0.0
     """From the first reset to the last step, of each process that played; added up."""
     environment: float = 0.0
-    """Of it, with at least one environment at work; agents of other episodes may have replied meanwhile."""
+    """Part of `playing` with at least one environment at work; agents of other episodes may have replied meanwhile."""
 
     def __add__(self, other: PlayTime) -> PlayTime:
         return PlayTime(whole=self.whole + other.whole, environment=self.environment + other.environment)
@@ -272,7 +272,7 @@ def measure_union(intervals: Iterable[Interval]) -> float:
 
 @dataclass(slots=True)
 class _Clock:
-    """What one process did when."""
+    """Times at which one process worked."""
 
     work: list[Interval] = field(default_factory=list)
     times: list[float] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is compared, on what and for how long, and the command of each unit.
+"""Plan of a comparison: its arms, their tasks and budgets, and the command of each unit.
 
     plan = read_plan(Path("docs/results/plan.yaml"))
     for unit in plan.units:
@@ -44,7 +44,7 @@ class Arm(Definition):
 
 
 class Phase(Definition):
-    """What is done with an arm."""
+    """Phase of an arm's work."""
 
     kind: Literal["train-marl", "eval"]
     """The command of `collab`."""
@@ -107,7 +107,7 @@ class EvidenceUnit:
 
     @property
     def spot(self) -> Spot:
-        """Where it stands in tables."""
+        """Return its place in tables."""
         return f"{self.arm}/{self.phase}"
 
     def __str__(self) -> str:

@@ -58,7 +58,7 @@ class QueueStopped(RunError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a measurement lies."""
+    """Directories of a measurement."""
 
     work: Path
     """Folder of all that `collab` writes, of this base."""
@@ -93,7 +93,7 @@ class Workspace:
 
 @dataclass(slots=True, kw_only=True)
 class Notes:
-    """What all processes that worked on a unit took."""
+    """Times of all processes that worked on a unit."""
 
     command: str | None = None
     """That began it, as its file holds it; None where it was not noted."""

@@ -54,7 +54,7 @@ class MeasuredEpisodes(Definition):
     environment: str
     """As results are labelled."""
     version: str
-    """Of the environment."""
+    """Version of the environment."""
     split: str | None
     """None for tasks that were chosen freely."""
     episodes: list[Row]
@@ -110,14 +110,14 @@ class EpochNumbers(Definition):
 
 
 class Seconds(Definition):
-    """What a unit took, by part. None where no process recorded it, e.g. because it died."""
+    """Seconds that a unit took, by part. None where no process recorded it, e.g. because it died."""
 
     whole: float
-    """Of all commands that worked on it, loading included."""
+    """Seconds of all commands that worked on the unit, loading included."""
     playing: float | None = None
     """From the first reset of a run to its last step, over all runs."""
     environment: float | None = None
-    """Of playing, the time in which at least one environment was at work; see `collab.evidence.gather`."""
+    """Part of `playing` in which at least one environment was at work; see `collab.evidence.gather`."""
     inference: float | None = None
     """The rest of playing: agents alone."""
     critic: float | None = None
@@ -139,7 +139,7 @@ class UnitRecord(Definition):
     code: list[str]
     """Digests of the package's files in all processes that worked on it; one, unless it was changed meanwhile."""
     commit: str | None
-    """Of the checkout at the end; None outside of one."""
+    """Commit of the checkout at the end; None outside of one."""
     command: str
     """As it was given, in one line."""
     machine: dict[str, str | int | None]
@@ -154,17 +154,17 @@ class UnitRecord(Definition):
     hashes: dict[str, str]
     """Run hashes: "training", or run seed → hash."""
     measured: MeasuredEpisodes | None = None
-    """Of an evaluation."""
+    """Episodes of an evaluation; None for a training."""
     critics: list[str] = Field(default_factory=list)
-    """Of a training: name and version of all that judged it, e.g. "oracle-2"."""
+    """Name and version of each critic of a training, e.g. "oracle-2"."""
     best: int | None = None
-    """Of a training: its best epoch on the held-out seeds."""
+    """Best epoch of a training on the held-out seeds."""
     epochs: list[EpochNumbers] = Field(default_factory=list)
-    """Of a training."""
+    """Epochs of a training."""
 
     @property
     def unit(self) -> EvidenceUnit:
-        """What it is of."""
+        """Return the unit that it measures."""
         return EvidenceUnit(arm=self.arm, seed=self.seed, phase=self.phase)
 
     @property

@@ -218,7 +218,7 @@ class Results:
 
     @property
     def is_divided(self) -> bool:
-        """Whether a training's file holds how its playing is divided between environments and agents."""
+        """Return whether a training's file holds how its playing is divided between environments and agents."""
         return any(record.seconds.environment is not None for record in self.trainings())
 
     def time_table(self, whole: bool = False) -> str:

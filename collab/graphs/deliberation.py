@@ -34,7 +34,7 @@ class Network:
 
     @property
     def privileged(self) -> bool:
-        """Whether any agent sees the solution."""
+        """Return whether any agent sees the solution."""
         return any(agent.model.privileged for agent in self.agents.values())
 
     async def deliberate(self, scene: StepContext) -> tuple[ActionMatrix, tuple[SharedPrompt, ...]]:

@@ -1,4 +1,4 @@
-"""What decides a training, whatever its algorithm: a *method* (preset or YAML file), a team and an environment.
+"""Configuration of a training by any algorithm: a *method* (preset or YAML file), a team and an environment.
 
     method = override(load_method(algorithm), ["epochs=2", "steps=600"])
 
@@ -49,7 +49,7 @@ class HeldOut(Definition):
 
 
 class Method(Definition):
-    """How a team is trained: the fields that all algorithms share. Each adds the recipe that it fine-tunes by."""
+    """Method of training a team: the fields that all algorithms share. Each adds the recipe that it fine-tunes by."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -87,7 +87,7 @@ class Method(Definition):
     patience: int | None = Field(default=None, ge=1)
     """Stop after so many epochs without a better one; None trains all."""
     determinism: Literal["fast", "exact"] = "fast"
-    """Of the policies; "exact" samples one sequence at a time, so that a run can be repeated bit for bit."""
+    """Sampling of the policies; "exact" samples one sequence at a time, so that a run repeats bit for bit."""
     processes: int = Field(default=1, ge=1)
     """Processes that train a policy together, each with a GPU of its own where there are any. Playing and labelling
     stay in one. Fewer train where an epoch has fewer examples."""
@@ -136,7 +136,7 @@ class Method(Definition):
 
     @property
     def keeps_adapters(self) -> bool:
-        """Whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
+        """Return whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
         return self.recipe.lora is not None and not self.recipe.lora.merge
 
     def explore(self, run: RunConfig) -> RunConfig:
@@ -153,7 +153,7 @@ class Method(Definition):
 
 
 class Origin(Definition):
-    """Where a team was taken from."""
+    """Training that a team was taken from."""
 
     run: str
     """Directory of the training."""
@@ -190,7 +190,7 @@ class TrainingConfig(Definition):
 
     @property
     def size(self) -> str:
-        """How much an epoch plays, in words."""
+        """Return how much an epoch plays, in words."""
         steps = self.method.steps
         number, noun = (self.run.episodes, "episode") if steps is None else (steps, "step")
         return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -69,7 +69,7 @@ class Probe:
     """Per step, with `at_once` episodes in parallel; a server is assumed to answer them as fast as one."""
     prompt_tokens: int
     completion_tokens: int
-    """Of all its calls."""
+    """Reply tokens of all its calls."""
     usd: float | None
     """What its calls cost; None where the file of a policy names no prices."""
     estimate: Estimate
@@ -97,11 +97,11 @@ class TrainingPlan:
     epoch_steps: int | None
     """Environment steps after which an epoch's rollout ends; None where all its episodes are played."""
     calls: Range
-    """Of the policies."""
+    """Calls of the policies."""
     tokens: Range
-    """Of the policies' calls, prompts and replies."""
+    """Tokens of the policies' calls, prompts and replies."""
     steps: Range
-    """Of all rollouts: they are labelled and learned from."""
+    """Steps of all rollouts: they are labelled and learned from."""
     labels: tuple[LabelPlan, ...]
     """What labelling takes, part by part."""
     examples: Range

@@ -78,7 +78,7 @@ class ExampleBuilder:
     """Slot → tokenizer of its policy."""
     config: TrainingConfig
     templates: Mapping[str, Template]
-    """Of the run's prompts, by name."""
+    """Templates of the run's prompts, by name."""
 
     @classmethod
     def of(cls, recorded: RecordedRun, chats: Mapping[str, ChatTokenizer], config: TrainingConfig) -> ExampleBuilder:

@@ -34,7 +34,7 @@ _LOST = "untrained.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finetuning:
-    """How an algorithm trains its policies."""
+    """Settings of an algorithm's training of policies."""
 
     nothing: str
     """Why a policy without examples keeps its weights."""

@@ -56,7 +56,7 @@ class Rollout:
     """The played rollout of an epoch."""
 
     number: int
-    """Of the epoch, from 1."""
+    """Number of the epoch, from 1."""
     run: RunConfig
     path: Path
     """The run's directory; labels lie beside it."""

@@ -213,7 +213,7 @@ class TrainingResult:
 
     path: Path
     records: tuple[EpochRecord, ...]
-    """Of all finished epochs, epoch 0 first."""
+    """Records of all finished epochs, epoch 0 first."""
     summary: Summary | None
     """None if it stopped before its end."""
     stopped: str | None

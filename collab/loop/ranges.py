@@ -81,7 +81,7 @@ class LabelEstimate:
     """Estimate of a part of the labelling, per step of a rollout."""
 
     name: str
-    """Of the part, as `Labels.spent` names it."""
+    """Name of the part, as `Labels.spent` names it."""
     doing: str
     """Its activity in a word, for the line about time."""
     asked: Questions | None
@@ -104,4 +104,4 @@ class Estimate:
     """Time per row, relative to those of the tried step."""
     labels: Sequence[LabelEstimate] = ()
     training: Forecast
-    """Of the examples of one step."""
+    """Forecast of training on the examples of one step."""

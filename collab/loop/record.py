@@ -48,7 +48,7 @@ class EpochDir:
 
     @property
     def examples(self) -> Path:
-        """What is learned from: a folder per policy, and `examples.json`, written last."""
+        """Return the folder of examples: one folder per policy, and `examples.json`, written last."""
         return self.path / "examples"
 
     @property
@@ -108,7 +108,7 @@ def refuse_part(path: Path) -> None:
 
 
 class Success(Definition):
-    """How often tasks were solved."""
+    """Counts of solved tasks."""
 
     successes: int
     episodes: int
@@ -189,9 +189,9 @@ class ExampleCounts(Definition):
     """Counts of a policy's examples from a rollout."""
 
     examples: int = 0
-    """Of this epoch, as the algorithm counts them."""
+    """Examples of this epoch, as the algorithm counts them."""
     written: int = 0
-    """Of this epoch, in its file."""
+    """Examples of this epoch in its file."""
     older: int = 0
     """Examples of older epochs that were mixed in."""
     refused: dict[str, int] = Field(default_factory=dict)
@@ -200,8 +200,8 @@ class ExampleCounts(Definition):
     """Examples, older ones included, with prompt and replies of one before them, in the same tokens: each is learned
     once. Always 0 for whole trajectories, which are never left out."""
     retokenised: int = 0
-    """Of all of these, kept or refused, those whose sampled reply has unknown tokens in the policy's tokenizer: the
-    tokens of its text are learned."""
+    """Examples, kept or refused, whose sampled reply has tokens that the policy's tokenizer does not know. Their texts'
+    tokens are learned."""
     digest: str
     """SHA-256 over all that is learned, older examples included."""
 
@@ -213,7 +213,7 @@ class EpochRecord(Definition):
     """Name of the algorithm that trained."""
     epoch: int
     version: int
-    """Of the policy after the epoch: the last epoch that changed any weights."""
+    """Version of the policy after the epoch: the last epoch that changed any weights."""
     weights: dict[str, str]
     """Slot → checkpoint after the epoch."""
     adapters: dict[str, str] = Field(default_factory=dict)
@@ -223,7 +223,7 @@ class EpochRecord(Definition):
     temperatures: dict[str, float] = Field(default_factory=dict)
     """Slot → temperature at which the rollout was sampled; empty for epoch 0."""
     played: Success | None = None
-    """Of the rollout, broken episodes included, although nothing is learned from those. None for epoch 0."""
+    """Episodes of the rollout, broken ones included, although nothing is learned from those. None for epoch 0."""
     tasks: list[str] = Field(default_factory=list)
     """Tasks that were learned from, in the order in which they were drawn."""
     steps: int = 0
@@ -245,11 +245,11 @@ class EpochRecord(Definition):
     hashes: dict[str, str] = Field(default_factory=dict)
     """SHA-256 by part, in the order of time: played (see `hash_played`), labelled, learned and measured."""
     hash: str
-    """Of all of them."""
+    """Hash of all parts."""
 
 
 class Summary(Definition):
-    """How a training ended."""
+    """End of a training."""
 
     best: int | None
     """Epoch with the highest held-out success, the earliest one on ties; None if none was measured."""

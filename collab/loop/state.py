@@ -28,7 +28,7 @@ class Halted(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class TrainingProgress:
-    """How far a training is; a live object."""
+    """Progress of a training; a live object."""
 
     algorithm: str
     """Name of the one that trains."""
@@ -39,7 +39,7 @@ class TrainingProgress:
     inner: Any = None
     """Live object of the current part: of a rollout, a labelling, or fine-tuning; None for none."""
     records: list[EpochRecord] = field(default_factory=list)
-    """Of the epochs that are over."""
+    """Records of the epochs that are over."""
     so_far: EpochRecord | None = None
     """This epoch's record with the fields of its finished parts; the other fields have meaningless defaults. None
     before the first."""
@@ -101,7 +101,7 @@ class LoopState:
     """By this process."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
-    """Of this epoch, by part that this process did from its beginning to its end."""
+    """Seconds of this epoch, by part that this process did from its beginning to its end."""
     _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
 
     async def open_suite(self, run: RunConfig) -> Suite:

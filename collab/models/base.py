@@ -145,7 +145,7 @@ SAMPLERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What a model or its server supports; probed once, stored in the run."""
+    """Features that a model or its server supports; probed once, stored in the run."""
 
     logprobs: bool = False
     structured: bool = False

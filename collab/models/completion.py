@@ -206,7 +206,7 @@ class Completion(CountedAnswer):
 
     @property
     def has_ids(self) -> bool:
-        """Whether the server reported the token ids."""
+        """Return whether the server reported the token ids."""
         return bool(self.choices[0].token_ids)
 
     @property

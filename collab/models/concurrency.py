@@ -23,7 +23,7 @@ START = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallWindow:
-    """How many calls may be in flight; 1 ≤ size ≤ limit."""
+    """Limit on calls in flight; 1 ≤ size ≤ limit."""
 
     limit: int
     """Upper bound, given by the user."""

@@ -130,7 +130,7 @@ class Worker:
 
     @property
     def sees(self) -> bool:
-        """Whether the checkpoint takes pictures; False until the weights are loaded."""
+        """Return whether the checkpoint takes pictures; False until the weights are loaded."""
         return self.engine is not None and self.engine.checkpoint.family is not None
 
     def describe(self, adapter: str | None) -> tuple[str, ...]:

@@ -148,7 +148,7 @@ class AdapterPlace:
 
     @property
     def lasting(self) -> bool:
-        """Whether the server already has the adapter, so that nothing must be loaded."""
+        """Return whether the server already has the adapter, so that nothing must be loaded."""
         return self._folder is None
 
     async def load(self) -> None:
@@ -251,7 +251,7 @@ class Launch:
 
     @property
     def has_lora(self) -> bool:
-        """Whether adapters can be used."""
+        """Return whether adapters can be used."""
         return bool(self.adapters) or self.lora_rank is not None
 
     @property

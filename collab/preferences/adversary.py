@@ -274,7 +274,7 @@ class MixtureAdversary:
 
     @property
     def reads_rewarded(self) -> bool:
-        """Whether one of its parts does."""
+        """Return whether one of its parts does."""
         return any(reads_rewarded(adversary) for adversary, _ in self._parts)
 
     @property

@@ -206,7 +206,7 @@ class PairDifference:
 
     @property
     def empty(self) -> bool:
-        """Whether both sets prefer the same."""
+        """Return whether both sets prefer the same."""
         return not (self.added or self.dropped or self.flipped)
 
 

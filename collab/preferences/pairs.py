@@ -73,7 +73,7 @@ NOBODY_RIGHT = "no cell of the step was right"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where pairs come from; 0 leaves a source out.
+    """Weights of the sources of pairs; 0 leaves a source out.
 
     Raises:
         ConfigError: a number does not fit, or all are 0.
@@ -335,7 +335,7 @@ def _cap(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairRecipe:
-    """How pairs are made of judgements.
+    """Recipe for pairs from judgements.
 
     Raises:
         ConfigError: a value is out of its range.
@@ -351,7 +351,7 @@ class PairRecipe:
     stop_at_first_error: bool = False
     """Leave out an episode's steps behind its first error; see `collab.rewards.credit.find_behind_errors`."""
     seed: int = 0
-    """Of the run."""
+    """Seed of the run."""
 
     def __post_init__(self) -> None:
         wrong = [

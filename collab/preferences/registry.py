@@ -113,12 +113,12 @@ class AdversaryChoice:
 
     @property
     def asks_a_model(self) -> bool:
-        """Whether it, or a part of a mixture, asks a model."""
+        """Return whether it, or a part of a mixture, asks a model."""
         return self.agent is not None or any(one.asks_a_model for one, _ in self.turns)
 
     @property
     def free(self) -> bool:
-        """Whether asking is known to cost neither money nor tokens."""
+        """Return whether asking is known to cost neither money nor tokens."""
         return all(one.free for one, _ in self.turns) if self.turns else self.part.kind == SAMPLER
 
 

@@ -215,7 +215,7 @@ class Judgement:
 
     @property
     def silent(self) -> bool:
-        """Whether a model was asked and gave no score at all, for example because its replies were prose or empty."""
+        """Return whether a model was asked and gave no score at all, for example in replies of prose."""
         asked = {cell for call in self.calls for cell in call.cells}
         return bool(asked) and all(one.score is None for one in self.rewards.rewards if one.cell in asked)
 

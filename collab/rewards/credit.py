@@ -73,7 +73,7 @@ class JudgedStep:
 
     @property
     def erred(self) -> bool:
-        """Whether the vote was empty, or its action was judged and no cell that proposed it is rewarded."""
+        """Return whether the vote was empty, or its action was judged and no cell that proposed it is rewarded."""
         if self.decided is None:
             return True
         # The vote is wrong only by its own proposers' scores: another action's reward says nothing about it.

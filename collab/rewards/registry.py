@@ -401,12 +401,12 @@ class CriticChoice:
 
     @property
     def free(self) -> bool:
-        """Whether judging is known to cost neither money nor tokens."""
+        """Return whether judging is known to cost neither money nor tokens."""
         return self.definition.kind in ("oracle", "outcome")
 
     @property
     def known(self) -> bool:
-        """Whether it can be built; a label set need not record how its model was asked."""
+        """Return whether it can be built; a label set need not record how its model was asked."""
         kind = self.definition.kind
         return "critic" in self.options or ":" in kind or (kind in list_kinds("critics") and kind not in NEEDS_OPTIONS)
 

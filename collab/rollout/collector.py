@@ -343,7 +343,7 @@ class Progress(UsageMeter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What was collected."""
+    """Result of a collection."""
 
     over: tuple[str, ...]
     """Ids of the finished episodes, in the order of the plan; the recorder has the episodes themselves."""

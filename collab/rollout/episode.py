@@ -50,7 +50,7 @@ class Episode:
     number: int
     """Number of the task's instance, from 0."""
     seed: int
-    """Of the instance."""
+    """Seed of the instance."""
     epoch: int = 0
 
     @property
@@ -193,7 +193,7 @@ class _Player:
         self.goal = ""
         self.observation: Observation
         self.result: StepResult | None = None
-        """Of the last executed step; None before the first."""
+        """Result of the last executed step; None before the first."""
         self.left: int | None = None
         """Actions left of the environment's solution; None where unknown, or not asked for."""
 

@@ -63,7 +63,7 @@ class RunResult:
     report: Report
     """Over all planned episodes, in the order of the plan."""
     progress: Progress
-    """Of this process alone."""
+    """Progress of this process alone."""
     stopped: str | None
     """Why it ended early; None if every planned episode is over."""
     privileged: bool

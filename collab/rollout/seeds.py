@@ -52,7 +52,7 @@ class SeriesResult:
 
     path: Path
     evaluation: Evaluation
-    """Of all recorded episodes."""
+    """Evaluation of all recorded episodes."""
     stopped: str | None
     """Why it ended early; None if every planned episode is over."""
 

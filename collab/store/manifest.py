@@ -75,7 +75,7 @@ class Manifest:
     environment: str = ""
     """Label for results, e.g. "androidworld[simphone]"."""
     environment_version: str = ""
-    """Of the suite; a run is only resumed with the same."""
+    """Environment version of the suite; a run is only resumed with the same."""
     graph: str = ""
     agents: str = ""
     """As the user named them."""

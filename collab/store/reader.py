@@ -97,7 +97,7 @@ key, trajectory, task, environment, difficulty, epoch, episode, seed, max_steps,
 success, score, reason, error, error_message, error_step, steps, seconds,
 privileged OR EXISTS (SELECT 1 FROM steps WHERE steps.key = episodes.key AND steps.privileged)
 """
-"""Of the index's table `episodes`, as `summarise` takes them."""
+"""Columns of the index's table `episodes`, as `summarise` takes them."""
 
 
 def summarise(row: tuple[Any, ...], present: Sequence[int]) -> EpisodeSummary:

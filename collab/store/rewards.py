@@ -1,4 +1,4 @@
-"""What a labeller says of recorded replies: rewards of cells, and preferences between replies."""
+"""Labels of recorded replies: rewards of cells, and preferences between replies."""
 
 from __future__ import annotations
 

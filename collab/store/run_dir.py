@@ -246,7 +246,7 @@ class RunDir:
 
     @property
     def is_free(self) -> bool:
-        """Whether new work can begin: it is missing, empty, or was left by a kill before its head was written."""
+        """Return whether new work can begin: the directory is missing, empty, or a kill left it without its head."""
         # A dangling link exists for the file system but not for `exists`; new work must not go through it.
         if not self.path.exists() and not self.path.is_symlink():
             return True

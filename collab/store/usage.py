@@ -94,7 +94,7 @@ class Costs:
     """Cost of a run."""
 
     whole: Cost
-    """Of all cells of the recorded steps that count."""
+    """Cost of all cells of the recorded steps that count."""
     steps: int
     by_round: Mapping[int, Cost]
     """From 0."""

@@ -64,17 +64,17 @@ class SynthConfig(Definition):
     teacher_prompts: dict[str, str] = Field(default_factory=dict)
     """Template → text; empty for the oracle."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
-    """Of the teacher's model (CollabUIAgents, Appendix C.4: 0.1)."""
+    """Sampling of the teacher's model (CollabUIAgents, Appendix C.4: 0.1)."""
     prompt_name: str = "default"
     """Folder in `prompts/` of the prompt that the policy will read."""
     prompt: dict[str, str] = Field(default_factory=dict)
     """Template → text of the prompt that the policy will read."""
     context_tokens: int = Field(default=8192, ge=256)
-    """Of the policy; rows are made as a policy with this context is asked."""
+    """Context of the policy in tokens; prompts of rows are cut to it."""
     history: int = Field(default=5, ge=0)
     """Executed steps that the prompt shows at most."""
     max_tokens: int = Field(default=256, ge=1)
-    """Of a reply, as a policy with this context will be asked: what is left of the context is for the screen."""
+    """Most tokens of the policy's reply; the rest of its context is for the prompt."""
     tasks: list[str]
     """Task names, resolved."""
     asked_tasks: list[str] = Field(default_factory=list)
@@ -90,7 +90,7 @@ class SynthConfig(Definition):
     mistakes: Share = 0.1
     """Chance before each step of an oracle's episode of a mistake, whose way back is taught."""
     elements: int = Field(default=4, ge=0)
-    """Of a screen about which something is asked."""
+    """Number of elements per screen that questions are asked about."""
     seats: int = Field(default=1, ge=1)
     """Decisions that the oracle makes of each step of an episode, each from another seat of another conversation."""
     talk: float = Field(default=0.5, ge=0, le=1)
@@ -131,7 +131,7 @@ class Unit:
     instance: int
     """Seed of the task instance."""
     seed: int
-    """Of everything that is drawn in it."""
+    """Seed of all its random draws."""
     scenes: frozenset[int] = frozenset()
     """Steps of a walk whose screens are taught; empty for an episode, which is taught whole."""
 

@@ -30,7 +30,7 @@ from collab.synthesis.teacher import Scene
 from collab.types import Action, CellRef, HistoryEntry, Observation, Prompt
 
 ORDERED = EdgeSampler(sampler="ordered", p=0.5)
-"""How the paper's method draws edges, as in `graphs/team.yaml`."""
+"""Sampler of edges in the paper's method, as in `graphs/team.yaml`."""
 
 SINGLE = Dag(slots=("ada",))
 """A team of one, as in `graphs/single.yaml`."""
@@ -69,7 +69,7 @@ class Reader:
     slots: tuple[str, ...] = ("ada", "ben", "cyd", "dee")
     rounds: int = 3
     edges: EdgeSampler = ORDERED
-    """How the graph of a conversation is drawn."""
+    """Sampler of a conversation's edges."""
     context_tokens: int = 8192
     history: int = 5
     max_tokens: int = 256

@@ -32,7 +32,7 @@ class SynthesisEstimate:
 
     walks: int
     screens: int
-    """Of exploration that are taught."""
+    """Explored screens that are taught."""
     episodes: int
     steps: float
     """Per episode, on average."""

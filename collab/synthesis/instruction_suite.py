@@ -242,7 +242,7 @@ class _Episode:
     way: tuple[Seen, ...]
     """States on the teacher's way."""
     last: StepResult
-    """Of the wrapped environment, whose own episode may be over before this one."""
+    """Last result of the wrapped environment, whose own episode may be over before this one."""
     state: Seen
     """The present one, of the wrapped environment."""
     said: str = ""
@@ -252,7 +252,7 @@ class _Episode:
 
     @property
     def place(self) -> int | None:
-        """How many of the teacher's actions lead to the present state; None beside its way."""
+        """Return how many of the teacher's actions lead to the present state; None beside its way."""
         seen = (*self.state, self.said)
         return next((place for place in reversed(range(len(self.way))) if self.way[place] == seen), None)
 

@@ -122,7 +122,7 @@ def format_endings(space: ActionSpace) -> tuple[str, str]:
 FOREIGN = "another language"
 """Cause of a refusal."""
 FOREIGN_SHARE = 0.3
-"""Of the letters; above it a reply counts as written in another script."""
+"""Share of letters above which a reply counts as written in another script."""
 _FEWEST_HITS = 3
 _FUNCTION_WORDS = {
     "english": "the and is are of to this that with for it on an which you from or be current your",

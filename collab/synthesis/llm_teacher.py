@@ -220,7 +220,7 @@ class TeacherContext:
     """Model, prompts and policy shared by all roles."""
 
     name: str
-    """Of the agents file that teaches."""
+    """Name of the agents file that teaches."""
     caller: Caller
     prompts: TeacherPrompts
     reader: Reader
@@ -382,7 +382,7 @@ async def _store_instruction(scene: Scene, goal: str, action: Action, row: Examp
 
 @dataclass(slots=True)
 class _Taken:
-    """What a screen's instructions hold so far."""
+    """Instructions of a screen so far."""
 
     instructions: set[str] = field(default_factory=set)
     completions: int = 0
@@ -504,7 +504,7 @@ class LanguageTeacher:
 
     context: TeacherContext
     elements: int = 4
-    """Of a screen about which something is asked."""
+    """Number of elements per screen that questions are asked about."""
     instructions: int = 8
     """That are asked for per screen."""
     levels: frozenset[Level] = frozenset(LEVELS)

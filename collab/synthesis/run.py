@@ -141,7 +141,7 @@ class SynthResult:
     report: SynthesisReport | None
     """None while units are left; `resume` makes broken units again."""
     progress: SynthesisProgress
-    """Of this process; rows and units of earlier ones are counted in."""
+    """Progress of this process; rows and units of earlier ones are counted in."""
     stopped: str | None
     """Why it ended early; None when every unit was tried."""
 

@@ -35,7 +35,7 @@ SUITED: Mapping[Met, frozenset[Level]] = {
 """Levels that suit each kind of scene."""
 
 Sort: TypeAlias = Literal["do", "complete", "answer"]
-"""Of an instruction: something to do, something that is so already, a question."""
+"""Kind of an instruction: something to do, something that is so already, a question."""
 
 PLAYABLE = frozenset({"fork", "deterministic"})
 """Capabilities of suites whose screens can be reached again, and in which an instruction's effect was tried."""
@@ -53,7 +53,7 @@ class StoredInstruction:
     task: str
     """Name of the task in whose episode the screen was met."""
     seed: int
-    """Of that task's instance."""
+    """Seed of that task's instance."""
     max_steps: int
     """Step budget of that episode, by which a phone spreads its distractions."""
     before: tuple[str | None, ...]
@@ -95,7 +95,7 @@ class Scene:
     """The same actions, each canonical on the screen it was made for; None is a step without an action."""
     met: Met
     seed: int
-    """Of everything that is drawn on this scene."""
+    """Seed of everything that is drawn on this scene."""
 
     @property
     def last(self) -> Action | None:

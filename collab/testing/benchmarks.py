@@ -1,4 +1,4 @@
-"""What benchmarks share: clocks, machines, random models of published sizes, targets, and how figures are printed."""
+"""Shared code of benchmarks: clocks, machines, random models of published sizes, targets, and printing of figures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build_random_model(folder: Path, shape: Mapping[str, int], *, context: int, 
 
 @dataclass(frozen=True, slots=True)
 class BenchTarget:
-    """What one figure of a part should reach."""
+    """Target of one figure."""
 
     part: str
     name: str

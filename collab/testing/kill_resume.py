@@ -361,7 +361,7 @@ class Compared:
 
     @property
     def same(self) -> bool:
-        """Whether both hashes are equal."""
+        """Return whether both hashes are equal."""
         return self.undisturbed == self.killed
 
 
@@ -386,7 +386,7 @@ class Proof:
 
     @property
     def same(self) -> bool:
-        """Whether all parts are equal, and a process was killed for every planned kill."""
+        """Return whether all parts are equal, and a process was killed for every planned kill."""
         return bool(self.points) and not self.missed and self.first_difference is None
 
     @property

@@ -55,7 +55,7 @@ class MemoryEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Time:
-    """How long a run takes."""
+    """Duration of a run."""
 
     seconds: float
     measured: bool
@@ -78,7 +78,7 @@ class FinetunePlan:
     tokens: int
     """Over the whole run, padding left out."""
     scored: int
-    """Of them, those that the loss counts."""
+    """Those tokens that the loss counts."""
     padding: int
     """Tokens that are computed for nothing."""
     shared: int
@@ -122,9 +122,9 @@ class Sizes:
     """Numbers that a run holds."""
 
     parameters: int
-    """Of the base."""
+    """Parameters of the base."""
     trainable: int
-    """Of them, or of an adapter beside them."""
+    """Parameters that are trained, in the base or in an adapter beside it."""
     moments: int
     """That the optimizer keeps: two of each trained number with AdamW, one of those that Muon trains."""
 
@@ -244,10 +244,10 @@ def format_plan(plan: FinetunePlan) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of a training of pairs, or of replies alone."""
+    """Speed of training on pairs, or on replies alone."""
 
     seconds_per_item: float
-    """Of one process."""
+    """Seconds per item of one process."""
     measured: bool
     """Whether real steps were timed; else it is an estimate."""
     tokens_per_item: float

@@ -247,7 +247,7 @@ class AttentionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Passed:
-    """What a forward pass hands down to the attention of each layer."""
+    """Arguments that a forward pass hands to the attention of each layer."""
 
     plan: AttentionPlan
     layers: set[int] = field(default_factory=set)

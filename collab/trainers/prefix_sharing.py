@@ -163,7 +163,7 @@ class Packed:
     cells: Tensor
     """And its place in the table of log-probabilities, flattened, (S,)."""
     shape: tuple[int, int]
-    """Of that table: rows, tokens of the longest row less one."""
+    """Shape of that table: rows, tokens of the longest row less one."""
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Packed:
         """Return the same on that device."""

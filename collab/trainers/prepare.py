@@ -45,7 +45,7 @@ from collab.trainers.batching import (
 from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
-"""Whose versions a run notes."""
+"""Packages whose versions a run records."""
 REPORTS = ("tensorboard", "trackio")
 """Where metrics can go beside `metrics.jsonl`."""
 DEVICES = ("auto", "cpu")
@@ -54,7 +54,7 @@ DEVICES = ("auto", "cpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinetuneTask:
-    """What to train."""
+    """One fine-tuning: its stage, base, data and recipe."""
 
     stage: Stage
     base: str
@@ -94,7 +94,7 @@ class Prepared:
     reference_adapter: Adapter | None = None
     """Adapter over the reference; None for none."""
     trajectories: tuple[TrajectoryPart, ...] | None = None
-    """Of each item, where it belongs, if whole trajectories are compared; else None."""
+    """Trajectory part of each item if whole trajectories are compared; else None."""
 
     @property
     def lengths(self) -> list[int]:

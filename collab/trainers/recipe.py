@@ -56,7 +56,7 @@ class Architecture(Definition):
     deviation: float = Field(default=0.02, gt=0)
     """Standard deviation of the random weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the weights as written."""
+    """Data type of the written weights."""
 
     @model_validator(mode="after")
     def _divides(self) -> Architecture:
@@ -78,7 +78,7 @@ class Lora(Definition):
     alpha: float = Field(default=128, gt=0)
     """The adapter's output is multiplied by alpha / rank."""
     dropout: BelowOne = 0.0
-    """Of the adapter's input, while training; none in preference training."""
+    """Dropout of the adapter's input during training; none in preference training."""
     targets: Annotated[list[str], Field(min_length=1)] | Literal["all-linear"] = "all-linear"
     """Names of the modules that get an adapter; "all-linear" is every linear layer but the output."""
     merge: bool = False
@@ -90,7 +90,7 @@ SHOWN: Mapping[str, str] = {"epochs": "epochs", "learning_rate": "learning rate"
 
 
 class Recipe(Definition):
-    """What all stages have in common."""
+    """Settings that all stages share."""
 
     model_config = _FINITE
 
@@ -102,22 +102,22 @@ class Recipe(Definition):
     context: int = Field(default=4096, ge=16)
     """Longest row in tokens, reply and turn end included; longer rows are dropped and counted."""
     epochs: int = Field(default=3, ge=1)
-    """How often every row is seen."""
+    """Passes over the rows."""
     max_steps: int | None = Field(default=None, ge=1)
     """Optimizer steps at most: a training stops early with them, on the first rows of its order. None takes all. The
     schedule ends with the last step that is taken."""
     learning_rate: float = Field(gt=0)
-    """Of the optimizer, after the warm-up."""
+    """Learning rate of the optimizer after the warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "cosine"
-    """How the learning rate falls after the warm-up; "linear" and "cosine" end at 0."""
+    """Schedule of the learning rate after the warm-up; "linear" and "cosine" end at 0."""
     warmup: Share = 0.03
     """Share of the steps over which the learning rate rises from 0."""
     weight_decay: float = Field(default=0.0, ge=0)
-    """Of the optimizer, decoupled from the gradient as in AdamW."""
+    """Weight decay of the optimizer, decoupled from the gradient as in AdamW."""
     optimizer: Literal["adamw", "muon"] = "adamw"
     """"muon" trains the matrices inside the network with Muon and everything else with AdamW (see `optim`)."""
     betas: tuple[BelowOne, BelowOne] = (0.9, 0.999)
-    """Of AdamW."""
+    """Betas of AdamW."""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """The gradient of a step is scaled down to this norm where it is longer."""
     batch_rows: int = Field(default=64, ge=1)
@@ -132,16 +132,16 @@ class Recipe(Definition):
     window: int = Field(default=50, ge=1)
     """Steps whose rows are sorted by length together, so that little is padded; 1 sorts within a step only."""
     precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """What is computed in; with "bfloat16" weights and optimizer keep the type of `weights` (autocast)."""
+    """Data type of computation; with "bfloat16" weights and optimizer keep the type of `weights` (autocast)."""
     temperature: float = Field(default=1.0, gt=0)
-    """What logits are divided by before probabilities are taken. Replies sampled at a temperature came from the policy
+    """Divisor of the logits before probabilities are taken. Replies sampled at a temperature came from the policy
     whose logits are divided by it; with the same number here that policy is trained (as DistRL evaluates its policies
     under the transform that was sampled from), with another number another one."""
     weights: Literal["float32", "bfloat16"] = "float32"
-    """What the weights are held in while training. Weights that are trained should be "float32": what an optimizer
+    """Data type of the weights during training. Weights that are trained should be "float32": what an optimizer
     adds is smaller than bfloat16 can tell from nothing. An adapter is float32 whatever its base is."""
     saved: Literal["float32", "bfloat16"] = "bfloat16"
-    """What the result is written in."""
+    """Data type of the written result."""
     checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: a third more work, less memory."""
     lora: Lora | None = None
@@ -165,7 +165,7 @@ class SftRecipe(Recipe):
     order: Literal["curriculum", "mixed"] = "curriculum"
     """"curriculum" finishes a level before the next begins; "mixed" draws from all of them in every epoch."""
     weights_by_level: dict[Level, Annotated[float, Field(ge=0)]] = Field(default={})
-    """How often a level's rows are seen in one epoch; 1 where nothing is said. 0.5 sees each row every other epoch."""
+    """Passes over a level's rows in one epoch; default 1. 0.5 sees each row every other epoch."""
 
     @model_validator(mode="after")
     def _no_preferences(self) -> SftRecipe:
@@ -196,8 +196,8 @@ class CopyRecipe(Recipe):
     gap: int = Field(default=32, ge=0)
     """Random tokens between the two occurrences at most."""
     alphabets: tuple[Annotated[int, Field(ge=2)], ...] = (10, 40, 1000000)
-    """How many different tokens a sequence is drawn from, one of these by chance; a number above the vocabulary is all
-    of it. In a small alphabet a token alone does not say where one is: more than one back has to be looked at."""
+    """Numbers of different tokens. Each sequence draws one of these numbers; one above the vocabulary means all of it.
+    With few different tokens, one alone does not show the position, so the model must look further back."""
 
     @model_validator(mode="after")
     def _fits(self) -> CopyRecipe:
@@ -215,7 +215,7 @@ class DpoRecipe(Recipe):
     """Direct preference optimisation on process preferences (CollabUIAgents, eq. 8)."""
 
     beta: float = Field(default=0.1, gt=0)
-    """How fast the loss flattens with the margin; the paper gives none."""
+    """Strength β of the preference: a larger one flattens the loss at smaller margins. The paper gives none."""
     anchor: float = Field(default=0.0, ge=0)
     """Weight of the mean negative log-likelihood per token of the chosen replies; 0 is plain DPO."""
     sharing: Literal["prefix", "none"] = "none"
@@ -236,7 +236,7 @@ class Preset(Definition):
 
     description: str
     architecture: Architecture | None = None
-    """Of a checkpoint made from nothing; None where the base is a published one."""
+    """Architecture of a checkpoint made from nothing; None where the base is a published one."""
     copying: CopyRecipe | None = None
     """None where the base can copy already."""
     sft: SftRecipe

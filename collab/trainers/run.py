@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """How a run ended."""
+    """End of a run."""
 
     step: int
     """The last one trained."""

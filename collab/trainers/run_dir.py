@@ -35,7 +35,7 @@ class FinetuneDir(RunDir):
 
     @property
     def partial(self) -> Path:
-        """Where a checkpoint is written before it is whole."""
+        """Return the folder in which a checkpoint is written before it is whole."""
         return self.path / "checkpoints" / ".partial"
 
     @property

@@ -231,7 +231,7 @@ class TrajectoryRows:
     """A pair: all replies of two episodes."""
 
     chosen: Sequence[Example]
-    """Of the preferred episode; each row is a reply with its own prompt."""
+    """Replies of the preferred episode, each with its own prompt."""
     rejected: Sequence[Example]
 
     @property

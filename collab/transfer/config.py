@@ -54,9 +54,9 @@ class TransferRequest:
     graph: str = "team"
     """Graph in the second environment."""
     backend: str | None = None
-    """Of the second environment; None for its file's choice."""
+    """Backend of the second environment; None for its file's choice."""
     tasks: tuple[str, ...] = ()
-    """Of the second environment; empty for its file's choice."""
+    """Tasks of the second environment; empty for its file's choice."""
     split: str | None = NEW_SEEDS
     """Split for evaluations in the second environment; None keeps neither evaluation nor training to a split."""
     seeds: tuple[int, ...] = SEEDS

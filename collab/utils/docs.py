@@ -1,4 +1,4 @@
-"""What classes and functions say of their attributes and arguments, as rows of a reference page.
+"""Docstrings of attributes and arguments, as rows of a reference page.
 
 Keys, types, limits and defaults come from pydantic models, their meaning from the docstrings below attributes and from
 the section "Args" of a function.

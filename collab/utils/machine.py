@@ -1,4 +1,4 @@
-"""What this machine is, and how much memory a process has on it."""
+"""Name and memory of this machine."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8A7B00", "#4D4D4D")
-"""Of Okabe and Ito, without yellow and black, which are hard to read on white."""
+"""Colours of Okabe and Ito, without yellow and black, which are hard to read on white."""
 INK, PALE, GRID, EMPTY, BAR = "#1B1F24", "#57606A", "#E3E6EA", "#F3F4F6", "#9CC7E4"
 MARKS = "osvDosvD"
 """Marks of lines, so that colour alone carries no meaning; the second four are drawn hollow."""

@@ -19,7 +19,7 @@ from collab.view.schema.step import (
 )
 
 _FLAGS = 10
-"""Of an element."""
+"""Most flags of an element that are shown."""
 
 
 def get_rectangle(box: Box | None) -> Rectangle | None:

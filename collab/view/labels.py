@@ -69,7 +69,7 @@ class StepScores:
     failed: str | None = None
     """Why the critic failed; None for a judged step."""
     spent: Sums = NOTHING
-    """Of its calls."""
+    """Cost of its calls."""
 
     def iterate_scored(self) -> Iterator[tuple[str, int, float]]:
         """Yield agent, round and score of the cells that have one."""
@@ -94,7 +94,7 @@ class LabelSetIndex:
 
     @property
     def folder(self) -> Path:
-        """Where it is."""
+        """Return its place."""
         return self.run / LABELS / self.name
 
     @property

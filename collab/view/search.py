@@ -62,7 +62,7 @@ class StepWorth:
 
     @property
     def overruled(self) -> bool:
-        """Whether a proposal that is rewarded lost to one that is not."""
+        """Return whether a proposal that is rewarded lost to one that is not."""
         return self.score is not None and self.score <= HALF < self.best_score
 
 

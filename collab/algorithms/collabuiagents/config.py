@@ -28,7 +28,7 @@ Objective: TypeAlias = Literal["dpo", "trajectory-dpo", "rft"]
 
 
 class PairSettings(Definition):
-    """How pairs are made of judgements; see `collab.preferences.pairs`."""
+    """Settings of pairs built from judgements; see `collab.preferences.pairs`."""
 
     adversary: Weight = 1.0
     """Weight of synthesised rejected replies (the paper's)."""
@@ -73,7 +73,7 @@ class PairSettings(Definition):
 
 
 class CollabMethod(Method):
-    """How credit re-assignment trains a team: `presets/*.yaml`."""
+    """Settings of credit re-assignment, as in `presets/*.yaml`."""
 
     RECIPE: ClassVar[str] = "dpo"
 
@@ -139,17 +139,17 @@ class CollabMethod(Method):
 
     @property
     def is_judged(self) -> bool:
-        """Whether a critic is asked at all."""
+        """Return whether a critic is asked at all."""
         return self.objective != "trajectory-dpo"
 
     @property
     def teaches_to_first_error(self) -> bool:
-        """Whether rollouts should end where their episodes stop teaching; see `CollabConfig.ends_at_first_error`."""
+        """Return whether rollouts should end where they stop teaching; see `CollabConfig.ends_at_first_error`."""
         return self.is_judged and self.end_at_first_error and self.pairs.stop_at_first_error
 
     @property
     def asks_an_adversary(self) -> bool:
-        """Whether a source of pairs needs invented rejected replies."""
+        """Return whether a source of pairs needs invented rejected replies."""
         return self.objective == "dpo" and self.pairs.adversary > 0
 
 
@@ -166,7 +166,7 @@ class CollabConfig(TrainingConfig):
 
     @property
     def ends_at_first_error(self) -> bool:
-        """Whether rollouts end their episodes with the first error."""
+        """Return whether rollouts end their episodes with the first error."""
         # What judges must be what ends: the episode's end would tell the team more than an inexact critic knows.
         return self.method.teaches_to_first_error and self.critic.kind == ORACLE and not self.critic.flip
 

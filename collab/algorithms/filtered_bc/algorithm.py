@@ -41,7 +41,7 @@ FILE = "demonstration.parquet"
 
 
 class FilteredBCMethod(Method):
-    """How solved episodes are imitated."""
+    """Settings of imitating solved episodes."""
 
     RECIPE: ClassVar[str] = "sft"
     sft: SftRecipe

@@ -1,1 +1,1 @@
-"""What commands print about results, trainings and pairs."""
+"""Printed texts about results, trainings and pairs."""

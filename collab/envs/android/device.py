@@ -270,7 +270,7 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOptions:
-    """What a suite's environments share; `DeviceSuite` describes the fields."""
+    """Objects that a suite's environments share; `DeviceSuite` describes the fields."""
 
     allowed: dict[str, str]
     """Name → package."""

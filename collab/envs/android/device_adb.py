@@ -34,7 +34,7 @@ _CONNECT_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceAddress:
-    """Where a device is."""
+    """Address of a device."""
 
     serial: str | None
     """As `adb devices` shows it; None for the only one."""

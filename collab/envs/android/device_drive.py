@@ -46,7 +46,7 @@ class Driver:
         self._device: uiautomator2.Device = uiautomator2.connect(device)
         self.serial, self.place = str(device.serial), place
         self.width, self.height = self._read_size()
-        """Of the screen at the last look, in pixels."""
+        """Size of the screen at the last look, in pixels."""
 
     # --------------------------------------------------------------------------------------------------- looking
 

@@ -42,7 +42,7 @@ _ROWS = ("list item", "checkbox")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardVerdict:
-    """Whether an action may be executed."""
+    """A decision whether an action may be executed."""
 
     refused: str | None = None
     """Why not, for the history; None when it may be."""

@@ -49,11 +49,11 @@ class DumpError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenDump:
-    """What a dump says."""
+    """Content of a dump."""
 
     elements: tuple[Element, ...]
     package: str
-    """Of the first window that is not the system's; empty when there is none."""
+    """Package of the first window that is not the system's; empty when there is none."""
     keyboard: bool
     scrollable: bool
 

@@ -83,20 +83,20 @@ def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[DeviceTask, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeEnd:
-    """What is known when the agent says that a task is complete."""
+    """Facts that are known when the agent declares a task complete."""
 
     task: Task
     elements: tuple[Element, ...]
     """The last screen, with its whole texts."""
     package: str
-    """Of the app in front."""
+    """Package of the app in front."""
     answer: str | None
     """What the agent answered last; None when it did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How an episode begins on a device that cannot be put into a state: from the home screen."""
+    """The home screen, where an episode begins on a device that cannot be put into a state."""
 
     stop: tuple[str, ...]
     """Apps to stop, by name or package."""
@@ -105,7 +105,7 @@ class Start:
 
 
 class DeviceTasks(Protocol):
-    """Where the tasks of a device come from. Calls may block."""
+    """Source of a device's tasks. Calls may block."""
 
     def infos(self) -> Sequence[TaskInfo]:
         """Return all tasks, in a fixed order."""

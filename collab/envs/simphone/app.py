@@ -1,6 +1,6 @@
-"""What an app is: a package, its names, its screens and what it puts on a fresh phone; and the apps of a phone.
+"""Apps of the phone: a package with its names, its screens and its data on a fresh phone.
 
-What screens are made of: nodes that say what they look like and what a touch does, and the view around them.
+Screens consist of nodes, which define their look and the effect of a touch, and the view around them.
 
 A screen function returns a `View`; only `layout` knows where things end up. A node carries its own handlers,
 so reading one screen function tells everything about the screen.
@@ -56,7 +56,7 @@ class NodeLine(NamedTuple):
     """True: side by side, equally wide. False: the first is as wide as the screen and the others lie on its right
     end."""
     columns: int = 0
-    """Of how many equally wide columns `nodes` fill the first; 0: as many as there are nodes."""
+    """Number of equally wide columns of which `nodes` fill the first; 0: as many as there are nodes."""
 
 
 Item: TypeAlias = UiNode | NodeLine
@@ -202,8 +202,8 @@ class App:
     noise: Callable[[Phone, random.Random], Phone] = _do_nothing
     """Adds data that no task asks about."""
     version: str = "1"
-    """Of an app from outside: changes whenever its screens or handlers do, so that old episodes are not rebuilt on
-    it."""
+    """Version of an app from outside. It must change whenever screens or handlers do, so that old episodes are not
+    rebuilt on it."""
 
     @property
     def name(self) -> str:

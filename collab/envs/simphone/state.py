@@ -116,7 +116,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """What an app has to say while something else is on the screen."""
+    """Notification of an app while something else is on the screen."""
 
     key: str
     """Unique on the phone: a second notification with the same key takes the place of the first."""
@@ -323,7 +323,7 @@ class Table:
 
     @property
     def defaults(self) -> dict[str, Scalar]:
-        """What an unwritten column holds: the whole number after DEFAULT, else null; null where all are used."""
+        """Return the default of a column: the whole number after DEFAULT, else null; null where all are used."""
         if not self.used:
             return dict.fromkeys(self.names)
         written = {name: kind.partition("DEFAULT ")[2] for name, kind in self.columns}

@@ -49,7 +49,7 @@ _HANDLERS_OF_NODES = ("tap", "hold", "enter", "slide")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brought:
-    """What a package brings to the phone."""
+    """Apps and tasks that a package brings to the phone."""
 
     app: App | None
     """None when it brings only tasks."""

@@ -42,7 +42,7 @@ _FRAME_ANSWER_S = 2.0
 
 
 class Opening(BaseModel):
-    """Where the inside of a frame lies in the window."""
+    """Position of a frame's inside in the window."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -94,7 +94,7 @@ class Snapshot(BaseModel):
 
 
 class ElementPlace(BaseModel):
-    """Where an element is now, and what can be done with it."""
+    """Position of an element, and what can be done with it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -114,7 +114,7 @@ class ElementPlace(BaseModel):
 
 
 class PageChange(BaseModel):
-    """What became of an attempt to change the page; exactly one of the fields is set, none when only focused."""
+    """Result of an attempt to change the page; exactly one of the fields is set, none when only focused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

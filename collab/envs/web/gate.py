@@ -62,7 +62,7 @@ class RefusedAddress(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPolicy:
-    """What may be reached (see the module's page)."""
+    """Hosts that may be reached (see the module's page)."""
 
     allow_hosts: tuple[str, ...] = ()
     allow_private: bool = False

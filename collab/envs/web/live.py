@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 NAME = "web"
-"""Of the environment."""
+"""Name of the environment."""
 
 _QUIET_S = 0.1
 
@@ -67,7 +67,7 @@ _IS_PAINTED = "performance.getEntriesByType('paint').length > 0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What all environments of a suite share; `LiveSuite` describes the fields."""
+    """Objects that all environments of a suite share; `LiveSuite` describes the fields."""
 
     surroundings: dict[str, Any]
     """What pages learn of the machine, as `browser.build_surroundings` gives it."""
@@ -80,7 +80,7 @@ class LiveOptions:
 
 @dataclass(slots=True, kw_only=True)
 class _LiveEpisode:
-    """Where an episode stands."""
+    """Progress of an episode."""
 
     task: Task
     live: LiveTask
@@ -92,7 +92,7 @@ class _LiveEpisode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ActionResult:
-    """What became of an action."""
+    """Result of an action."""
 
     effect: str | None = None
     """None when the page itself shows it."""

@@ -103,7 +103,7 @@ class LiveTask(BaseModel):
 
     @property
     def credentials(self) -> dict[str, str] | None:
-        """What the user part of the start address says, for the site's own sign-in prompt; None without one."""
+        """Return the credentials in the start address, for the site's own sign-in prompt; None without any."""
         parts = urlsplit(self.start)
         if "@" not in parts.netloc:
             return None
@@ -127,7 +127,7 @@ def load_tasks(tasks: Path | list[dict[str, Any]]) -> tuple[LiveTask, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageVerdict:
-    """What a page is worth."""
+    """Score of a page."""
 
     score: float
     """In [0, 1]; 1 is solved."""
@@ -135,7 +135,7 @@ class PageVerdict:
 
     @property
     def solved(self) -> bool:
-        """Whether everything holds."""
+        """Return whether everything holds."""
         return self.score >= 1.0
 
 

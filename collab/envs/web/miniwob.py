@@ -40,7 +40,7 @@ Reward = Literal["raw==1", "raw>0", "original"]
 
 
 class Effect(NamedTuple):
-    """What carrying out an action came to."""
+    """Result of an action."""
 
     text: str = ""
     """For the history; empty when the screen shall speak for itself."""
@@ -56,7 +56,7 @@ Perform = Callable[[MiniwobPage, Action, Observation], Awaitable[Effect]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageView:
-    """How pages are seen and handled."""
+    """Settings of how pages are observed and operated."""
 
     space: ActionSpace
     perform: Perform

@@ -173,7 +173,7 @@ XY = tuple[float, float]
 
 
 class PageEpisode(BaseModel):
-    """What a page says about the running episode."""
+    """State of the running episode, as the page reports it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -199,7 +199,7 @@ _ANSWER: TypeAdapter[tuple[PageEpisode, Snapshot]] = TypeAdapter(tuple[PageEpiso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How episodes are started."""
+    """Settings of an episode's start."""
 
     time_limit: bool = False
     """Whether the page's own time limit ends an episode, counted on the page's clock."""

@@ -27,7 +27,7 @@ class Deed(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What to do next, whatever the action space calls it."""
+    """Next move of a solution, independent of the action space."""
 
     element: Element | None
     verb: str = "click"
@@ -41,7 +41,7 @@ class SolutionError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageScene:
-    """What a solution may look at."""
+    """Facts that a solution may use."""
 
     goal: str
     elements: tuple[Element, ...]

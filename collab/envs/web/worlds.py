@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT")
 
 NAME = "collab"
-"""Of the worlds, as the browser lists them."""
+"""Name of the worlds, as the browser lists them."""
 
 _LOOK = f"look_{secrets.token_hex(8)}"
 """What our script is called in worlds beside those of pages; tells them apart."""
@@ -63,7 +63,7 @@ What a page makes of this is a hint and no more: it can add things to the screen
 
 
 class World(Protocol):
-    """Where the script runs for one document."""
+    """World in which the script runs for one document."""
 
     async def ask(self, request: Mapping[str, Any]) -> str:
         """Send a request to the script; return its answer as JSON text.
@@ -270,7 +270,7 @@ class FrameWorld:
 
 
 class _PageWorlds:
-    """What the worlds of a page share: its sessions, and the news that it crashed."""
+    """State that the worlds of a page share: its sessions, and whether it crashed."""
 
     def __init__(self, page: Page) -> None:
         self._page = page

@@ -97,7 +97,7 @@ class PaddedEngine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Return whether a step would do anything."""
         return bool(self._line)
 
     def submit(self, job: DecodeRequest) -> None:

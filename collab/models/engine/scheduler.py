@@ -410,7 +410,7 @@ class Engine:
 
     @property
     def busy(self) -> bool:
-        """Whether a step would do anything."""
+        """Return whether a step would do anything."""
         return bool(self._line or self._running)
 
     @property

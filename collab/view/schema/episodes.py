@@ -54,13 +54,13 @@ class EpisodeRow:
     epoch: int
     episode: int
     seed: str
-    """Of the instance."""
+    """Seed of the instance."""
     state: Literal["unfinished", "finished", "failed"]
     """failed: broken by the machinery."""
     success: bool | None
     score: float | None
     reason: str | None
-    """Of the environment's judgement; all None unless finished."""
+    """Reason for the environment's judgement; all None unless finished."""
     error: str | None
     error_message: str | None
     """None unless failed."""
@@ -99,12 +99,12 @@ class EpisodesView:
     difficulties: Sequence[FacetView]
     errors: Sequence[FacetView]
     epochs: Sequence[FacetView]
-    """Of all episodes, unfiltered."""
+    """Epochs of all episodes, unfiltered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeKey:
-    """Where an episode is."""
+    """Key of an episode."""
 
     run: str
     episode: str
@@ -200,7 +200,7 @@ class HitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitsView:
-    """What was found: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
+    """Found texts: tasks, goals, apps, errors, titles of screens, actions, effects, first letters of pairs' ids."""
 
     q: str
     """The words that were searched: at most the first 300 characters of what was asked, as texts are known to 300."""

@@ -30,7 +30,7 @@ class LongTextView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateView:
-    """How often something succeeded."""
+    """Success rate with its interval."""
 
     successes: int
     episodes: int
@@ -75,9 +75,9 @@ class RunRow:
     """Over planned episodes, those that are not over counted as not solved; of a training's rollout that ends with so
     many steps over those that are learned from. Of a training: as `success_of` says."""
     success_of: str
-    """Of a training: the seeds and the epoch that `success` is of, in words; empty for a run."""
+    """Seeds and epoch that a training's `success` belongs to, in words; empty for a run."""
     replies: int
-    """Of the episodes that are over and count; of a training, of all its runs."""
+    """Replies of the episodes that are over and count; of a training, of all its runs."""
     without_action: int
     """Replies among them that gave no action."""
     sampling: str
@@ -127,12 +127,12 @@ class RunView:
     training: str | None
     """Id of the training that it is a part of; None for a run of its own."""
     parts: Sequence[PartRow]
-    """Of a training, by epoch, rollout first; empty for a run."""
+    """Parts of a training, by epoch, rollout first; empty for a run."""
     versions: Mapping[str, str]
     label_sets: Sequence[str]
-    """Of a training: those of its rollouts, each name once."""
+    """Label sets of a training: those of its rollouts, each name once."""
     pair_sets: Sequence[str]
-    """Of a run; empty for a training."""
+    """Pair sets of a run; empty for a training."""
     config: str
     """The configuration as indented JSON; at most 200,000 characters, and an ellipsis."""
 
@@ -217,7 +217,7 @@ class MeasureView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedView:
-    """What became of one policy in an epoch."""
+    """Training of one policy in an epoch."""
 
     policy: str
     """"shared", or the slots' own."""
@@ -228,7 +228,7 @@ class TrainedView:
     loss: float | None
     margin: float | None
     accuracy: float | None
-    """Of pairs in the last quarter of the logged steps; None where nothing was compared."""
+    """Accuracy in the last quarter of the logged steps; None where nothing was compared."""
     untrained: str | None
     """Why it was not trained; None when it was."""
     alarm: str | None
@@ -236,12 +236,12 @@ class TrainedView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingView:
-    """What a part took."""
+    """Cost of a part."""
 
     part: str
-    """Of a training: "rollout", "critic", "adversary", "training", "evaluation", "rollout, not learned from": beyond
-    its epoch's steps, broken, or never ended. Of a run: "deliberation", "environment", and "not recorded": calls of
-    steps that never ended and of replaced attempts. Where they were asked, "critic" (all of them) and "adversary"."""
+    """A training has "rollout", "critic", "adversary", "training", "evaluation" and "rollout, not learned from": beyond
+    its epoch's steps, broken, or never ended. A run has "deliberation", "environment" and "not recorded": calls of
+    steps that never ended and of replaced attempts. It also has "critic" (all of them) and "adversary" if asked."""
     seconds: float | None
     """By the clock; of deliberation and environment, added up over episodes, which run at the same time. None where it
     is not known."""
@@ -262,8 +262,8 @@ class EpochView:
     over: bool
     """Whether its record is written; of a run, whether it is finished."""
     played: RateView | None
-    """Of a run of one epoch its success; else over the episodes that are over, of a training those that count for it,
-    here and below, once it is known which. None where nothing was played."""
+    """Success of a run of one epoch; else of the finished episodes. In a training, here and below, only episodes that
+    count for it are included once they are known. None where nothing was played."""
     measured: RateView | None
     """On held-out seeds after training; None where that was not measured."""
     steps: int
@@ -291,11 +291,11 @@ class EpochView:
     graph: GraphView | None
     """None where no graph is recorded."""
     runs: Sequence[PartRow]
-    """Of a training."""
+    """Runs of a training's epoch."""
     metrics: Mapping[str, str] = field(default_factory=dict)
-    """Of a training: its algorithm's single numbers of the epoch, by its own names."""
+    """Single numbers of a training's epoch, by the algorithm's own names."""
     flipped: tuple[int, int] | None = None
-    """Of a training: cells whose reward was inverted on purpose, and cells with a score; None where none was to be."""
+    """Cells whose reward was inverted on purpose, and cells with a score; None without inversion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +307,7 @@ class RunOverview:
     """The label set that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
     has it."""
     tasks: Sequence[TaskRateView]
-    """Of a training: of its last rollout, …"""
+    """Tasks of a training's last rollout, …"""
     tasks_epoch: int | None = None
     """… which is of this epoch; None for a run."""
     epochs: Sequence[EpochView]

@@ -45,7 +45,7 @@ class TabView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScreenView:
-    """What the agents saw."""
+    """Screen that the agents saw."""
 
     space: str
     """"mobile" or "web"."""
@@ -56,7 +56,7 @@ class ScreenView:
     height: int
     tabs: Sequence[TabView]
     notice: str | None
-    """What happened beside the screen since the last step."""
+    """Events beside the screen since the last step."""
     text: LongTextView
     """As the agents read it."""
     elements: Sequence[ElementView]
@@ -90,7 +90,7 @@ class ActionView:
     element: int | None
     """Index of its element; None when it names none."""
     box: Rectangle | None
-    """Of that element, where its geometry is known."""
+    """Box of that element, where its geometry is known."""
     spot: ScreenPoint | None
     """Where it touches: the named point, or the middle of the box; None when it points nowhere."""
     arguments: Mapping[str, str | int | float | bool | None]
@@ -170,7 +170,7 @@ class CellView:
     representative: bool
     """Whether its reason entered the history."""
     logprob: float | None
-    """Of the reply under the plain policy; None where the model reports none."""
+    """Log-probability of the reply under the plain policy; None where the model reports none."""
     prompt_tokens: int | None
     completion_tokens: int | None
     computed_tokens: int | None
@@ -239,7 +239,7 @@ class WholeCellView:
     reply: str
     tokens: Sequence[int] | None
     logprobs: Sequence[float | None] | None
-    """Of the plain policy, per token; both None where the model reports none."""
+    """Log-probabilities of the plain policy, per token; both None where the model reports none."""
     because: str
     """The critic's reason; empty when it gave none."""
     call: CallView | None
@@ -270,7 +270,7 @@ class BallotView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteView:
-    """What was decided."""
+    """Result of the vote."""
 
     ballots: Sequence[BallotView]
     """Most votes first."""
@@ -314,7 +314,7 @@ class PairView:
     """As it reads on this screen; None when it cannot be read, or there is none."""
     adversary: str | None
     critic: str | None
-    """Who judged its sides; None when the outcome alone decided."""
+    """Critic that judged its sides; None when the outcome alone decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +325,7 @@ class StepView:
     episode: str
     step: int
     steps: int
-    """Of the episode, readable or not."""
+    """Steps of the episode, readable or not."""
     previous: int | None
     next: int | None
     """The nearest steps that can be read; None at the ends."""
@@ -333,7 +333,7 @@ class StepView:
     goal: LongTextView
     screen: ScreenView
     summary: LongTextView
-    """Of earlier steps, as in the prompts; empty when none is kept."""
+    """Summary of earlier steps, as in the prompts; empty when none is kept."""
     agents: Sequence[str]
     rounds: int
     edges: Sequence[Edge]
@@ -358,7 +358,7 @@ class StepView:
     """Label set whose scores are shown; None when there is none."""
     label_sets: Sequence[str]
     critic: str | None
-    """Who gave the scores; None where this step was not judged."""
+    """Critic that gave the scores; None where this step was not judged."""
     unjudged: str | None
     """Why it has no judgement: the critic failed, or judged another play of it."""
     pairs: Sequence[PairView]

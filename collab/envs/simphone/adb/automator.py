@@ -86,7 +86,7 @@ _NO_OBJECT = "androidx.test.uiautomator.UiObjectNotFoundException"
 
 
 class RpcError(Exception):
-    """What a call answers instead of a result."""
+    """Error that a call answers with."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
-"""What answers behind tcp:9008 of the phone: HTTP/1.1 with GET /ping and POST /jsonrpc/0, as uiautomator2 speaks it.
+"""Server behind tcp:9008 of the phone: HTTP/1.1 with GET /ping and POST /jsonrpc/0, as uiautomator2 speaks it.
 
-The service `collab:`, which only this phone has: it sets up AndroidWorld-named tasks and judges them itself.
+Only this phone has the service `collab:`. It sets up AndroidWorld-named tasks and judges them itself.
 
 A client opens a transport, names the service `collab:` with a JSON object behind it, and reads one JSON object until
 the end. On any other device the service is closed, which tells the client that no judge of such a task is there.

@@ -182,7 +182,7 @@ logger = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 VERSION = 41
-"""Of adb's host protocol: 1.0.41."""
+"""Version of adb's host protocol, 1.0.41."""
 FEATURES = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir,apex"
 AUTOMATION_PORT = 9008
 """Where uiautomator2's program listens on a phone."""

@@ -242,7 +242,7 @@ SCREENS = {
 _LISTED = 60
 """How many days the list of what comes next looks ahead."""
 _WEEKS_HEIGHT = 1500
-"""Of all weeks of a month together, in pixels."""
+"""Height of all weeks of a month together, in pixels."""
 _TODAY = compute_day(START_MS // 1000)
 
 

@@ -363,7 +363,7 @@ class JudgedInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionExecutor:
-    """What carries out actions."""
+    """Device that executes actions."""
 
     execute: Callable[[Action, Frame], None]
     """Carry out an action on the phone behind the handle, which shows this frame."""
@@ -471,13 +471,13 @@ class Mark:
 
     @property
     def agreed(self) -> bool:
-        """Whether both say the same."""
+        """Return whether both say the same."""
         return self.theirs == self.ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FidelityVerdict:
-    """What became of one instance."""
+    """Result of one instance."""
 
     task: str
     suite_seed: int
@@ -496,7 +496,7 @@ class FidelityVerdict:
 
     @property
     def misses(self) -> list[str]:
-        """What is not as it should be; empty when all is."""
+        """Return the differences from what is expected; empty without any."""
         wrong = [] if self.problem is None else [self.problem]
         for state, mark in self.marks.items():
             reached = state == "solved" or (state == "untouched" and self.solved_from_the_start)

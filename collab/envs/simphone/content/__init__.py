@@ -1,1 +1,1 @@
-"""What lies on a phone: people, messages, events, notes, and where they are drawn from."""
+"""Data of a phone: people, messages, events and notes, and the pools that they are drawn from."""

@@ -84,7 +84,7 @@ class Conversation:
 
     @property
     def unread(self) -> bool:
-        """Whether any received message has not been opened."""
+        """Return whether any received message has not been opened."""
         return any(not row["read"] for row in self.messages)
 
 

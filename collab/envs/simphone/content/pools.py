@@ -1,4 +1,4 @@
-"""Where names, numbers, sentences and file names come from, drawn by seed."""
+"""Pools of names, numbers, sentences and file names, drawn by seed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""How distracting a phone is: single knobs, and three settings of all of them.
+"""Settings of a phone's distractions: single knobs, and three presets of all of them.
 
-When an episode is disturbed: found out at its start, bounded so that its solution still fits into the budget.
-
-Slow screens: what was asked for shows only after a while, and touches are lost until then.
+The moments of disturbances are drawn at an episode's start, few enough that its solution fits into the budget. A slow
+screen shows its content only after a while, and touches are lost until then.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Tongue: TypeAlias = Literal["english", "german", "either"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distractions:
-    """How much there is of each kind; the default is a calm phone."""
+    """Amount of each kind of distraction; the default is a calm phone."""
 
     interruptions: float = 0.0
     """Chance of one after a step, in [0, 1]."""
@@ -110,7 +109,7 @@ def act_while_loading(phone: Phone, action: Action, below: Callable[[Phone], Pho
 
 
 class Disturbance(NamedTuple):
-    """What comes after a step."""
+    """Distraction after a step."""
 
     kind: str
     """One of `interruptions.KINDS`, or "slow"."""

@@ -204,7 +204,7 @@ def delete_contacts(phone: Phone, ids: set[int]) -> Phone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """What a content URI shows."""
+    """Table behind a content URI."""
 
     rows: Callable[[Phone], list[TableRow]]
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What a command can use and change, and what it answers.
+"""State that a command can read and change, and its answer.
 
 A command is a function of the session, its arguments (without its name) and its standard input.
 
@@ -21,7 +21,7 @@ MAX_OUTPUT = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellResult:
-    """What a command line did."""
+    """Result of a command line."""
 
     phone: Phone
     """The phone afterwards."""
@@ -38,7 +38,7 @@ class ShellResult:
 
 
 class Output(NamedTuple):
-    """What one command wrote and its exit code."""
+    """Output and exit code of one command."""
 
     out: str = ""
     err: str = ""

@@ -180,7 +180,7 @@ _RESERVED = frozenset({"if", "then", "elif", "else", "fi", "for", "while", "unti
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Where a stream goes: "2>" + word; "&>" sends both."""
+    """Redirection of a stream: "2>" + word; "&>" sends both."""
 
     stream: str
     operator: str

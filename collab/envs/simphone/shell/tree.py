@@ -110,7 +110,7 @@ class TreeProblem(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """What `stat` knows."""
+    """Facts that `stat` prints."""
 
     path: str
     folder: bool

@@ -171,7 +171,7 @@ def draw(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventQuestion:
-    """What is asked, and where the answer can be seen."""
+    """A question, and the screen that shows its answer."""
 
     within: Span
     """The first and the last second at which an event that is asked for may start."""

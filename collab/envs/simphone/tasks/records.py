@@ -1,4 +1,4 @@
-"""What tasks about database rows share: preparing a table, judging what was added or removed, and what is left to do.
+"""Shared code of tasks about database rows: prepare a table, judge added and removed rows, plan the rest.
 
 A task's target names two things: rows that must be as they were at the start, and rows that must come in addition.
 Judge and plan both read it, so they cannot disagree.
@@ -25,7 +25,7 @@ TaskRecord: TypeAlias = Mapping[str, Any]
 Expected: TypeAlias = tuple[Sequence[TableRow], Sequence[TaskRecord]]
 """(rows that must be there unaltered, rows that must come besides)."""
 RecordTarget: TypeAlias = Callable[[Phone, Phone, Params], Expected]
-"""Of the phone at the start, the phone now, and the parameters."""
+"""Returns the target, given the phone at the start, the phone now, and the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

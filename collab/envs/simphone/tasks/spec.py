@@ -1,6 +1,6 @@
-"""What a task is: how an instance is drawn, set up, judged and solved.
+"""Specification of a task: how an instance is drawn, set up, judged and solved.
 
-What tasks that ask a question share: how an answer is given, split and compared.
+Tasks that ask a question share how an answer is given, split and compared.
 """
 
 from __future__ import annotations

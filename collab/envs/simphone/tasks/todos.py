@@ -86,7 +86,7 @@ def _parse_day(params: Params) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TodoQuestion:
-    """What is asked: for the titles of some rows, or for their number."""
+    """Kind of question: for the titles of some rows, or for their number."""
 
     asked: RowFilter
     put: int

@@ -1,1 +1,1 @@
-"""What the phone shows: screens, their layout, and their pictures."""
+"""Screens of the phone, their layout, and their pictures."""

@@ -1,4 +1,4 @@
-"""Where things are: from a view to boxes on the screen.
+"""Layout: from a view to boxes on the screen.
 
 A screen has an app bar, a scrolling body, a footer and a floating button; a dialog lies in the middle, a menu at the
 top right, a sheet at the bottom. Whatever the scroll position or the keyboard hides is not on the screen: it is
@@ -49,7 +49,7 @@ _HEIGHTS = {
 
 
 class Measures(NamedTuple):
-    """How large things are in an episode's manner."""
+    """Sizes of an episode's layout."""
 
     heights: Mapping[str, int]
     """Pixels, by role."""
