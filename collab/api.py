@@ -262,7 +262,7 @@ async def train(
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_split_names("report_to", report_to),
-        tell=note if progress else _say_nothing,
+        note=note if progress else _say_nothing,
     )
     return await _run_with_progress(
         lambda watch, stop: begin(watch=watch, stop=stop),
@@ -512,7 +512,7 @@ def build_check_options(calibrations: Path | str | None, allow_uncalibrated: boo
     return {**folder, **({"allow_uncalibrated": True} if allow_uncalibrated else {})}
 
 
-def tell_outside(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
+def report_left_out(asked: Iterable[str], split: SplitChoice | None, kept: Collection[str]) -> None:
     """Report which tasks that were requested by name a split left out.
 
     Args:
@@ -533,9 +533,9 @@ async def _play(
 ) -> RunResult:
     path = choose_out(config) if out is None else Path(out)
     if progress:
-        tell_outside(named, config.split, config.tasks)
+        report_left_out(named, config.split, config.tasks)
     return await _run_with_progress(
-        lambda watch, stop: start(config, library, path, tell=_warn, watch=watch, stop=stop),
+        lambda watch, stop: start(config, library, path, note=_warn, watch=watch, stop=stop),
         progress,
         opening=format_opening(config, path),
     )
@@ -555,9 +555,9 @@ async def _play_series(
 ) -> SeriesResult:
     folder = choose_out(configs[0]) if out is None else Path(out)
     if progress:
-        tell_outside(named, configs[0].split, configs[0].tasks)
+        report_left_out(named, configs[0].split, configs[0].tasks)
     runs = await plan_series(configs, library, folder)
-    play = partial(play_missing, runs, library, budget=configs[0].budget, tell=note if progress else _say_nothing)
+    play = partial(play_missing, runs, library, budget=configs[0].budget, note=note if progress else _say_nothing)
     stopped = await _run_with_progress(lambda watch, stop: play(watch=watch, stop=stop), progress)
     return build_series_result(folder, runs, stopped)
 

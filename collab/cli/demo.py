@@ -184,7 +184,7 @@ def _show(home: Path, asked: DemoRequest, records: list[EpochRecord], *, as_json
             }
         )
     else:
-        _tell(home, trained or agents, phone, records, web)
+        _print_results(home, trained or agents, phone, records, web)
     if problem is not None:
         fail(f"the web pages were not played: {problem}")
         raise typer.Exit(1)
@@ -290,7 +290,7 @@ def _begin(part: DemoPart, home: Path, library: Path | None) -> RunResult:
     options.print_sample(config.tasks, config.episodes, f"{part.name}: seed {config.seed}", among)
     run = home / part.name
     return work(
-        lambda watch, stop: start(config, definitions, run, tell=note, watch=watch, stop=stop),
+        lambda watch, stop: start(config, definitions, run, note=note, watch=watch, stop=stop),
         run,
         opening=f"{part.name}: {format_amount(config.episodes, 'episode')} of {part.env} ...",
         resume=_build_resume(home),
@@ -318,7 +318,7 @@ def _free(folder: Path) -> Path:
 # -------------------------------------------------------------------------------------------------------- telling
 
 
-def _tell(
+def _print_results(
     home: Path, agents: str, phone: dict[str, RunResult], records: list[EpochRecord], web: RunResult | None
 ) -> None:
     # A rehearsal is marked everywhere: its rates are no result of a language model.
@@ -333,13 +333,13 @@ def _tell(
         [_build_row(names[arm], result) for arm, result in phone.items()],
     )
     if "trained" in phone:
-        _tell_gain(phone["team"], phone["trained"])
+        _print_gain(phone["team"], phone["trained"])
     say(f"\n{WHY}")
-    _tell_how(list(phone.values()))
-    _tell_vote(last)
+    _print_sampling(list(phone.values()))
+    _print_vote(last)
     number = 2
     if records:
-        _tell_training(records, home, number)
+        _print_training(records, home, number)
         number += 1
     if web is not None:
         say(f"\n{number}. Web pages in a real browser: {web.label}, the team of four{mark}\n")
@@ -348,7 +348,7 @@ def _tell(
             [(one.task.name, one.task.goal, _describe_end(one), len(one.steps)) for one in web.trajectories],
         )
         say(f"\nsuccess {web.report.planned.numbers}")
-        _tell_how([web])
+        _print_sampling([web])
         number += 1
     say(f"\n{number}. Everything that was seen, said, voted and done is recorded in {home}\n")
     # A solved episode where there is one: the commands below should show something that works.
@@ -362,7 +362,7 @@ def _tell(
     say("  collab doctor")
 
 
-def _tell_gain(team: RunResult, trained: RunResult) -> None:
+def _print_gain(team: RunResult, trained: RunResult) -> None:
     """Print the paired difference that training made."""
     from collab.evaluation.comparison import compare
 
@@ -373,7 +373,7 @@ def _tell_gain(team: RunResult, trained: RunResult) -> None:
     say(f"\nTraining: {100 * found.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]{told}{other}")
 
 
-def _tell_training(records: list[EpochRecord], home: Path, number: int) -> None:
+def _print_training(records: list[EpochRecord], home: Path, number: int) -> None:
     """Print and draw success and reward rate over the epochs of the training."""
     from collab.evidence.page import Curve, draw_curves
     from collab.utils.plotting import to_svg
@@ -416,7 +416,7 @@ def _describe_end(episode: Trajectory) -> str:
     return "yes" if episode.success else "no"
 
 
-def _tell_how(results: Sequence[RunResult]) -> None:
+def _print_sampling(results: Sequence[RunResult]) -> None:
     """Print broken episodes, replies without an action by cause, and the sampling, for the runs of one table."""
     from collab.evaluation.metrics import FEW_TOLD, Replies, describe_sampling
 
@@ -430,7 +430,7 @@ def _tell_how(results: Sequence[RunResult]) -> None:
         say(f"Episodes are {FEW_TOLD}.")
 
 
-def _tell_vote(team: RunResult) -> None:
+def _print_vote(team: RunResult) -> None:
     """Print the step at which the agents disagreed most, of a solved episode where there is one."""
     # The most divided step: a unanimous one shows nothing of a team.
     found = _find_most_divided(team.trajectories)

@@ -184,7 +184,7 @@ def check_environments(
         emit([to_data(report) | {"ok": report.ok} for report in reports])
     else:
         for report in reports:
-            _tell_check(report)
+            _print_check(report)
     if broken or not all(report.ok for report in reports):
         raise typer.Exit(1)
 
@@ -247,17 +247,17 @@ def _build_teller(name: str, tasks: list[str]) -> Callable[[Finding], None]:
     told = time.monotonic()
     seen: set[str] = set()
 
-    def tell(finding: Finding) -> None:
+    def show(finding: Finding) -> None:
         nonlocal told
         seen.add(finding.task)
         if time.monotonic() - told >= LINE_S:
             told = time.monotonic()
             note(f"{name}: task {len(seen.intersection(tasks))} of {len(tasks)}, {finding.task}")
 
-    return tell
+    return show
 
 
-def _tell_check(report: CheckReport) -> None:
+def _print_check(report: CheckReport) -> None:
     """Print one row per claim, then every broken promise and what could not be shown."""
     # Counted per claim: hundreds of findings become one row per promise.
     claims: dict[str, Counter[str]] = {}

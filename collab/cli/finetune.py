@@ -23,7 +23,7 @@ import typer
 from collab.cli import options
 from collab.cli.output import emit, say, to_data
 from collab.cli.output import to_data as as_data
-from collab.cli.progress import handle_signals, run_interruptible, tell_finished
+from collab.cli.progress import handle_signals, print_finished, run_interruptible
 from collab.utils.progress import note
 from collab.utils.text import format_amount, split_names
 
@@ -50,30 +50,30 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, 
 
     prepared = prepare(task, rows)
     # Printed before training, so that a wrong folder shows here.
-    _tell_base(prepared)
+    _print_base(prepared)
     if (doubt := doubt_precision(task.recipe, device)) is not None:
-        tell(f"warning: {doubt}")
+        print_line(f"warning: {doubt}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())
-        tell(
+        print_line(
             f"data: {format_amount(len(rows), 'row')} ({counts}), {format_amount(read.repeated, 'repetition')} left out"
         )
-        tell_of(task.data, read)
+        print_missing(task.data, read)
         for absent in (level for level in list_levels(task) if level not in read.levels):
-            tell(f"no rows of level {absent}")
+            print_line(f"no rows of level {absent}")
     # Rows that are too long are lost without an error, so they are printed with the number that would keep them.
     for level, count in prepared.encoded.dropped.items():
-        tell(
+        print_line(
             f"dropped: {format_amount(count, 'row')} of level {level} longer than context {task.recipe.context}; "
             f"the longest row has {prepared.encoded.longest} tokens"
         )
     return prepared
 
 
-def _tell_base(prepared: Prepared) -> None:
-    tell(f"base: {prepared.base}")
+def _print_base(prepared: Prepared) -> None:
+    print_line(f"base: {prepared.base}")
     if prepared.base.chat.doubt is not None:
-        tell(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
+        print_line(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
 
 
 def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
@@ -95,9 +95,9 @@ def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     read = _read_task_rows(task)
     prepared = prepare(task, read.rows if read is not None else ())
     check_same(prepared, manifest)
-    _tell_base(prepared)
+    _print_base(prepared)
     checkpoint = folder.find_checkpoint()
-    tell(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
+    print_line(f"resuming {folder.path} from {'its beginning' if checkpoint is None else checkpoint.name}")
     return prepared
 
 
@@ -124,22 +124,22 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
     from collab.synthesis.card import check_rows, list_undefined
 
     for name in list_undefined(rows, definitions):
-        tell(f"rows of {name}: not checked against evaluation splits, no environment of that name is defined here")
+        print_line(f"rows of {name}: not checked against evaluation splits: no environment of that name is defined")
     for found in run_interruptible(check_rows(rows, definitions, allow_overlap=allowed)):
-        tell(str(found))
+        print_line(str(found))
 
 
-def tell_of(folders: Sequence[str], data: Data) -> None:
+def print_missing(folders: Sequence[str], data: Data) -> None:
     """Print what is missing in data: units that broke when it was made, and rows that are left out now."""
     from collab.synthesis.units import describe_missing
 
     for line in filter(None, (describe_missing(Path(folder).expanduser()) for folder in folders)):
-        tell(line)
+        print_line(line)
     for field, count in data.broken.items():
-        tell(f"left out: {count} broken rows, {field}")
+        print_line(f"left out: {count} broken rows, {field}")
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line on stderr, from the first process alone."""
     from collab.trainers.prepare import get_world
 
@@ -271,7 +271,7 @@ def finetune(
     folder = FinetuneDir(resume or _check_out(out, plan))
     # A finished run has nothing to resume; its result is printed again.
     if resume is not None and folder.final.is_dir() and not plan:
-        _tell_over(folder, as_json)
+        _print_finished(folder, as_json)
         return
     if resume is None:
         folders, chosen = options.split_folders("--data", data), split_names("--levels", levels)
@@ -304,7 +304,7 @@ def resume_finetuning(path: Path, *, max_minutes: float | None = None, as_json: 
 
     folder = FinetuneDir(path)
     if folder.final.is_dir():
-        _tell_over(folder, as_json)
+        _print_finished(folder, as_json)
         return
     check_installed()
     _train(as_before(folder, []), folder, max_minutes, as_json, device="auto")
@@ -425,9 +425,9 @@ def _train_with_progress(
         now, news = time.monotonic(), progress.alarm is not None and not alarmed
         if now - last >= LINE_S or progress.step == progress.steps or news:
             last, alarmed = now, alarmed or news
-            tell(str(progress))
+            print_line(str(progress))
 
-    return train(prepared, folder, watch=watch, stopping=stopping, tell=tell, **options)
+    return train(prepared, folder, watch=watch, stopping=stopping, note=print_line, **options)
 
 
 @contextlib.contextmanager
@@ -438,20 +438,20 @@ def _watch_for_stop(folder: FinetuneDir, max_minutes: float | None) -> Iterator[
 
     def ask(number: signal.Signals) -> None:
         asked.set()
-        tell("stopping with a checkpoint after this step; once more to leave at once")
+        print_line("stopping with a checkpoint after this step; once more to leave at once")
 
     with handle_signals(ask, leaving=f"resume with: {folder.resume}"):
         yield lambda: asked.is_set() or (until is not None and time.monotonic() >= until)
 
 
-def _tell_over(folder: FinetuneDir, as_json: bool) -> None:
+def _print_finished(folder: FinetuneDir, as_json: bool) -> None:
     """Print that a run to be resumed is done."""
     from collab.trainers.prepare import get_world
     from collab.trainers.run import Result
 
     if get_world()[0] == 0:
         more = f"collab finetune --base {shlex.quote(str(folder.final))} --out DIR"
-        tell_finished(folder.path, f"to train on, begin another: {more}")
+        print_finished(folder.path, f"to train on, begin another: {more}")
     last = (folder.read_metrics() or [{"step": 0, "loss": float("nan")}])[-1]
     _finish(Result(step=last["step"], steps=last["step"], final=folder.final, loss=last["loss"]), folder, as_json)
 
@@ -527,7 +527,7 @@ def new(
     read = read_rows(folders, LEVELS, max_broken=max_broken)
     # The tokenizer learns from rows too: instances that are kept for evaluation must not be in them.
     refuse_leaks(read.rows, options.open_library(library), allow_overlap)
-    tell_of(folders, read)
+    print_missing(folders, read)
     made = create_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
     # Read back from the card, so that the printed text is the written one.
     card = json.loads((made / CARD).read_text(encoding="utf-8"))

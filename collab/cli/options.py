@@ -251,7 +251,7 @@ def open_library(folder: Path | None) -> Library:
     return Library(own=folder)
 
 
-def tell_doubts(config: RunConfig) -> None:
+def print_doubts(config: RunConfig) -> None:
     """Warn of chat templates that do not fit a model's training."""
     from collab.rollout.build import list_template_doubts
 

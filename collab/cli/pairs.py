@@ -17,7 +17,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import describe_lost, emit, say, to_data
-from collab.cli.progress import run_interruptible, tell_finished, work
+from collab.cli.progress import print_finished, run_interruptible, work
 from collab.cli.text.pairs import (
     add_mark,
     build_explanation_data,
@@ -172,7 +172,7 @@ def rebuild(
     result: RebuiltPairs = work(
         lambda watch, stop: flow.rebuild(request, definitions, played=played, watch=watch, stop=stop),
         run,
-        tell=describe,
+        describe=describe,
         resume=again,
     )
     # Text and JSON show the same result, also of a run that stopped early.
@@ -184,7 +184,7 @@ def rebuild(
         say(describe_lost(result.spent.lost))
     # The same command twice changes nothing, which is printed, too.
     if result.stored is not None and not (result.new or result.judged or result.asked):
-        tell_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
+        print_finished(run, "for other labels or pairs name another --critic, --adversary or --threshold")
     # Stopped is exit code 1: scripts must not take half the pairs for all.
     if result.stopped is not None:
         note(f"stopped: {result.stopped}; resume with {again}: judgements and answers are kept")

@@ -194,7 +194,7 @@ def work(
     run: Path,
     *,
     opening: str = "",
-    tell: Callable[[Any], str] = str,
+    describe: Callable[[Any], str] = str,
     below: Lines = lambda progress: (),
     news: Lines = lambda progress: (),
     resume: str | None = None,
@@ -203,7 +203,7 @@ def work(
 
     Args:
         run: where it is recorded.
-        opening: as of `show_work`, like `tell`, `below` and `news`.
+        opening: as of `show_work`, like `describe`, `below` and `news`.
         resume: the command that resumes the work; None for that of a run.
     """
     stop, loop = asyncio.Event(), asyncio.new_event_loop()
@@ -215,7 +215,7 @@ def work(
 
     leaving = f"resume with: {resume or resume_command(run)}"
     with handle_signals(ask, leaving=leaving), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(show_work(job, stop=stop, opening=opening, tell=tell, below=below, news=news))
+        return runner.run(show_work(job, stop=stop, opening=opening, describe=describe, below=below, news=news))
 
 
 def end_early(stopped: str | None, resume: str) -> None:
@@ -233,7 +233,7 @@ def end_early(stopped: str | None, resume: str) -> None:
         raise typer.Exit(1)
 
 
-def tell_finished(path: Path, more: str) -> None:
+def print_finished(path: Path, more: str) -> None:
     """Print that a directory's work is finished; `more` is the command for more of its kind."""
     note(f"{path} is finished; {more}")
 
@@ -291,7 +291,7 @@ class Resumable:
         """
         if more is None:
             return self._run(job, folder, f"resuming {folder.path}", self.news, as_json)
-        tell_finished(folder.path, more)
+        print_finished(folder.path, more)
         return self._run(job, folder, "", _list_nothing, as_json)  # earlier news are not repeated
 
     def _run(
@@ -301,7 +301,7 @@ class Resumable:
             lambda watch, stop: job(watch=watch, stop=stop),
             folder.path,
             opening=opening,
-            tell=self.describe,
+            describe=self.describe,
             below=self.below,
             news=news,
             resume=folder.resume,

@@ -255,11 +255,11 @@ def _build_training_row(path: Path) -> dict[str, Any]:
         "done": max((one.epoch for one in result.records), default=0),
         "unit": "epochs",
         "status": status,
-        "note": None if success is None else _tell_best(best, success.value),
+        "note": None if success is None else _format_best(best, success.value),
     }
 
 
-def _tell_best(best: int | None, success: float) -> str:
+def _format_best(best: int | None, success: float) -> str:
     name = f"best epoch {best}" if best else "no epoch was better than the untrained team"
     return f"{name}: {success:.1%} held out"
 

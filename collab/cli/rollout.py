@@ -13,7 +13,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit
-from collab.cli.progress import resume_command, run_interruptible, tell_finished, work
+from collab.cli.progress import print_finished, resume_command, run_interruptible, work
 from collab.cli.text.report import (
     build_comparison_data,
     build_evaluation_data,
@@ -57,7 +57,7 @@ def rollout(
     as_json: options.Json = False,
 ) -> None:
     """Play episodes with a team and record them."""
-    from collab.api import configure_run, tell_outside
+    from collab.api import configure_run, report_left_out
 
     # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
     definitions, named = options.open_library(library), split_names("--tasks", tasks)
@@ -81,9 +81,9 @@ def rollout(
     )
     config = run_interruptible(configured)
     # What was chosen is shown, with seed and number, before the first call is paid.
-    tell_outside(named, config.split, config.tasks)
+    report_left_out(named, config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
-    options.tell_doubts(config)
+    options.print_doubts(config)
     finish(play(config, definitions, out), as_json=as_json, details=False)
 
 
@@ -94,7 +94,7 @@ def play(config: RunConfig, definitions: Library, out: Path | None) -> RunResult
 
     path = out or choose_out(config)
     return work(
-        lambda watch, stop: start(config, definitions, path, tell=note, watch=watch, stop=stop),
+        lambda watch, stop: start(config, definitions, path, note=note, watch=watch, stop=stop),
         path,
         opening=format_opening(config, path),
     )
@@ -171,7 +171,7 @@ def evaluate(
 
     For a table of several evaluations: collab runs table. Greedy replies: --set agents.*.sampling.temperature=0
     """
-    from collab.api import choose_seeds, configure_run, tell_outside
+    from collab.api import choose_seeds, configure_run, report_left_out
 
     # Comparing plays nothing, so none of the options for playing is looked at.
     if comparing is not None:
@@ -204,10 +204,10 @@ def evaluate(
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configure(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings or ()))]
-    tell_outside(named, configs[0].split, configs[0].tasks)
+    report_left_out(named, configs[0].split, configs[0].tasks)
     for one in configs:
         options.print_sample(one.tasks, one.episodes, f"seed {one.seed}")
-    options.tell_doubts(configs[0])
+    options.print_doubts(configs[0])
     # One seed is an ordinary run; only several get a folder of runs.
     if seeds is None:
         [config] = configs
@@ -243,7 +243,7 @@ def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
         more = f"collab eval … --seeds {seeds},N --out {shlex.quote(str(folder))}"
-        tell_finished(folder, f"to play more, give the same command with more seeds: {more}")
+        print_finished(folder, f"to play more, give the same command with more seeds: {more}")
     _finish_series(
         folder,
         runs,
@@ -266,7 +266,7 @@ def _finish_series(
 
     # Seeds that are over are not played again.
     stopped = work(
-        lambda watch, stop: play_missing(runs, definitions, budget=budget, tell=note, watch=watch, stop=stop), folder
+        lambda watch, stop: play_missing(runs, definitions, budget=budget, note=note, watch=watch, stop=stop), folder
     )
     result = build_series_result(folder, runs, stopped)
     if as_json:

@@ -17,7 +17,7 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
-from collab.cli.progress import resume_command, run_interruptible, tell_finished, work
+from collab.cli.progress import print_finished, resume_command, run_interruptible, work
 from collab.cli.text.report import (
     build_replies_data,
     build_sampling_data,
@@ -378,7 +378,7 @@ def resume_run(
         # A run without a result has something left to play.
         result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
     else:
-        tell_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
+        print_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
     finish(result, as_json=as_json, details=command == "eval")
 
 

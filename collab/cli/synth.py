@@ -153,14 +153,14 @@ def synth(
 
 
 def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthConfig:
-    from collab.api import tell_outside
+    from collab.api import report_left_out
     from collab.synthesis.config import SynthesisRequest, configure
 
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     request = SynthesisRequest(**{"env": "androidworld", **asked})
     config = run_interruptible(configure(options.open_library(library), request))
-    tell_outside(request.tasks or (), config.split, [*config.tasks, *config.unsolved])
+    report_left_out(request.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
     # Tasks without a solution are named: nothing is learned about them.

@@ -93,7 +93,7 @@ def train(
     Every phase is on the disk before the next begins; --resume resumes the phase that was stopped or killed. train-marl
     is the same command for the algorithm collabuiagents.
     """
-    from collab.api import build_check_options, tell_outside
+    from collab.api import build_check_options, report_left_out
     from collab.config import Budget
     from collab.trainers.prepare import check_device, check_reports
 
@@ -127,10 +127,10 @@ def train(
         settings=settings or (),
     )
     # Tasks, held-out instances and doubts are shown before anything is paid.
-    tell_outside(named, config.run.split, config.run.tasks)
+    report_left_out(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
-    options.tell_doubts(config.run)
+    options.print_doubts(config.run)
     # A plan plays for minutes: what would be refused behind it is refused before it.
     check_device(device or options.AUTO)
     check_reports(reports or ())
@@ -169,7 +169,7 @@ def resume_training(
 
     folder = TrainingDir(path)
     more = f"to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
-    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
+    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, note=note)
     TRAINING.resume(job, folder, more if "summary" in folder.read() else None, as_json)
 
 
@@ -227,7 +227,7 @@ def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) 
     method, agents = config.method, "+".join(dict.fromkeys(config.run.agent_names.values()))
     what = f"{format_amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
     opening = f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}"
-    TRAINING.begin(functools.partial(start, config, out, tell=note, **choices), TrainingDir(out), opening, as_json)
+    TRAINING.begin(functools.partial(start, config, out, note=note, **choices), TrainingDir(out), opening, as_json)
 
 
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:
@@ -313,7 +313,7 @@ def verify_resume(
             threads=threads,
             algorithm=algo,
             settings=more,
-            tell=note,
+            note=note,
         )
     except (UsageError, KeyboardInterrupt):
         # A refusal or a Ctrl-C leaves nothing to look at.

@@ -267,7 +267,7 @@ def resume_transfer(
         _show_plan(read_stored_config(folder), folder, device, as_json=as_json)
         return
     more = "to take a team elsewhere, begin another: collab transfer --mode direct --agents NAME --env NAME --out DIR"
-    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, tell=note)
+    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, note=note)
     TRANSFER.resume(job, folder, None if folder.read_outcome() is None else more, as_json)
 
 
@@ -300,15 +300,15 @@ def _refuse_untrained(context: typer.Context, mode: str | None) -> None:
 
 
 def _configure_transfer(library: Path | None, request: TransferRequest) -> TransferConfig:
-    from collab.api import tell_outside
+    from collab.api import report_left_out
     from collab.transfer.config import configure
 
     config = run_interruptible(configure(options.open_library(library), request))
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
-        tell_outside(request.tasks, run.split, run.tasks)
-        options.tell_doubts(run)
+        report_left_out(request.tasks, run.split, run.tasks)
+        options.print_doubts(run)
     for name, evaluations in (("", config.transferred), ("first environment, ", config.first)):
         for one in evaluations:
             options.print_sample(one.tasks, one.episodes, f"{name}seed {one.seed}")
@@ -326,7 +326,7 @@ def _begin(config: TransferConfig, out: Path, *, as_json: bool, **choices: Any) 
 
     how = "" if config.training is None else f", trained by {config.training.called}"
     what = f"{config.mode} transfer of {config.agents} to {config.transferred[0].environment_name}{how}, in {out}"
-    TRANSFER.begin(functools.partial(start, config, out, tell=note, **choices), TransferDir(out), what, as_json)
+    TRANSFER.begin(functools.partial(start, config, out, note=note, **choices), TransferDir(out), what, as_json)
 
 
 def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str | None, *, as_json: bool) -> None:

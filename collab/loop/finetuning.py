@@ -82,7 +82,7 @@ async def finetune(state: LoopState, number: int, how: Finetuning) -> tuple[dict
                     f"{NO_NUMBER} ({lost.what}); a lower {recipe}.learning_rate, in another training, may mend that"
                 )
             # After each policy, so that a viewer sees which one is being trained.
-            state.progress.tell(trained=dict(trained), untrained=dict(untrained))
+            state.progress.update(trained=dict(trained), untrained=dict(untrained))
     return trained, untrained
 
 

@@ -244,7 +244,7 @@ async def start(
     budget: Budget | None = None,
     device: str = "auto",
     report_to: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TrainingResult:
@@ -255,7 +255,7 @@ async def start(
         budget: None for no limit; `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
         report_to: further places for metrics of training, "tensorboard" or "trackio".
-        tell: takes doubts, a line each: about the configuration before anything is begun, and about what a first
+        note: takes doubts, a line each: about the configuration before anything is begun, and about what a first
             rollout can teach.
 
     Raises:
@@ -273,9 +273,9 @@ async def start(
     folder.check_free()
     checked = await check_training(config, first, limits.budget, options or {})
     for line in checked.notes:
-        tell(line)
+        note(line)
     folder.begin({**checked.head, "base": base, **build_first_head(config, config.method, limits)})
-    return await _run(config, first, folder, limits, watch, stop, tell)
+    return await _run(config, first, folder, limits, watch, stop, note)
 
 
 def check_limits(limits: RunLimits, method: Method | None) -> None:
@@ -311,7 +311,7 @@ def build_first_head(config: Definition, method: Method | None, limits: RunLimit
 
 
 @contextlib.contextmanager
-def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[None]:
+def compute_as_begun(folder: RunDir, note: Callable[[str], None]) -> Iterator[None]:
     """Use as many threads as a training or transfer began with, and report changed versions.
 
     Raises:
@@ -320,8 +320,8 @@ def compute_as_begun(folder: RunDir, tell: Callable[[str], None]) -> Iterator[No
     # Threads change the order of floating-point sums, and so the weights: exact training needs as many as before.
     head = folder.read()
     if other := _compare_versions(head):
-        tell(other)
-    with use_recorded_threads(head, str(folder.file), tell):
+        note(other)
+    with use_recorded_threads(head, str(folder.file), note):
         yield
 
 
@@ -344,7 +344,7 @@ async def resume(
     budget: Budget | None = None,
     device: str | None = None,
     report_to: Sequence[str] | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TrainingResult:
@@ -354,7 +354,7 @@ async def resume(
         budget: from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        tell: takes a line if computing packages have other versions than at the start, and one if a training with
+        note: takes a line if computing packages have other versions than at the start, and one if a training with
             `determinism: exact` resumes with another number of threads than torch has here; else as of `start`.
 
     Raises:
@@ -377,8 +377,8 @@ async def resume(
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)
-    with compute_as_begun(folder, tell):
-        return await _run(config, first, folder, limits, watch, stop, tell)
+    with compute_as_begun(folder, note):
+        return await _run(config, first, folder, limits, watch, stop, note)
 
 
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
@@ -431,7 +431,7 @@ async def _run(
     limits: RunLimits,
     watch: Watch,
     stop: asyncio.Event | None,
-    tell: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> TrainingResult:
     # Before the lock: a training whose prompts have changed would continue with another team.
     library = Library.for_recorded_training(config.library)
@@ -446,7 +446,7 @@ async def _run(
         progress=TrainingProgress(algorithm=config.algorithm, epochs=config.method.epochs),
         first=first,
         reports=limits.reports,
-        tell=tell,
+        note=note,
     )
     # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.lock_parts():
@@ -503,18 +503,18 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     if folder.record.exists():
         return read_closed(state, folder)
     count_earlier(state, algorithm, folder)
-    tell = state.progress.tell
+    progress = state.progress
 
     # Collect. The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
     plan = await get_curriculum(algorithm).plan(state, number, policy)
     async with collect(state, algorithm, number, plan) as (rollout, report, paid):
         played = collect_play_facts(plan.run, rollout.trajectories, report)
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
-        tell(**played)
+        progress.update(**played)
 
         # Label. Labels lie beside the rollout and are never made twice.
         labels = await algorithm.labeller.label(state, rollout)
-        tell(metrics=dict(labels.metrics))
+        progress.update(metrics=dict(labels.metrics))
 
         # Learn: every policy on its own examples.
         update = await algorithm.learner.update(state, rollout, labels, policy)

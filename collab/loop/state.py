@@ -67,7 +67,7 @@ class TrainingProgress:
         """Begin the next epoch."""
         self.epoch, self.began, self.so_far = epoch, time.monotonic(), None
 
-    def tell(self, **found: Any) -> None:
+    def update(self, **found: Any) -> None:
         """Update fields of this epoch's record when a part is over."""
         known = self.so_far or EpochRecord(algorithm=self.algorithm, epoch=self.epoch, version=0, weights={}, hash="")
         self.so_far = known.model_copy(update=found)
@@ -95,7 +95,7 @@ class LoopState:
     """The policy that training starts from."""
     reports: Sequence[str] = ()
     """Further places for metrics of training."""
-    tell: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] = lambda text: None
     """Prints a line for the user during the training."""
     spent: Usage = Usage()
     """By this process."""

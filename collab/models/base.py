@@ -319,7 +319,7 @@ def count_lost_calls(asker: object) -> int:
     return int(told)
 
 
-def tell_lost(model: object, who: str) -> None:
+def warn_of_lost_calls(model: object, who: str) -> None:
     """Warn of attempts with unknown cost, if any; `who` names the caller, e.g. "the critic"."""
     lost = count_lost_calls(model)
     if lost:

@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from collab.config import AgentDefinition, Budget, PartDefinition, SamplingDefinition, load_agent, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, load_yaml
-from collab.models.base import Model, check_counted, tell_lost
+from collab.models.base import Model, check_counted, warn_of_lost_calls
 from collab.preferences.adversary import FOLDER, SAMPLING, Adversary, MixtureAdversary, read_adversary_prompts
 from collab.preferences.store import PairHead
 from collab.rewards.registry import REACHING
@@ -236,7 +236,7 @@ async def _open(
         model: Model = build("models", choice.agent, where)
         # Closed in reverse order, and counted before it is closed.
         stack.push_async_callback(model.close)
-        stack.callback(tell_lost, model, "adversary")
+        stack.callback(warn_of_lost_calls, model, "adversary")
         # A limit on something that the model does not report would never stop anything.
         await check_counted(model, budget, where, stop)
         sampling = choice.agent.sampling.of(0, 1, where)

@@ -41,7 +41,7 @@ from pydantic import Field
 from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingDefinition, load_agent, validate
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
-from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, tell_lost
+from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, warn_of_lost_calls
 from collab.models.layout import hash_played_weights
 from collab.rewards.base import Critic, label_of
 from collab.rewards.flip import FlippedCritic, format_suffix
@@ -294,7 +294,7 @@ class CriticResources:
     async def close(self) -> None:
         """Close the model, and report calls of unknown cost."""
         if self.model is not None:
-            tell_lost(self.model, f"critic {self.name}")
+            warn_of_lost_calls(self.model, f"critic {self.name}")
             await self.model.close()
 
 

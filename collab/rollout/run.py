@@ -122,7 +122,7 @@ async def start(
     library: Library,
     out: Path,
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
@@ -132,7 +132,7 @@ async def start(
 
     Args:
         suite: the run's environments, already built, which stay open; None builds them.
-        tell: called with each finding of `foresee`, before anything is played.
+        note: called with each finding of `foresee`, before anything is played.
         stop: set from outside to end the run at once, resumable.
         admit: awaited before an episode begins and before each of its steps; None begins one whenever there is room.
 
@@ -144,7 +144,7 @@ async def start(
     async with _open_stage(config, suite) as (suite, team):
         config, capabilities = await wait_unless_stopped(_fit_run(config, suite, team), stop, _PROBING)
         for line in foresee(config, suite):
-            tell(line)
+            note(line)
         plan = plan_episodes(config)
         RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities, out))
         store = RunStore.open(out)  # its head is read once for all that follows

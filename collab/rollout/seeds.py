@@ -130,7 +130,7 @@ async def play_missing(
     library: Library,
     *,
     budget: Budget,
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> str | None:
@@ -138,16 +138,16 @@ async def play_missing(
 
     Args:
         budget: for all of them together.
-        tell: takes a line before each.
+        note: takes a line before each.
     """
     for run in runs:
         if run.over:
-            tell(f"{run.path} is over")
+            note(f"{run.path} is over")
             continue
         episodes = format_amount(run.config.episodes, "episode")
         doing = "resuming" if run.begun else "playing"
-        tell(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
-        result = await play(run, library, budget=budget, tell=tell, watch=watch, stop=stop)
+        note(f"{doing} seed {run.config.seed}: {episodes}, recorded in {run.path}")
+        result = await play(run, library, budget=budget, note=note, watch=watch, stop=stop)
         # A stop of one seed stops the series: its cause holds for the next one, too.
         if result.stopped is not None:
             return result.stopped
@@ -170,7 +170,7 @@ async def play(
     library: Library,
     *,
     budget: Budget,
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     suite: Suite | None = None,
@@ -179,12 +179,12 @@ async def play(
 
     Args:
         budget: from here on.
-        tell: as for `collab.rollout.run.start`, like `suite`.
+        note: as for `collab.rollout.run.start`, like `suite`.
     """
     if run.begun:
         return await resume(run.path, budget=budget, watch=watch, stop=stop, suite=suite)
     config = run.config.model_copy(update={"budget": budget})
-    return await start(config, library, run.path, tell=tell, watch=watch, stop=stop, suite=suite)
+    return await start(config, library, run.path, note=note, watch=watch, stop=stop, suite=suite)
 
 
 def compute_remaining(budget: Budget, meter: UsageMeter) -> Budget | None:

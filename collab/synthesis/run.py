@@ -14,7 +14,7 @@ from collab.config import AgentDefinition, Budget, hide_secrets, validate_record
 from collab.data.splits import TRAIN, Split, list_kept_by
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
-from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, tell_lost
+from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, warn_of_lost_calls
 from collab.prompts.render import Template
 from collab.rollout.build import build
 from collab.rollout.collector import Progress as Calls
@@ -88,7 +88,7 @@ async def open_synthesis(config: SynthConfig, ledger: Ledger, *, ask: bool = Tru
         yield Opened(resources=resources, splits=splits, model=about, teacher=model)
     finally:
         if model is not None:
-            tell_lost(model, f"teacher {config.teacher_name}")
+            warn_of_lost_calls(model, f"teacher {config.teacher_name}")
             await model.close()
         await suite.close()
 

@@ -405,7 +405,7 @@ def verify(
     threads: int = 1,
     algorithm: str = "collabuiagents",
     settings: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Proof:
     """Train undisturbed, train with kills, compare.
 
@@ -417,7 +417,7 @@ def verify(
         threads: of either new training; with several, more is trained at once (`SPLIT`).
         algorithm: of both, by name.
         settings: of both, as for `--set` of a training; applied after its own.
-        tell: takes a line before each phase.
+        note: takes a line before each phase.
 
     Raises:
         UsageError: `out` holds something, or this system cannot fork.
@@ -437,14 +437,14 @@ def verify(
     # Everything heavy is loaded before forking, so that each life starts at once.
     _load()
     log = out / "log.txt"
-    config = _teach_team(algorithm, out, log, wanted, tell)
-    tell(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
+    config = _teach_team(algorithm, out, log, wanted, note)
+    note(f"training undisturbed: epochs={config.method.epochs}, threads={threads}")
     # One training undisturbed, which also shows which calls there are to be killed at.
     whole, killed = TrainingDir(out / "undisturbed"), TrainingDir(out / "killed")
     trace = train_undisturbed(config, whole.path, log, threads=threads)
     # Drawn from actual calls, so that every point can be reached.
     points = draw(trace, kills=kills, seed=seed)
-    tell(f"training again, killed {len(points)} times")
+    note(f"training again, killed {len(points)} times")
     died = [live(config, killed.path, log, point, threads=threads) for point in points]
     # The last life is not killed: it has to finish what the others left.
     live(config, killed.path, log, None, threads=threads)
@@ -486,7 +486,7 @@ def _load() -> None:
 
 
 def _teach_team(
-    algorithm: str, out: Path, log: Path, settings: Sequence[str], tell: Callable[[str], None]
+    algorithm: str, out: Path, log: Path, settings: Sequence[str], note: Callable[[str], None]
 ) -> TrainingConfig:
     """Train the toy team in a separate process; return its configuration."""
     told = out / "config.json"
@@ -495,7 +495,7 @@ def _teach_team(
         config = asyncio.run(configure_toy_training(create_toy_team(out), *settings, algorithm=algorithm))
         told.write_text(config.model_dump_json(), encoding="utf-8")
 
-    tell("teaching a tiny checkpoint")
+    note("teaching a tiny checkpoint")
     run_to_end(write_config, log)
     return load_config(json.loads(told.read_text(encoding="utf-8")), str(told))
 

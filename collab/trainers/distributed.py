@@ -213,7 +213,7 @@ def build_threads_head() -> dict[str, int]:
 
 @contextlib.contextmanager
 def use_recorded_threads(
-    head: Mapping[str, Any], where: str, tell: Callable[[str], None] = lambda text: None
+    head: Mapping[str, Any], where: str, note: Callable[[str], None] = lambda text: None
 ) -> Iterator[None]:
     """Compute with as many torch threads as a run began with; restore the present number afterwards.
 
@@ -222,7 +222,7 @@ def use_recorded_threads(
     Args:
         head: content of the run's head file.
         where: the head file, for errors.
-        tell: takes a line if the number changes.
+        note: takes a line if the number changes.
 
     Raises:
         RunFormatError: the recorded number is no number of threads.
@@ -240,7 +240,7 @@ def use_recorded_threads(
     if found == wanted:
         yield
         return
-    tell(f"computing with threads={wanted}, as it began, not {found}: sums depend on it to the last bit")
+    note(f"computing with threads={wanted}, as it began, not {found}: sums depend on it to the last bit")
     torch.set_num_threads(wanted)
     try:
         yield

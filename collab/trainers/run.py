@@ -99,7 +99,7 @@ def train(
     stopping: Callable[[], bool] = lambda: False,
     device: str = "auto",
     report_to: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Result:
     """Train to the end or until stopped, from the newest complete checkpoint if there is one.
 
@@ -108,7 +108,7 @@ def train(
         stopping: asked after every step; True stops with a checkpoint.
         device: "auto" takes a GPU when there is one, or "cpu".
         report_to: further places for metrics, "tensorboard" or "trackio".
-        tell: takes a line if it resumes with another number of threads than torch has here.
+        note: takes a line if it resumes with another number of threads than torch has here.
 
     Raises:
         ConfigError: the weights cannot be loaded.
@@ -125,7 +125,7 @@ def train(
         if folder.final.is_dir():
             raise UsageError(f"{folder.path}: the run is done; its checkpoint is {folder.final}")
         folder.clear_partial()
-        with use_recorded_threads(folder.read(), str(folder.file), tell), _report_out_of_memory(folder):
+        with use_recorded_threads(folder.read(), str(folder.file), note), _report_out_of_memory(folder):
             return _train(prepared, folder, watch, stopping, device, report_to)
 
 

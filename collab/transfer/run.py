@@ -249,7 +249,7 @@ async def start(
     budget: Budget | None = None,
     device: str = "auto",
     report_to: Sequence[str] = (),
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
@@ -270,7 +270,7 @@ async def start(
         {} if config.training is None else complete_options(load_algorithm(config.training.algorithm), options or {})
     )
     for line in await _check(config, limits.budget, taken):
-        tell(line)
+        note(line)
     # Weights go into the head: a transfer compares those, and not what lies at their paths later.
     folder.begin(
         {
@@ -288,7 +288,7 @@ async def resume(
     budget: Budget | None = None,
     device: str | None = None,
     report_to: Sequence[str] | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
 ) -> TransferResult:
@@ -298,7 +298,7 @@ async def resume(
         budget: from here on; None grants the transfer's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        tell: as for `collab.loop.loop.resume`.
+        note: as for `collab.loop.loop.resume`.
 
     Raises:
         RunFormatError: it cannot be read, or weights have changed.
@@ -316,7 +316,7 @@ async def resume(
     changed = [name for name, known in hash_weights_played(config).items() if known != begun.get(name)]
     if changed:
         raise RunFormatError(f"{path}: the weights of {changed[0]} have changed; begin another transfer")
-    with compute_as_begun(folder, tell):
+    with compute_as_begun(folder, note):
         return await _run(config, folder, limits, watch, stop)
 
 

@@ -234,7 +234,7 @@ async def run_in_background(function: Callable[..., ResultT], *args: Any) -> Res
     loop = asyncio.get_running_loop()
     done: asyncio.Future[ResultT] = loop.create_future()
 
-    def tell(report: Callable[[Any], None], what: Any) -> None:
+    def settle(report: Callable[[Any], None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits any more
             # The future may be cancelled by then; setting a result would raise in the loop.
             loop.call_soon_threadsafe(lambda: None if done.done() else report(what))
@@ -243,9 +243,9 @@ async def run_in_background(function: Callable[..., ResultT], *args: Any) -> Res
         try:
             result = function(*args)
         except BaseException as error:  # noqa: BLE001 - the waiting coroutine raises it, whatever it is
-            tell(done.set_exception, error)
+            settle(done.set_exception, error)
         else:
-            tell(done.set_result, result)
+            settle(done.set_result, result)
 
     # Context variables do not cross threads by themselves; settings such as trust must.
     context = contextvars.copy_context()

@@ -124,7 +124,7 @@ async def show_work(
     *,
     stop: asyncio.Event | None = None,
     opening: str = "",
-    tell: Callable[[Any], str] = str,
+    describe: Callable[[Any], str] = str,
     below: Lines = lambda progress: (),
     news: Lines = lambda progress: (),
 ) -> ResultT:
@@ -133,14 +133,14 @@ async def show_work(
     Args:
         stop: passed to the job; a job that has nothing to show yet ends when it is set.
         opening: printed once the work has begun; empty for nothing.
-        tell: formats the live line.
+        describe: formats the live line.
         below: formats the lines below it on a terminal.
         news: formats all lines that are printed once elsewhere; it only grows.
 
     Raises:
         RunError: it was stopped before anything was begun.
     """
-    stop, seen, telling = stop or asyncio.Event(), list[Any](), _Telling(tell, below, news)
+    stop, seen, texts = stop or asyncio.Event(), list[Any](), _Texts(describe, below, news)
 
     def watch(progress: Any) -> None:
         seen.append(progress)
@@ -149,16 +149,16 @@ async def show_work(
 
     with _open_display() as display:
         # The display is updated beside the work, which may not return for minutes.
-        ticker = asyncio.create_task(_tick(seen, display, telling))
+        ticker = asyncio.create_task(_tick(seen, display, texts))
         try:
             return await _run_until_stopped(job(watch, stop), stop, seen)
         finally:
             ticker.cancel()
             if seen:
-                display.end(seen[-1], telling)
+                display.end(seen[-1], texts)
 
 
-class _Telling(NamedTuple):
+class _Texts(NamedTuple):
     line: Callable[[Any], str]
     below: Lines
     news: Lines
@@ -193,10 +193,10 @@ class _Display(Protocol):
     def show_opening(self) -> None:
         """Show what is done before there is any progress."""
 
-    def show(self, progress: Any, tell: _Telling) -> None:
+    def show(self, progress: Any, texts: _Texts) -> None:
         """Show the changes since the last call."""
 
-    def end(self, progress: Any, tell: _Telling) -> None:
+    def end(self, progress: Any, texts: _Texts) -> None:
         """Print the final state before the work is left."""
 
 
@@ -211,21 +211,21 @@ class _Lines:
     def show_opening(self) -> None:
         """Show nothing: operations are printed by the thread of `begin`."""
 
-    def show(self, progress: Any, tell: _Telling) -> None:
-        self.end(progress, tell)
-        line = tell.line(progress)
+    def show(self, progress: Any, texts: _Texts) -> None:
+        self.end(progress, texts)
+        line = texts.line(progress)
         if line != self._shown:
             note(line)
             self._shown = line
 
-    def end(self, progress: Any, tell: _Telling) -> None:
-        lines = tell.news(progress)
+    def end(self, progress: Any, texts: _Texts) -> None:
+        lines = texts.news(progress)
         for line in lines[self._told :]:
             note(line)
         self._told = len(lines)
 
 
-def _tell_wait() -> tuple[str, ...]:
+def _format_wait() -> tuple[str, ...]:
     """Return a line about an operation that takes long; none if there is no such."""
     what = get_latest_doing()
     return () if what is None or time.monotonic() - what.since < SILENCE_S else (f"{what.what} …",)
@@ -247,13 +247,13 @@ class _Live:
             self._shown = text, ()
             self._update(*self._shown)
 
-    def show(self, progress: Any, tell: _Telling) -> None:
-        text = tell.line(progress), (*tell.below(progress), *_tell_wait())
+    def show(self, progress: Any, texts: _Texts) -> None:
+        text = texts.line(progress), (*texts.below(progress), *_format_wait())
         if text != self._shown:
             self._update(*text)
             self._shown = text
 
-    def end(self, progress: Any, tell: _Telling) -> None:
+    def end(self, progress: Any, texts: _Texts) -> None:
         """Do nothing: the live line vanishes, and the result has all."""
 
 
@@ -281,11 +281,11 @@ def _open_display() -> Iterator[_Display]:
             live.update("", refresh=True)  # rich draws the last frame whole, and cannot erase what is out at the top
 
 
-async def _tick(seen: list[Any], display: _Display, tell: _Telling) -> None:
+async def _tick(seen: list[Any], display: _Display, texts: _Texts) -> None:
     """Show the latest progress at intervals, if there is any."""
     while True:
         await asyncio.sleep(display.interval_s)
         if seen:
-            display.show(seen[-1], tell)
+            display.show(seen[-1], texts)
         else:
             display.show_opening()

@@ -303,7 +303,7 @@ def test_on_a_terminal_a_wait_is_told_too(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(progress, "SILENCE_S", 0.0)
     shown = list[tuple[str, Sequence[str]]]()
     screen = progress._Live(lambda text, below: shown.append((text, below)))
-    telling = progress._Telling(str, lambda what: ["epoch 1"], lambda what: ())
+    telling = progress._Texts(str, lambda what: ["epoch 1"], lambda what: ())
     screen.show_opening()
     with note_doing("asking fake what it supports"):
         screen.show_opening()

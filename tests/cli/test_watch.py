@@ -179,7 +179,7 @@ def test_nothing_stale_stays_of_a_screen_that_is_longer_than_the_terminal(monkey
         return "result"
 
     print("before", file=terminal)
-    tell = {"tell": lambda _: "line 0", "below": lambda _: [f"line {number}" for number in range(1, 36)]}
+    tell = {"describe": lambda _: "line 0", "below": lambda _: [f"line {number}" for number in range(1, 36)]}
     if leaves:
         with pytest.raises(KeyboardInterrupt):
             watch.work(job, Path("run"), **tell)

@@ -142,7 +142,7 @@ def test_an_exact_training_continues_in_the_threads_that_it_began_in(
         )
         assert TrainingDir(begun.path).read().get("threads") == (2 if determinism == "exact" else None)
         torch.set_num_threads(1)
-        assert asyncio.run(resume(begun.path, tell=told.append, watch=watch, stop=stop)).stopped == "stopped on request"
+        assert asyncio.run(resume(begun.path, note=told.append, watch=watch, stop=stop)).stopped == "stopped on request"
         assert (seen, len(told), torch.get_num_threads()) == ([found], lines, 1)
     finally:
         torch.set_num_threads(before)

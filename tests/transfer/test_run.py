@@ -184,7 +184,7 @@ def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
     head, before, told = TransferDir(tmp_path / "out"), torch.get_num_threads(), list[str]()
     assert "threads" not in head.read(), "nothing is trained"
     head.write({**head.read(), "threads": before + 1})
-    asyncio.run(resume(tmp_path / "out", tell=told.append))
+    asyncio.run(resume(tmp_path / "out", note=told.append))
     assert (seen, len(told), torch.get_num_threads()) == ([before, before + 1], 1, before)
 
 

@@ -160,8 +160,8 @@ def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
         *_doubt_keys(config),
-        *_tell_flipped(config),
-        *_tell_whole(config),
+        *_warn_of_flipped(config),
+        *_warn_of_whole_episodes(config),
         *(_doubt_oracle(config, suite) if config.method.is_judged else []),
     ]
 
@@ -199,7 +199,7 @@ def _doubt_keys(config: CollabConfig) -> list[str]:
     return found
 
 
-def _tell_flipped(config: CollabConfig) -> list[str]:
+def _warn_of_flipped(config: CollabConfig) -> list[str]:
     """Return a warning if a share of the critic's rewards is inverted on purpose."""
     method, flip = config.method, config.critic.flip
     if not flip or not method.is_judged:
@@ -207,7 +207,7 @@ def _tell_flipped(config: CollabConfig) -> list[str]:
     return [f"critic {method.critic}: labels flipped on purpose, {flip:.3g} of them; --set critic_flip=0 leaves them"]
 
 
-def _tell_whole(config: CollabConfig) -> list[str]:
+def _warn_of_whole_episodes(config: CollabConfig) -> list[str]:
     """Warn that episodes continue after their first error, although the method would end them there."""
     method = config.method
     if not method.teaches_to_first_error or config.ends_at_first_error:

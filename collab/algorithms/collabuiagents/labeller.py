@@ -345,7 +345,7 @@ class CreditLabeller:
         # Shown before pairing, which may take as long again.
         disagreeing = measure_disagreement(rollout.trajectories)
         known = label_metrics(labels, None, run, threshold, disagreeing)
-        state.progress.tell(metrics=known.model_dump(mode="json"))
+        state.progress.update(metrics=known.model_dump(mode="json"))
         pairs = await pair_rollout(state, rollout, labels)
         _check_first_rollout(state, rollout, known, None if pairs is None else len(pairs.pairs))
         hashes, spent = {}, {}
@@ -400,7 +400,7 @@ def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetric
         refuse_barren_rollout(rollout, facts, advice)
     # One pair of whole episodes compares many replies: the numbers below are for pairs of replies.
     if judged and (learned < _FEW or (known.rewarded or 0) < _RARE):
-        state.tell(
+        state.note(
             f"the first rollout can teach little: {facts} (little is below {_FEW} or below {_RARE:.0%} rewarded); if "
             f"nothing improves, begin another training with {advice}"
         )

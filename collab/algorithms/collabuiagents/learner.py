@@ -330,7 +330,7 @@ class CreditLearner:
             "anchors": {group: one.anchors for group, one in counts.items() if one.anchors},
             "unjudged": {group: one.unjudged for group, one in counts.items() if one.unjudged},
         }
-        state.progress.tell(examples=examples, metrics={**labels.metrics, **metrics})
+        state.progress.update(examples=examples, metrics={**labels.metrics, **metrics})
         # Every policy is trained from the same rollout and on its own examples only.
         trained, untrained = await finetune(state, rollout.number, build_finetuning(state, rollout.number, policy))
         return Update(trained=trained, untrained=untrained, examples=examples, metrics=metrics)

@@ -73,7 +73,7 @@ class ImitationLearner:
             state.begin("examples")
             counts = store(self._build_examples(state.config, rollout, policy, imitated), folder, number, file=FILE)
         metrics = {"solved": solved, "imitated": len(imitated)}
-        state.progress.tell(examples=counts, metrics=metrics)
+        state.progress.update(examples=counts, metrics=metrics)
         if not solved:
             refuse_barren_rollout(
                 rollout,

@@ -45,7 +45,7 @@ def test_nothing_is_learned_from_what_is_kept_for_evaluation(
             out.add(one)
     assert main(["checkpoint", "new", "--data=~/rows, all", f"--out={tmp_path / 'new'}"]) == 2
     told = capsys.readouterr().err
-    assert "rows of abroad: not checked against evaluation splits, no environment of that name is defined here" in told
+    assert "rows of abroad: not checked against evaluation splits: no environment of that name is defined" in told
     assert "1 of 1 instances overlap with what is kept for evaluation (unseen-tasks 1)" in told
     assert not (tmp_path / "new").exists()
 

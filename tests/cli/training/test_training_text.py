@@ -196,12 +196,12 @@ def test_a_screen_tells_of_an_epoch_that_continues_as_soon_as_a_part_is_over() -
         ({"metrics": METRICS}, [*TOLD[1:3], TOLD[6], *TOLD[8:17]]),
         ({name: getattr(FIRST, name) for name in ("examples", "trained", "untrained")}, TOLD[1:-1]),
     ):
-        progress.tell(**found)
+        progress.update(**found)
         place = format_below(progress).index("epoch 1, so far")
         assert format_below(progress)[place + 1 : place + 1 + len(lines) + 2] == [*lines, "", "epoch 0"]
     progress.close(FIRST)
     assert "epoch 1, so far" not in format_below(progress)
-    progress.tell(steps=1)
+    progress.update(steps=1)
     progress.begin(2)
     assert progress.so_far is None
 
@@ -225,8 +225,8 @@ def test_the_result_tells_all_of_every_epoch(capsys: pytest.CaptureFixture[str])
 def shown_by(progress: TrainingProgress) -> None:
     """A training that ends an epoch while it is watched."""
 
-    async def job(tell: display.Watch, stop: asyncio.Event) -> None:
-        tell(progress)
+    async def job(watch: display.Watch, stop: asyncio.Event) -> None:
+        watch(progress)
         await asyncio.sleep(0.1)
         progress.close(FIRST.model_copy(update={"epoch": 2}))
 

@@ -61,7 +61,7 @@ def test_a_run_is_resumed_in_the_threads_that_it_began_in(samples, base: Path, t
     def watch(progress: object) -> None:
         seen.append(torch.get_num_threads())
 
-    result = train(prepared, folder, device="cpu", watch=watch, tell=told.append)
+    result = train(prepared, folder, device="cpu", watch=watch, note=told.append)
     assert (set(seen), len(told), torch.get_num_threads()) == ({2}, 1, 1)
     assert hash_weights(result.final) == hash_weights(whole.final)
 
@@ -75,5 +75,5 @@ def test_a_run_of_before_and_one_of_several_processes_have_no_number(samples, ba
     manifest = {name: value for name, value in folder.read().items() if name != "threads"}
     folder.file.write_text(json.dumps(manifest))
     torch.set_num_threads(2)
-    assert train(prepared, folder, device="cpu", tell=told.append).final == folder.final
+    assert train(prepared, folder, device="cpu", note=told.append).final == folder.final
     assert (told, torch.get_num_threads()) == ([], 2)

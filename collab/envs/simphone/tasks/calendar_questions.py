@@ -179,7 +179,7 @@ class EventQuestion:
     """These events, from the parameters."""
     find: Callable[[Frame, Params, Sequence[TableRow]], Action | None]
     """The next step towards a screen that shows them; None when they are in sight."""
-    tell: Callable[[TableRow], str]
+    answer: Callable[[TableRow], str]
     """What to answer about one of them."""
     judge: Callable[[Phone, Sequence[str]], float] = score_answers
     named: str | None = None
@@ -210,7 +210,7 @@ class EventQuestion:
 
     def score(self, start: Phone, end: Phone, params: Params) -> float:
         """Return 1 when the answer names what is asked for, else 0."""
-        return self.judge(end, [self.tell(row) for row in self.find_events(start, params)])
+        return self.judge(end, [self.answer(row) for row in self.find_events(start, params)])
 
     def plan(self, frame: Frame, params: Params, start: Phone) -> Action:
         """Look it up, say it, and say that it is done."""
@@ -219,7 +219,7 @@ class EventQuestion:
         asked = self.find_events(start, params)
         if not asked:
             raise plans.PlanError("the calendar had no event that the question is about")
-        return self.find(frame, params, asked) or say([self.tell(row) for row in asked])
+        return self.find(frame, params, asked) or say([self.answer(row) for row in asked])
 
 
 # -------------------------------------------------------------------------------------------------------- planning
@@ -301,7 +301,7 @@ def _build_task(name: str, question: EventQuestion, drawn: Draw, *goals: str, di
     )
 
 
-_titles = partial(EventQuestion, put=draw_one_event, find=_show_its_day, tell=_read_title)
+_titles = partial(EventQuestion, put=draw_one_event, find=_show_its_day, answer=_read_title)
 
 TASKS: tuple[TaskSpec, ...] = (
     _build_task(
@@ -356,7 +356,7 @@ TASKS: tuple[TaskSpec, ...] = (
     ),
     _build_task(
         "SimpleCalendarLocationOfEvent",
-        _titles(within=compute_day_span, find=_open_form, tell=lambda row: str(row["location"]), named="title"),
+        _titles(within=compute_day_span, find=_open_form, answer=lambda row: str(row["location"]), named="title"),
         partial(draw, names="title location date time"),
         "Where does {title} take place, according to Simple Calendar Pro? Answer with nothing but the place.",
         "Look up the place of the event {title} in Simple Calendar Pro and answer with it alone.",
@@ -376,7 +376,7 @@ TASKS: tuple[TaskSpec, ...] = (
             within=compute_day_span,
             put=draw_meeting,
             find=partial(_search_event, name="person"),
-            tell=_format_time,
+            answer=_format_time,
             judge=_score_times,
             named="person",
         ),

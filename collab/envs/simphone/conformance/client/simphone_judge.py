@@ -38,13 +38,13 @@ def main() -> int:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # whatever prints from here on must not disturb the replies
     judge = Judge(options.port, options.serial)
-    _tell(replies, {"ok": True})
+    _send(replies, {"ok": True})
     while line := sys.stdin.readline(MAX_LINE):
-        _tell(replies, _reply(judge, line))
+        _send(replies, _reply(judge, line))
     return 0
 
 
-def _tell(replies: TextIO, reply: dict[str, Any]) -> None:
+def _send(replies: TextIO, reply: dict[str, Any]) -> None:
     replies.write(json.dumps(reply) + "\n")
     replies.flush()
 
