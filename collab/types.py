@@ -345,6 +345,15 @@ class Utterance:
     """Per token, plain policy (temperature 1, no mask), in nats; None when the server gives none."""
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution really sampled from (temperature, top-p, mask)."""
+    finish: str | None = None
+    """How the reply ended: "stop", or "length" when max_tokens cut it, or the server's reason for giving no text
+    ("reasoning", "refusal", "tool_call", "content_filter"); None if unknown."""
+    end_token: int | None = None
+    """Id of the end-of-turn token; None when none was sampled (a cut reply, a stop string) or it is unknown."""
+    end_logprob: float | None = None
+    """Of the end-of-turn token, plain policy, in nats; None when none was sampled or it is unknown."""
+    end_behaviour_logprob: float | None = None
+    """Of the end-of-turn token, under the distribution really sampled from; None as `end_logprob`."""
     latency_s: float = 0.0
     """From asking to being answered, waiting and retries included."""
     queue_s: float | None = None

@@ -74,6 +74,8 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
         say("\n".join(f"    {clean_line(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
         if utterance.failure is not None:
             say(f"    -> no action ({utterance.failure.kind}): {clean_line(utterance.failure.detail)}")
+        elif utterance.finish == "length":
+            say("    -> cut by max_tokens, after its action")
     action, effect = clean_line(step.history.action), clean_line(step.history.effect)
     say(f"\nexecuted {action} with {_format_votes(step)} votes; effect: {effect or '-'}")
 
@@ -116,10 +118,8 @@ def _build_episode_data(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def _step_data(step: Step) -> dict[str, Any]:
-    cells = [
-        {"agent": one.agent, "round": one.round, "text": one.text, "failure": to_data(one.failure)}
-        for one in step.matrix
-    ]
+    shown = ("agent", "round", "text", "finish", "failure")
+    cells = [{name: to_data(getattr(one, name)) for name in shown} for one in step.matrix]
     found: dict[str, Any] = to_data(
         {
             "index": step.index,

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from collab.models.tokenizer import ChatTokenizer
+    from collab.types import Utterance
 
 
 Ids = NDArray[np.int32]
@@ -173,6 +174,36 @@ def encode_pairs(rows: Iterable[Example], chat: ChatTokenizer, context: int) -> 
         )
 
     return _keep_fitting((one(row, row.rejected) for row in rows if row.rejected is not None), context)
+
+
+class ReplyTokens(NamedTuple):
+    """The tokens by which a policy replied: those of the text, then the end of the turn unless the reply was cut."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...] | None
+    """Per id, plain policy, in nats; None if unknown for one of them."""
+    behaviour_logprobs: tuple[float, ...] | None
+    """Per id, under the distribution sampled from; None if unknown for one of them."""
+
+
+def get_reply_tokens(cell: Utterance) -> ReplyTokens | None:
+    """Return all sampled tokens of a recorded reply with its end; None if they, or how it ended, are unknown."""
+    if cell.tokens is None:
+        return None
+    if cell.finish == "length":
+        return ReplyTokens(cell.tokens, cell.logprobs, cell.behaviour_logprobs)
+    # A reply that a stop string ended, or an older run: what was sampled at its end is not known.
+    if cell.finish != "stop" or cell.end_token is None:
+        return None
+    return ReplyTokens(
+        (*cell.tokens, cell.end_token),
+        _append(cell.logprobs, cell.end_logprob),
+        _append(cell.behaviour_logprobs, cell.end_behaviour_logprob),
+    )
+
+
+def _append(values: tuple[float, ...] | None, last: float | None) -> tuple[float, ...] | None:
+    return None if values is None or last is None else (*values, last)
 
 
 def hash_examples(rows: Iterable[Example]) -> str:

@@ -108,9 +108,9 @@ class Reply:
 
     text: str
     """As sampled, without the end-of-turn token."""
-    finish: str = "stop"
+    finish: str | None = "stop"
     """"stop"; "length" when max_tokens cut it; "reasoning", "refusal", "tool_call" or "content_filter" when the server
-    reports one of these in place of a text."""
+    reports one of these in place of a text; None when it does not report how the reply ended."""
     aside: str = ""
     """Shortened output in place of a text (a refusal's words, a tool's name); empty without one."""
     prompt_tokens: int | None = None
@@ -131,6 +131,12 @@ class Reply:
     """Per token of `tokens`, plain policy, in nats; None when not given."""
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution sampled from; None when not given."""
+    end_token: int | None = None
+    """Id of the end-of-turn token; None when none was sampled (a cut reply, a stop string) or it is not given."""
+    end_logprob: float | None = None
+    """As `logprobs`, of the end-of-turn token; None when none was sampled or it is not given."""
+    end_behaviour_logprob: float | None = None
+    """As `behaviour_logprobs`, of the end-of-turn token; None as `end_logprob`."""
     cost_usd: float | None = None
     warning: str = ""
     """A problem despite the reply, equal text for equal problems; empty without one."""

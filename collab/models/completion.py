@@ -316,7 +316,7 @@ def encode_data_url(image: bytes) -> str:
 def read_completion(
     completion: Completion, request: Request, tokenizer: str, cost_usd: float | None, *, masked: bool = False
 ) -> Reply:
-    """Return a server's answer as a `Reply`, without the end-of-turn token in ids and log-probabilities.
+    """Return a server's answer as a `Reply`; the end-of-turn token stands beside its ids and log-probabilities.
 
     Servers report log-probabilities of the plain policy. Those of the behaviour policy equal them only at temperature
     1 without top-p.
@@ -327,12 +327,18 @@ def read_completion(
     """
     choice = completion.choices[0]
     finish, aside = _read_finish(choice)
-    # Drop the stop token: the local engine drops it too, and training must see the same.
+    # Put the end of the turn aside: the local engine does so too, and training must see the same.
     scored, ids = completion.scored, choice.token_ids
-    if scored and finish == "stop" and _is_end(scored[-1], completion.text):
-        ids = ids[:-1] if ids is not None and len(ids) == len(scored) else ids
-        scored = scored[:-1]
-    elif not scored and finish == "stop":
+    end_token: int | None = None
+    end_logprob: float | None = None
+    if scored and finish in ("stop", None) and _is_end(scored[-1], completion.text):
+        # With stop strings, the last token may be one of these.
+        end_logprob = None if request.sampling.stop else scored[-1].logprob
+        if ids is not None and len(ids) == len(scored):
+            end_token = None if end_logprob is None else ids[-1]
+            ids = ids[:-1]
+        scored, finish = scored[:-1], "stop"
+    elif not scored and finish in ("stop", None):
         # Without log-probabilities the last id may be the end of the turn, so the ids cannot be used.
         ids = None
     # None: no log-probabilities were sent. Empty: a reply without tokens.
@@ -351,17 +357,20 @@ def read_completion(
         # Under a pattern, vLLM masks first: it reports the behaviour policy; the plain policy is unknown.
         logprobs=None if masked else logprobs,
         behaviour_logprobs=logprobs if plain else None,
+        end_token=end_token,
+        end_logprob=None if masked else end_logprob,
+        end_behaviour_logprob=end_logprob if plain else None,
         cost_usd=cost_usd,
     )
 
 
-def _read_finish(choice: Choice) -> tuple[str, str]:
+def _read_finish(choice: Choice) -> tuple[str | None, str]:
     """Return `Reply.finish` and `Reply.aside` of an answer; a text takes precedence over everything else."""
-    message, why = choice.message, str(choice.finish_reason or "stop").lower()
+    message, why = choice.message, (choice.finish_reason or "").lower()
     # Filtered first: the text of a filtered answer may be a part of it.
     if any(word in why for word in _FILTERED):
         return "content_filter", _quote(why)
-    cut = "length" if why in _CUT else "stop"
+    cut = ("length" if why in _CUT else "stop") if why else None
     # A text counts, whatever finish reason the server gives.
     if (message.content or "").strip():
         return cut, ""

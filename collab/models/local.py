@@ -360,6 +360,9 @@ class LocalModel:
             tokenizer=self.chat.fingerprint,
             logprobs=answer.logprobs,
             behaviour_logprobs=answer.behaviour_logprobs,
+            end_token=answer.end_token,
+            end_logprob=answer.end_logprob,
+            end_behaviour_logprob=answer.end_behaviour_logprob,
             cost_usd=_BILL,
         )
         # With shared prefixes, computed tokens differ from prompt tokens.

@@ -275,9 +275,12 @@ class OpenAIModel:
         reply = read_completion(completion, request, tokenizer, self._price(completion), masked=masked)
         prompt, ids = completion.prompt_token_ids, reply.tokens
         if masked and found.scores and not request.images and prompt and ids:
-            scoring = await self._score([*prompt, *ids])
+            ends = () if reply.end_token is None else (reply.end_token,)
+            scoring = await self._score([*prompt, *ids, *ends])
             cost = None if reply.cost_usd is None else reply.cost_usd + (self._price(scoring) or 0.0)
-            reply = replace(reply, logprobs=scoring.of(ids), cost_usd=cost)
+            plain = scoring.of([*ids, *ends])
+            end = plain[-1] if plain and ends else None
+            reply = replace(reply, logprobs=plain and plain[: len(ids)], end_logprob=end, cost_usd=cost)
         warning = self._note_length(request, completion) or self._note_sampling(request)
         return replace(cut_at_stop(reply, request.sampling.stop), warning=warning)
 

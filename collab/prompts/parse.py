@@ -63,14 +63,15 @@ class ParsedReply:
 
 
 def read_reply(
-    text: str, space: ActionSpace, observation: Observation, *, finish: str = "stop", aside: str = ""
+    text: str, space: ActionSpace, observation: Observation, *, finish: str | None = None, aside: str = ""
 ) -> ParsedReply:
     """Read a policy's reply. The last `Action:` counts; without one, the last thing that looks like an action.
 
     What stands in a thought (`<think>`) was only considered, and is never the reply's action.
 
     Args:
-        finish: end of the reply as the model reports it (`Reply.finish`); gives the cause if there is no action.
+        finish: end of the reply as the model reports it (`Reply.finish`); gives the cause if there is no action. None
+            if unknown.
         aside: `Reply.aside`.
     """
     parsed = _read(text, space, observation)
@@ -79,7 +80,7 @@ def read_reply(
     return replace(parsed, failure=_explain(parsed.failure, text, space, finish, aside))
 
 
-def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, aside: str) -> ParseFailure:
+def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str | None, aside: str) -> ParseFailure:
     """Return the cause of a reply without an action, if more is known than that it does not parse."""
     # What the server says comes first: an empty reply may be a filtered one.
     withheld = read_withheld(finish, aside)
@@ -99,9 +100,9 @@ def _explain(failure: ParseFailure, text: str, space: ActionSpace, finish: str, 
     return _find_other_space(text, space) or failure
 
 
-def read_withheld(finish: str, aside: str) -> ParseFailure | None:
+def read_withheld(finish: str | None, aside: str) -> ParseFailure | None:
     """Return what came in place of a text, by `Reply.finish` and `Reply.aside`; None if a text was possible."""
-    words = _WITHHELD.get(finish)
+    words = None if finish is None else _WITHHELD.get(finish)
     if words is None:
         return None
     return ParseFailure(kind=words[0], detail=f"{words[1]}: {aside}" if aside else words[1])

@@ -1,8 +1,8 @@
 """The run hash: equal for runs with the same screens, replies and decisions.
 
 It covers tasks, screens, prompts, replies, token ids, actions, votes and outcomes, and no times, costs,
-log-probabilities, file names or log order: a run that was killed and resumed hashes like one that was not. It compares
-runs on one machine; another machine may round a model's numbers, and so sample, differently.
+log-probabilities, ends of replies, file names or log order: a run that was killed and resumed hashes like one that was
+not. It compares runs on one machine; another machine may round a model's numbers, and so sample, differently.
 """
 
 from __future__ import annotations

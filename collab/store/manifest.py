@@ -23,7 +23,7 @@ from collab.types import PlannedTask
 from collab.utils.files import check_plain, read_plain, write_atomic
 from collab.utils.redact import hide_values
 
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 """Version of the run format that this code writes: major.minor."""
 
 FILE = "run.json"

@@ -49,12 +49,13 @@ COLUMNS: Mapping[str, Kinds] = {
         "double": "entropy deliberation_s environment_s",
     },
     "cells": {
-        "string": "run trajectory task split agent heard system user text reason action failure failure_detail"
+        "string": "run trajectory task split agent heard system user text reason action finish failure failure_detail"
         f" prompt_prefix policy adapter tokenizer {SCORED['string']}",
         "int64": "step round position ballot policy_version seed prompt_tokens completion_tokens computed_tokens"
-        f" {SCORED['int64']}",
+        f" end_token {SCORED['int64']}",
         "bool": "privileged executed success",
-        "double": f"temperature top_p latency_s queue_s width cost_usd {SCORED['double']}",
+        "double": "temperature top_p latency_s queue_s width cost_usd end_logprob end_behaviour_logprob"
+        f" {SCORED['double']}",
         "list<int64>": "tokens",
         "list<double>": "logprobs behaviour_logprobs",
     },
@@ -274,6 +275,7 @@ def _build_cell_row(trajectory: Trajectory, step: Step, position: int, cell: Utt
         "text": clean(cell.text),
         "reason": clean(cell.reason),
         "action": _dump_action(cell.action),
+        "finish": cell.finish,
         "failure": failure.kind if failure else None,
         "failure_detail": clean(failure.detail) if failure else None,
         "prompt_prefix": cell.prompt.prefix,
@@ -299,6 +301,9 @@ def _build_cell_row(trajectory: Trajectory, step: Step, position: int, cell: Utt
         "tokens": cell.tokens,
         "logprobs": cell.logprobs,
         "behaviour_logprobs": cell.behaviour_logprobs,
+        "end_token": cell.end_token,
+        "end_logprob": cell.end_logprob,
+        "end_behaviour_logprob": cell.end_behaviour_logprob,
     }
 
 

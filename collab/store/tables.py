@@ -46,7 +46,7 @@ def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) 
     return found
 
 
-VERSION = 7
+VERSION = 8
 """Changes with the tables below; an index of another version is rebuilt."""
 
 SCHEMA = """
@@ -70,7 +70,7 @@ CREATE TABLE steps (
 ) WITHOUT ROWID;
 CREATE TABLE cells (
     key INTEGER, step INTEGER, position INTEGER, agent TEXT, round INTEGER, layer INTEGER, ballot INTEGER, action TEXT,
-    failure TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, computed_tokens INTEGER,
+    finish TEXT, failure TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, computed_tokens INTEGER,
     latency_s REAL, queue_s REAL, width REAL, cost_usd REAL,
     PRIMARY KEY (key, step, position)
 ) WITHOUT ROWID;
@@ -220,7 +220,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         return
     depths = compute_layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
-        f"INSERT INTO cells VALUES ({', '.join('?' * 16)})",
+        f"INSERT INTO cells VALUES ({', '.join('?' * 17)})",
         [
             (
                 key,
@@ -231,6 +231,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
                 depths.get(cell.agent),
                 ballots.get(cell.cell),
                 _describe(cell.action),
+                _clean_text(cell.finish),
                 cell.failure.kind if cell.failure else None,
                 cell.prompt_tokens,
                 cell.completion_tokens,

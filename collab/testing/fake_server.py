@@ -34,7 +34,9 @@ FIELDS = {
 BLOCK = 16
 """Tokens per block of the prefix cache."""
 PLAIN, MASKED = -0.5, -0.125
-"""Log-probability of every token: of the plain policy, and if a pattern forbids the rest."""
+"""Log-probability of every token but the end: of the plain policy, and if a pattern forbids the rest."""
+END, END_LOGPROB = 0, -0.25
+"""Id of the token that ends every reply, and its log-probability."""
 _FITTING = (
     "colour=123",
     'Reason: A pattern says so.\nAction: {"action_type": "wait"}',
@@ -69,14 +71,14 @@ def build_completion(
     if gives("patterns"):
         pattern = body["structured_outputs"]["regex"]
         text, logprob = next(reply for reply in _FITTING if re.fullmatch(pattern, reply)), MASKED
-    tokens = [*text.encode(), 0]  # one token per byte, and the end of the turn
+    tokens = [*text.encode(), END]  # one token per byte, and the end of the turn
     choice: dict[str, Any] = {
         "index": 0,
         "message": {"role": "assistant", "content": text},
         "finish_reason": "stop",
     }
     if gives("logprobs"):
-        words = [(chr(token), logprob) for token in tokens[:-1]] + [("<|end|>", -0.25)]
+        words = [(chr(token), logprob) for token in tokens[:-1]] + [("<|end|>", END_LOGPROB)]
         choice["logprobs"] = {"content": [{"token": word, "logprob": value} for word, value in words]}
     if gives("token_ids"):
         choice["token_ids"] = tokens

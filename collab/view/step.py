@@ -273,6 +273,8 @@ def build_cell_view(
         representative=cell.cell == step.vote.representative,
         # `fsum`: thousands of small log-probabilities lose digits in a plain sum.
         logprob=None if cell.logprobs is None else math.fsum(cell.logprobs),
+        end_logprob=cell.end_logprob,
+        finish=None if cell.finish is None else common.shorten(cell.finish),
         prompt_tokens=cell.prompt_tokens,
         completion_tokens=cell.completion_tokens,
         computed_tokens=cell.computed_tokens,

@@ -127,6 +127,15 @@ def test_replies_without_an_action_are_counted_by_cause_and_explained(collab, se
     assert detail in reason
 
 
+def test_a_reply_that_was_cut_behind_its_action_is_shown_as_cut(collab, server):
+    server.says(content='Action: {"action_type": "wait"} because I', finish="length")
+    collab("rollout", *PLAY, "--agents", "served", "--set", "environment.limits.max_steps=1", "--out", "r")
+    _, out, _ = collab("runs", "show", "r", "--episode", "TypeWord/0", "--step", "0")
+    assert "    -> cut by max_tokens, after its action" in out
+    found = json.loads(collab("runs", "show", "r", "--episode", "TypeWord/0", "--step", "0", "--json")[1])
+    assert [cell["finish"] for cell in found["step"]["cells"]] == ["length"]
+
+
 @pytest.mark.parametrize(
     ("finish", "words"), [("stop", "the reply is empty"), ("length", "max_tokens cut the reply before its text")]
 )

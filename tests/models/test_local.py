@@ -35,6 +35,7 @@ def test_logprobs_equal_a_plain_forward_pass(checkpoint: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
     for request, reply in zip(asked, replies, strict=True):
         prompt, reply_ids = list(reader.prompt_ids(request.prompt).ids), list(reply.tokens or ())
+        assert (reply.end_token, reply.end_logprob, reply.end_behaviour_logprob) == (None,) * 3, "it was cut"
         with torch.no_grad():
             logits = model(torch.tensor([prompt + reply_ids])).logits[0, len(prompt) - 1 : -1].float()
         plain = logits.log_softmax(-1).gather(-1, torch.tensor(reply_ids)[:, None])[:, 0]
@@ -118,6 +119,15 @@ def test_the_end_of_the_turn_stops_a_reply_and_is_no_part_of_it(checkpoint: Path
     model.save_pretrained(ending)
     [reply] = together(ending, requests(1, temperature=1.0))
     assert (reply.text, reply.tokens, reply.finish, reply.completion_tokens) == ("", (), "stop", 1)
+    prompt = list(LocalModel(path=str(ending)).prompt_ids(requests(1)[0].prompt).ids)
+    plain = model(torch.tensor([prompt])).logits[0, -1].detach()
+    assert reply.end_token == tokenizer.eos_token_id
+    assert reply.end_logprob == pytest.approx(float(plain.log_softmax(-1)[reply.end_token]), abs=1e-5)
+    [hot] = together(ending, requests(1, temperature=3.0))
+    assert hot.end_token == tokenizer.eos_token_id
+    assert hot.end_logprob == pytest.approx(reply.end_logprob, abs=1e-5)
+    assert hot.end_behaviour_logprob == pytest.approx(float((plain / 3).log_softmax(-1)[hot.end_token]), abs=1e-5)
+    assert hot.end_behaviour_logprob < hot.end_logprob
 
 
 def test_stop_strings_end_text_and_tokens(checkpoint: Path) -> None:
@@ -134,6 +144,7 @@ def test_stop_strings_end_text_and_tokens(checkpoint: Path) -> None:
         assert kept == (free.tokens or ())[: len(kept)]
         assert len(model.chat.decode(kept[:-1])) < at <= len(model.chat.decode(kept))
         assert len(reply.logprobs or ()) == len(reply.behaviour_logprobs or ()) == len(kept)
+        assert (reply.end_token, reply.end_logprob, reply.end_behaviour_logprob) == (None,) * 3
         assert (reply.completion_tokens or 0) > len(kept)
         break
     else:

@@ -25,6 +25,7 @@ from collab.store.events import (
     decode,
     encode,
 )
+from collab.store.manifest import FORMAT_VERSION
 from collab.types import Action, EpisodeError, Outcome, Point, Step
 
 TEXTS = st.text(max_size=12) | st.sampled_from(["\ud800", "a\udfffb", "</script>", "\x00\x1f\u2028\u202e", "😀", "NaN"])
@@ -110,7 +111,7 @@ def test_a_line_is_json_with_a_head(make: SimpleNamespace) -> None:
     line = encode(record(StepRecorded(trajectory="t/0", attempt=1, step=make.step(0))))
     data = json.loads(line)
     assert list(data)[:5] == ["format_version", "type", "seq", "time", "writer"]
-    assert (data["format_version"], data["type"], data["attempt"]) == ("1.1", "step", 1)
+    assert (data["format_version"], data["type"], data["attempt"]) == (FORMAT_VERSION, "step", 1)
     assert data["step"]["observation"]["elements"][1]["box"] == [0, 100, 1080, 190]
     assert data["step"]["matrix"]["utterances"][2]["heard"] == [["ada", 0]]
 
@@ -140,13 +141,14 @@ def test_unknown_types_are_kept() -> None:
 
 
 def test_new_fields_of_a_newer_minor_version_are_passed_over() -> None:
-    line = encode(record(Note(text="hello"))).replace(b'"text"', b'"colour":{"a":1},"text"').replace(b"1.1", b"1.9")
+    line = encode(record(Note(text="hello")))
+    line = line.replace(b'"text"', b'"colour":{"a":1},"text"').replace(FORMAT_VERSION.encode(), b"1.9")
     assert decode(line).event == Note(text="hello")
 
 
 @pytest.mark.parametrize("version", ["2.0", "10.0", "0.9"])
 def test_another_major_version_is_refused(version: str) -> None:
-    line = encode(record(Note(text="hello"))).replace(b"1.1", version.encode())
+    line = encode(record(Note(text="hello"))).replace(FORMAT_VERSION.encode(), version.encode())
     with pytest.raises(RunFormatError, match=rf"run format {version}.*reads format 1\.x"):
         decode(line)
 

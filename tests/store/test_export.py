@@ -20,6 +20,7 @@ def test_tables_hold_the_run(store: RunStore, make: SimpleNamespace, tmp_path: P
         whole = make.step(0)
         *others, late = whole.matrix
         late = replace(late, computed_tokens=20, queue_s=0.25, width=3.5)
+        late = replace(late, finish="stop", end_token=2, end_logprob=-0.5, end_behaviour_logprob=-0.25)
         make.play(writer, "A/0", [replace(whole, matrix=replace(whole.matrix, utterances=(*others, late))), odd])
         make.begin(writer, "A/1")
         writer.end_episode("A/1", error=EpisodeError(type="ModelFailure", message="gone", step=0))
@@ -47,6 +48,9 @@ def test_tables_hold_the_run(store: RunStore, make: SimpleNamespace, tmp_path: P
     assert (last["computed_tokens"], last["queue_s"], last["width"]) == (20, 0.25, 3.5)
     assert (cells[2]["computed_tokens"], cells[2]["queue_s"], cells[2]["width"]) == (None, None, None)
     assert (last["tokens"], last["logprobs"]) == ([5, 6, 7], [-0.5, -0.25, -0.125])
+    ends = ("finish", "end_token", "end_logprob", "end_behaviour_logprob")
+    assert [last[name] for name in ends] == ["stop", 2, -0.5, -0.25]
+    assert [cells[2][name] for name in ends] == [None] * 4
     assert (cells[1]["action"], cells[1]["failure"], cells[1]["ballot"]) == (None, "no_action", None)
 
 

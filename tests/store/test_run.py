@@ -11,6 +11,7 @@ import pytest
 import collab
 from collab.errors import RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.store.events import RunResumed, RunStarted
+from collab.store.manifest import FORMAT_VERSION
 from collab.store.run import RunStore
 from collab.types import EpisodeError, Outcome
 
@@ -238,7 +239,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_head_is_readable_json(store: RunStore) -> None:
     head = json.loads((store.path / "run.json").read_text())
-    assert head["format_version"] == "1.1"
+    assert head["format_version"] == FORMAT_VERSION
     assert head["config"] == {"env": "fake", "agents": ["ada", "ben"]}
     assert head["versions"]["collab"] == collab.__version__
 
@@ -247,13 +248,13 @@ def test_a_newer_major_version_is_refused(store: RunStore) -> None:
     store.open_writer().close()
     segment = next((store.path / "events").iterdir())
     whole = segment.read_bytes()
-    segment.write_bytes(whole + whole.replace(b'"format_version":"1.1"', b'"format_version":"2.0"'))
+    segment.write_bytes(whole + whole.replace(f'"{FORMAT_VERSION}"'.encode(), b'"2.0"'))
     for read in (store.open_reader, store.open_writer):
         with pytest.raises(RunFormatError, match=r"run format 2\.0"):
             read()
     segment.write_bytes(whole)
     head = store.path / "run.json"
-    head.write_text(head.read_text().replace('"1.1"', '"2.0"'))
+    head.write_text(head.read_text().replace(f'"{FORMAT_VERSION}"', '"2.0"'))
     for read in (store.open_reader, store.open_writer, lambda: RunStore.open(store.path)):
         with pytest.raises(RunFormatError, match=r"run format 2\.0"):
             read()

@@ -57,6 +57,10 @@ class SampledReply:
     """Without the end of the turn and without a stop string."""
     logprobs: tuple[float, ...]
     behaviour_logprobs: tuple[float, ...]
+    end_token: int | None
+    """The end of the turn; None, as the next two, when none was sampled: a cut reply, a stop string."""
+    end_logprob: float | None
+    end_behaviour_logprob: float | None
     queue_s: float
     """From submission to the first start."""
     work_s: float
@@ -135,9 +139,9 @@ class Generation:
         # The next number is drawn only now: a pass that ran out of memory repeats the same draw.
         self.uniform = self.rng.random()
         self.widths += width
-        # The end of the turn counts as sampled but is not part of the reply.
+        # The end of the turn counts as sampled but is not part of the reply's text.
         if token in self.ends:
-            self._finish("stop", sampled=len(self.tokens) + 1)
+            self._finish("stop", sampled=len(self.tokens) + 1, end=(token, logprob, behaviour))
             return
         self.tokens.append(token)
         self.logprobs.append(logprob)
@@ -162,8 +166,11 @@ class Generation:
         self._finish("stop", sampled=sampled, text=cut)
         return True
 
-    def _finish(self, finish: str, sampled: int, text: str | None = None) -> None:
+    def _finish(
+        self, finish: str, sampled: int, text: str | None = None, end: tuple[int, float, float] | None = None
+    ) -> None:
         kept, now = len(self.tokens), time.perf_counter()
+        end_token, end_logprob, end_behaviour = end or (None, None, None)
         started = now if self.started_at is None else self.started_at
         self.result = SampledReply(
             text=self.chat.decode(self.tokens) if text is None else text,
@@ -174,6 +181,9 @@ class Generation:
             tokens=tuple(self.tokens),
             logprobs=tuple(self.logprobs[:kept]),
             behaviour_logprobs=tuple(self.behaviour[:kept]),
+            end_token=end_token,
+            end_logprob=end_logprob,
+            end_behaviour_logprob=end_behaviour,
             queue_s=started - self.submitted_at,
             work_s=now - started,
             width=self.widths / sampled,

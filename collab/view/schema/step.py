@@ -170,7 +170,11 @@ class CellView:
     representative: bool
     """Whether its reason entered the history."""
     logprob: float | None
-    """Log-probability of the reply under the plain policy; None where the model reports none."""
+    """Log-probability of the reply under the plain policy, without its end; None where the model reports none."""
+    end_logprob: float | None
+    """Log-probability of the end-of-turn token; None where none was sampled or the model reports none."""
+    finish: str | None
+    """How the reply ended: "stop", "length" when max_tokens cut it …; None where unknown."""
     prompt_tokens: int | None
     completion_tokens: int | None
     computed_tokens: int | None

@@ -81,8 +81,16 @@ function criticWords(step, cell) {
 function facts(cell) {
   const { policy } = cell;
   const told = [
-    ["log-probability", isKnown(cell.logprob) && `${precise(cell.logprob)} nats`],
-    ["reply", isKnown(cell.completion_tokens) && plural(cell.completion_tokens, "token")],
+    [
+      "log-probability",
+      isKnown(cell.logprob) &&
+        `${precise(cell.logprob)} nats${isKnown(cell.end_logprob) ? `, its end ${precise(cell.end_logprob)}` : ""}`,
+    ],
+    [
+      "reply",
+      isKnown(cell.completion_tokens) &&
+        `${plural(cell.completion_tokens, "token")}${cell.finish === "length" ? ", cut by max_tokens" : ""}`,
+    ],
     [
       "prompt",
       isKnown(cell.prompt_tokens) &&

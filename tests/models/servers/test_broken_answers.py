@@ -14,7 +14,7 @@ from collab.errors import ModelFailure
 from collab.models.answer import find_words
 from collab.models.base import Reply, Request
 from collab.models.openai import OpenAIModel
-from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.fake_server import END, FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 
@@ -241,6 +241,14 @@ def test_ids_that_may_end_with_the_end_of_the_turn_are_absent(finish: str, are_k
     """Only log-probabilities tell whether the last id is the end of the turn, which is no part of a reply."""
     reply = answered(finish_reason=finish, logprobs=None, token_ids=[5, 6, 7])
     assert reply.tokens == ((5, 6, 7) if are_known else None)
+    assert (reply.end_token, reply.end_logprob, reply.end_behaviour_logprob) == (None, None, None)
+
+
+def test_a_server_that_does_not_say_how_a_reply_ended_is_not_answered_for() -> None:
+    reply = answered(finish_reason=None, logprobs=None, token_ids=[5, 6, 7])
+    assert (reply.finish, reply.tokens) == (None, None)
+    reply = answered(finish_reason=None)
+    assert (reply.finish, reply.end_token) == ("stop", END), "the end of the turn stands behind the text"
 
 
 def test_odd_bytes_of_a_token_are_absent() -> None:

@@ -11,7 +11,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.openai import OpenAIModel
 from collab.models.probe import _is_fitting, make_small_picture
-from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.fake_server import END, END_LOGPROB, FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 KEY = "sk-very-secret-0123456789"
@@ -101,6 +101,8 @@ def test_a_rich_server_gets_seed_and_gives_logprobs_and_ids() -> None:
     assert reply.tokens == tuple(b"Task: greet. Go.")  # without the end of the turn
     assert reply.tokenizer is not None
     assert reply.logprobs == reply.behaviour_logprobs == (-0.5,) * 16
+    assert (reply.finish, reply.end_token) == ("stop", END)
+    assert reply.end_logprob == reply.end_behaviour_logprob == END_LOGPROB
     assert reply.cost_usd == pytest.approx((reply.prompt_tokens * 2 + reply.completion_tokens * 10) / 1e6)
 
 
@@ -110,6 +112,15 @@ def test_behaviour_logprobs_are_unknown_where_sampling_bends_the_policy() -> Non
         reply = play(model, lambda: model.generate(request(sampling=Sampling(temperature=0.5))))
     assert reply.logprobs is not None
     assert reply.behaviour_logprobs is None
+    assert (reply.end_logprob, reply.end_behaviour_logprob) == (END_LOGPROB, None)
+
+
+def test_the_end_is_unknown_where_stop_strings_may_have_taken_its_place() -> None:
+    with FakeServer({"logprobs", "token_ids"}) as server:
+        model = model_of(server)
+        reply = play(model, lambda: model.generate(request(sampling=Sampling(temperature=1.0, stop=("never said",)))))
+    assert reply.tokens == tuple(b"Task: greet. Go.")
+    assert (reply.end_token, reply.end_logprob, reply.end_behaviour_logprob) == (None, None, None)
 
 
 @pytest.mark.parametrize("ignores", [False, True])

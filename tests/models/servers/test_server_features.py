@@ -13,7 +13,7 @@ from collab.models.base import Reply, Request
 from collab.models.completion import Completion
 from collab.models.openai import OpenAIModel
 from collab.prompts.render import Template, read_templates
-from collab.testing.fake_server import MASKED, PLAIN, FakeServer, Fault
+from collab.testing.fake_server import END, END_LOGPROB, MASKED, PLAIN, FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
 
 SYSTEM = Template("default", read_templates(Library().find_path("prompts", "default"))).render_system(MOBILE)
@@ -62,6 +62,7 @@ def test_a_structured_reply_comes_with_the_plain_policys_logprobs() -> None:
     assert reply.tokens == tuple(reply.text.encode())
     assert reply.logprobs == (PLAIN,) * len(reply.text), "asked for in a second request"
     assert reply.behaviour_logprobs == (MASKED,) * len(reply.text), "of what was sampled from"
+    assert (reply.end_token, reply.end_logprob, reply.end_behaviour_logprob) == (END, PLAIN, END_LOGPROB)
 
 
 def test_a_bent_distribution_has_no_behaviour_logprobs() -> None:
@@ -76,6 +77,7 @@ def test_masked_logprobs_never_pass_for_the_policys() -> None:
         reply = ask(model_of(server, structured=True), request(temperature=1.0))
     assert reply.text.startswith("Reason:")
     assert (reply.logprobs, reply.behaviour_logprobs) == (None, (MASKED,) * len(reply.text))
+    assert (reply.end_logprob, reply.end_behaviour_logprob) == (None, END_LOGPROB)
 
 
 @pytest.mark.parametrize("one", [request(cell=False), request(system="Be kind.")], ids=["summary", "no actions"])

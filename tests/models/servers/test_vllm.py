@@ -197,6 +197,9 @@ def test_held_replies_are_well_formed_and_keep_the_plain_policys_logprobs(option
         assert reply.behaviour_logprobs is not None
         assert reply.tokens is not None
         assert len(reply.logprobs) == len(reply.behaviour_logprobs) == len(reply.tokens)
+        assert reply.end_token is not None
+        assert reply.end_logprob is not None
+        assert reply.end_behaviour_logprob is not None
         gains = [masked - plain for plain, masked in zip(reply.logprobs, reply.behaviour_logprobs, strict=True)]
         assert min(gains) > -1e-3, "what the pattern leaves can only gain probability"
         assert sum(gains) > 1, "and here it gains a lot"

@@ -73,6 +73,28 @@ def test_a_cell_has_an_address_that_shows_its_exact_words(team, open_page, turn,
     page.get_by_text("There is no cell of zoe").wait_for(state="detached")
 
 
+def test_a_cell_says_how_its_reply_ended(recorded, serving, open_page, turn, step_place, tmp_path):
+    """Two replies of a step: one that was cut, and one with the log-probability of its end."""
+    run = shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("index.sqlite*", "lock"))
+    for log in (run / "events").iterdir():
+        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+        for at, line in enumerate(lines):
+            event = json.loads(line)
+            if event["type"] == "step":
+                first, second = event["step"]["matrix"]["utterances"][:2]
+                first |= {"finish": "length", "completion_tokens": 128, "logprobs": [-1.0, -2.0]}
+                second |= {"completion_tokens": 2, "logprobs": [-1.0, -0.5], "end_token": 2, "end_logprob": -0.25}
+                lines[at] = json.dumps(event) + "\n"
+        log.write_text("".join(lines), encoding="utf-8")
+    address, inspector = serving(run)
+    shown = inspector.runs().runs[0].id
+    cut, ended = inspector.step(shown, EPISODE, 0).cells[:2]
+    page = open_page(address)
+    for cell, words in ((cut, "128 tokens, cut by max_tokens"), (ended, "-1.5 nats, its end -0.25")):
+        turn(page, step_place(shown, EPISODE, 0, f"/{cell.agent}/{cell.round + 1}"))
+        assert words in page.locator(".one-cell .facts").inner_text()
+
+
 def test_up_and_down_follow_the_list_that_one_came_from(team, open_page, turn):
     address, inspector, run = team
     listed = inspector.episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
