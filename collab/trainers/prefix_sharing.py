@@ -3,6 +3,7 @@
     share(model)                            # once, after TRL has given the model its head; refuses what would break it
     batch["packed"] = pack_batch(batch)     # in the collator
     model(**batch, labels=labels, fused_lm_head=True).log_probs     # (rows, tokens - 1), as TRL's own
+    score_replies(model, batch, entropy=True)                       # the same for RL, each batch at its temperature
 
 TRL only sees the log-probabilities, not the packing. Logits are computed at scored positions only. A pass that is not
 packed is computed as before.
@@ -10,6 +11,8 @@ packed is computed as before.
 TRL's trainers request log-probabilities of labels (`fused_lm_head=True`). TRL computes the output layer only at labels
 on a GPU, but everywhere on a CPU: for a prompt of 400 tokens and a reply of 30 ten times too much. `score_labels_only`
 computes it only at labels on a CPU too.
+
+Entropy is a metric without a gradient, unless a pass asks for one, which keeps a table of logits for the backward pass.
 
 Rows are padded on the right and attention is causal, so no scored token sees padding. The padding mask is left out for
 attention's fastest form.
@@ -28,6 +31,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from trl.trainer.utils import FusedCausalLMOutput
 
+from collab.data.tokenize import IGNORED
 from collab.errors import ConfigError
 from collab.models.checkpoint import get_tolerance
 from collab.models.tokenizer import silence_transformers, take_first_line
@@ -52,11 +56,58 @@ def score_labels_only(model: Any, context: Context = contextlib.nullcontext) -> 
     model.forward = MethodType(_build_scored_forward(model.forward, is_plain(model), context), model)
 
 
+def score_replies(model: Any, batch: Mapping[str, Any], *, entropy: bool = False) -> FusedCausalLMOutput:
+    """Return log-probabilities of a batch's replies in one forward pass, (rows, tokens − 1); place t is token t + 1.
+
+    Rows hold all tokens that were sampled, the end of the turn included (`collab.data.tokenize.get_reply_tokens`).
+    Scores are those of the policy at the batch's temperature: at the weights that sampled the replies, they equal the
+    recorded `behaviour_logprobs`.
+
+    Args:
+        model: any wrappers around a causal LM to which `score_labels_only` or `share` was applied.
+        batch: input_ids, attention_mask and completion_mask (1 for a reply's tokens), (rows, tokens) each, padded on
+            the right; `packed` for a model that shares prefixes; `temperature`, (rows,), where replies were sampled at
+            one. Without it, the model's temperature stays as it is.
+        entropy: whether `entropy` has a gradient; without one it is a metric and costs no memory.
+
+    Raises:
+        ConfigError: the batch has several temperatures, a greedy one, or one that the model does not allow.
+    """
+    read = {name: batch[name] for name in ("input_ids", "attention_mask", "packed") if name in batch}
+    # (rows, tokens); −100 where nothing is scored
+    labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, IGNORED)
+    output: FusedCausalLMOutput = model(
+        **read,
+        labels=labels,
+        fused_lm_head=True,
+        use_cache=False,
+        temperature=_get_temperature(batch["temperature"]) if "temperature" in batch else None,
+        entropy_gradient=entropy,
+    )
+    return output
+
+
+def _get_temperature(temperatures: Tensor) -> float:
+    """Return the one temperature of a batch's replies, (rows,)."""
+    found: list[float] = sorted(set(temperatures.tolist()))
+    if len(found) != 1:
+        given = ", ".join(f"{one:g}" for one in found) or "none"
+        raise ConfigError(
+            f"a batch of replies sampled at temperatures {given}: one is needed; batch them by temperature"
+        )
+    if not found[0] > 0:
+        raise ConfigError(
+            f"replies sampled at temperature {found[0]:g}: greedy replies have no log-probabilities to learn from; "
+            "play at a temperature above 0"
+        )
+    return found[0]
+
+
 def temper(model: Any, temperature: float) -> None:
-    """Divide the logits of a causal LM by a temperature, wherever they are computed.
+    """Divide the logits of a causal LM by a temperature from now on, wherever they are computed.
 
     A reply sampled at a temperature came from the policy whose logits are divided by it, so that policy is trained. The
-    weights are unchanged.
+    weights are unchanged. A later call sets another temperature (`score_replies`: one per batch).
 
     Args:
         model: the innermost causal LM, whatever else is done with it later.
@@ -64,20 +115,27 @@ def temper(model: Any, temperature: float) -> None:
     Raises:
         ConfigError: its logits are no plain product of the hidden states.
     """
-    if temperature == 1:
+    base, is_tempered = model.base_model, hasattr(model.base_model, _TEMPERATURE)
+    if temperature == 1 and not is_tempered:
         return
     # Dividing the hidden states divides the logits only if these are a plain product of them.
     head = model.get_output_embeddings()
-    if not is_plain(model) or getattr(head, "bias", None) is not None or model.base_model is model:
+    if not is_plain(model) or getattr(head, "bias", None) is not None or base is model:
         what = f"the logits of {type(model).__name__} are more than a product of what its base puts out"
         raise ConfigError(f"temperature {temperature:g}: {what}; train it with temperature 1")
+    setattr(base, _TEMPERATURE, temperature)
+    if not is_tempered:
+        base.register_forward_hook(_divide)
 
-    def divide(module: Any, arguments: Any, output: Any) -> Any:
-        # W(h / τ) = (W h) / τ: with a hook here, every way to compute logits is tempered, TRL's included.
-        output.last_hidden_state = output.last_hidden_state / temperature
-        return output
 
-    model.base_model.register_forward_hook(divide)
+_TEMPERATURE = "collab_temperature"
+"""Attribute of a tempered base: what its hidden states are divided by."""
+
+
+def _divide(module: Any, arguments: Any, output: Any) -> Any:
+    # W(h / τ) = (W h) / τ: with a hook here, every way to compute logits is tempered, TRL's included.
+    output.last_hidden_state = output.last_hidden_state / getattr(module, _TEMPERATURE)
+    return output
 
 
 def is_plain(model: Any) -> bool:
@@ -87,40 +145,47 @@ def is_plain(model: Any) -> bool:
 
 
 def _build_scored_forward(theirs: Callable[..., Any], plain: bool, context: Context) -> Callable[..., Any]:
-    def forward(self: Any, *args: Any, fused_lm_head: bool = False, labels: Tensor | None = None, **kwargs: Any) -> Any:
+    def forward(
+        self: Any,
+        *args: Any,
+        fused_lm_head: bool = False,
+        labels: Tensor | None = None,
+        temperature: float | None = None,
+        entropy_gradient: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        if temperature is not None:
+            temper(self, temperature)
         # Generation and evaluation without labels stay the model's own.
         if not fused_lm_head or labels is None:
             return theirs(*args, fused_lm_head=fused_lm_head, labels=labels, **kwargs)
         # Rows are padded on the right: no token that counts sees padding, and without a mask attention is faster.
         kwargs.pop("attention_mask", None)
         with context():
-            # On a GPU TRL's own pass already scores labels alone; here only the processor's is replaced.
+            # On a GPU TRL's own pass already scores labels alone, and its entropy always has a gradient.
             if labels.device.type != "cpu" or kwargs.get("output_router_logits") or not plain:
                 return theirs(*args, fused_lm_head=True, labels=labels, **kwargs)
             hidden = self.base_model(*args, **kwargs).last_hidden_state  # (rows, tokens, width)
-            return _score_positions(hidden, labels, self.get_output_embeddings())
+            return _score_positions(hidden, labels, self.get_output_embeddings(), entropy_gradient)
 
     return forward
 
 
-def _score_positions(hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor]) -> FusedCausalLMOutput:
+def _score_positions(
+    hidden: Tensor, labels: Tensor, head: Callable[[Tensor], Tensor], entropy_gradient: bool
+) -> FusedCausalLMOutput:
     """Return log-probabilities of labels, and TRL's metrics.
 
     Args:
         hidden: (rows, tokens, width).
         labels: (rows, tokens), -100 where nothing is scored.
         head: the output layer.
+        entropy_gradient: whether entropy has a gradient.
     """
     mask = labels[:, 1:] != -100  # (rows, tokens − 1): the token at t is predicted from t − 1
     wanted = labels[:, 1:][mask]  # (S,)
-    logits = head(hidden[:, :-1][mask]).float()  # (S, vocabulary): only scored positions meet the output layer
-    logps = logits.log_softmax(-1)  # (S, vocabulary)
-    chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (S,): log p(a_t | x, a_<t)
-    # For metrics alone: no table of logits is kept for them.
-    with torch.no_grad():
-        entropy = -(logps.exp() * logps).sum(-1)  # H = −Σ p log p
-        top = logits.argmax(-1) == wanted
-        mean = logits.mean(-1)
+    # Only scored positions meet the output layer, (S, width).
+    chosen, entropy, mean, top = _score_tokens(hidden[:, :-1][mask], wanted, head, entropy_gradient)
     return FusedCausalLMOutput(
         # The mean −log p per scored token, as TRL's own loss.
         loss=-chosen.sum() / mask.sum().clamp(min=1),
@@ -217,7 +282,17 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
 
 
 def _build_packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
-    def forward(self: Any, *args: Any, packed: Packed | None = None, fused_lm_head: bool = False, **kwargs: Any) -> Any:
+    def forward(
+        self: Any,
+        *args: Any,
+        packed: Packed | None = None,
+        fused_lm_head: bool = False,
+        temperature: float | None = None,
+        entropy_gradient: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        if temperature is not None:
+            temper(self, temperature)
         # Passes that score nothing (generation) are not packed.
         if not fused_lm_head:
             return theirs(*args, **kwargs)
@@ -227,7 +302,7 @@ def _build_packed_forward(theirs: Callable[..., Any], context: Context) -> Calla
         with context():
             here = packed.to(self.device)
             hidden = _compute_hidden(self, here, Passed(plan=here.plan))
-            return _compute_output(hidden[0], here, self.get_output_embeddings())
+            return _compute_output(hidden[0], here, self.get_output_embeddings(), entropy_gradient)
 
     return forward
 
@@ -243,17 +318,19 @@ def _compute_hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
     return hidden
 
 
-def _compute_output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMOutput:
+def _compute_output(hidden: Tensor, packed: Packed, head: Any, entropy_gradient: bool) -> FusedCausalLMOutput:
     """Return log-probabilities of the rows' scored tokens and TRL's metrics, as if rows were not packed."""
     # From packed tokens to scored ones: inputs (M, width), wanted (M,), each distinct prediction once.
     inputs, wanted = hidden[packed.predictors], packed.wanted
     at_once = max(1, _LOGITS_AT_ONCE // head.weight.shape[0])
     # Few rows fit at once; else each piece's logits are made again in the backward pass, not kept.
     if len(wanted) <= at_once:
-        parts = [_score_packed(inputs, wanted, head)]
+        parts = [_score_tokens(inputs, wanted, head, entropy_gradient)]
     else:
         pieces = zip(torch.split(inputs, at_once), torch.split(wanted, at_once), strict=True)
-        parts = [checkpoint(_score_packed, one, ids, head, use_reentrant=False) for one, ids in pieces]
+        parts = [
+            checkpoint(_score_tokens, one, ids, head, entropy_gradient, use_reentrant=False) for one, ids in pieces
+        ]
     # Rows that share a predicted token read the same number: which spreads (M,) to (S,), and gradients add up there.
     values = [torch.cat(part)[packed.which] for part in zip(*parts, strict=True)]
     rows, width = packed.shape
@@ -273,13 +350,17 @@ def _compute_output(hidden: Tensor, packed: Packed, head: Any) -> FusedCausalLMO
     )
 
 
-def _score_packed(inputs: Tensor, wanted: Tensor, head: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _score_tokens(
+    inputs: Tensor, wanted: Tensor, head: Callable[[Tensor], Tensor], entropy_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return log-probability of what is wanted, entropy, mean logit, and whether it is likeliest; (M,) each."""
     logits = head(inputs).float()  # (M, vocabulary)
     logps = logits.log_softmax(-1)  # (M, vocabulary)
-    chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (M,)
+    chosen = logps.gather(-1, wanted[:, None])[:, 0]  # (M,): log p(a_t | x, a_<t)
+    # As metrics alone these have no gradient, and no table of logits is kept for them.
+    with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+        entropy = -(logps.exp() * logps).sum(-1)  # H = −Σ p log p
     with torch.no_grad():
-        entropy = -(logps.exp() * logps).sum(-1)
         top, mean = logits.argmax(-1) == wanted, logits.mean(-1)
     return chosen, entropy, mean, top
 

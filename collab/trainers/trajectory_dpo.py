@@ -36,7 +36,6 @@ from trl.trainer.utils import use_adapter
 
 from collab.data.example import Example
 from collab.data.tokenize import (
-    IGNORED,
     Encoded,
     EncodedExample,
     NothingFits,
@@ -50,7 +49,7 @@ from collab.seeds import derive, generator
 from collab.trainers.base_model import REFERENCE, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.batching import BatchStep
 from collab.trainers.dpo import PASSES, unwrap_model
-from collab.trainers.prefix_sharing import pack_batch, score_labels_only, share
+from collab.trainers.prefix_sharing import pack_batch, score_labels_only, score_replies, share
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, open_reference
 from collab.trainers.recipe import Recipe
 
@@ -157,11 +156,8 @@ class TrajectoryDPOTrainer(DPOTrainer):  # type: ignore[misc]
 
     def _compute_logps(self, model: Any, one: Mapping[str, Any]) -> Tensor:
         """Return the log-probability of each reply of a pass, (rows,), in float32."""
-        read = {name: one[name] for name in ("input_ids", "attention_mask", "packed") if name in one}
-        # (rows, tokens); −100 where nothing is scored
-        labels = one["input_ids"].masked_fill(one["completion_mask"] == 0, IGNORED)
-        output = model(**read, labels=labels, fused_lm_head=True, use_cache=False)
-        summed: Tensor = output.log_probs.float().sum(1)  # (rows,): log π(a|x) = Σ_t log π(a_t | x, a_<t)
+        # (rows,): log π(a|x) = Σ_t log π(a_t | x, a_<t)
+        summed: Tensor = score_replies(model, one).log_probs.float().sum(1)
         return summed
 
     def _note(self, found: Weighed, logps: Tensor, ratios: Tensor, sides: Tensor) -> None:

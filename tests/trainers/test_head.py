@@ -96,6 +96,17 @@ def test_a_temperature_divides_logits_wherever_they_are_computed(ours: bool, mod
     torch.testing.assert_close(found.log_probs, wanted * found.label_mask, atol=1e-5, rtol=1e-5)
 
 
+def test_a_later_temperature_takes_the_place_of_the_first(model) -> None:
+    logits = model(input_ids=IDS).logits
+    for temperature in (1.5, 0.5, 1.0):
+        temper(model, temperature)
+        torch.testing.assert_close(model(input_ids=IDS).logits, logits / temperature)
+    other = copy.deepcopy(model)
+    temper(other, 2.0)
+    torch.testing.assert_close(model(input_ids=IDS).logits, logits)
+    torch.testing.assert_close(other(input_ids=IDS).logits, logits / 2)
+
+
 def test_logits_that_are_more_than_a_product_have_no_temperature(model) -> None:
     model.config.final_logit_softcapping = 30.0
     temper(model, 1.0)

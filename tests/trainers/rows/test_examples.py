@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from collab.data.example import Example, Sampled
-from collab.data.tokenize import encode_pairs, encode_replies, hash_examples
+from collab.data.tokenize import encode_pairs, encode_replies, get_reply_tokens, hash_examples
 from collab.errors import ConfigError
 from collab.models.base import Request
 from collab.models.local import LocalModel
-from collab.types import Prompt, Sampling, Segment
+from collab.types import PolicyRef, Prompt, PromptRef, Sampling, Segment, Utterance
 
 
 def test_the_prompt_is_what_the_local_engine_reads(samples, base: Path) -> None:
@@ -88,6 +88,26 @@ def test_text_that_looks_like_control_stays_text(samples, chat) -> None:
     end = chat.turn_end
     assert example.ids[example.scored_from :].tolist().count(end) == 1
     assert example.ids[-1] == end
+
+
+def test_a_recorded_reply_has_all_tokens_that_were_sampled() -> None:
+    sampled = {"tokens": (5, 6), "logprobs": (-1.0, -2.0), "behaviour_logprobs": (-3.0, -4.0)}
+    cell = Utterance(
+        **{"agent": "ada", "round": 0, "heard": (), "text": "", "reason": "", "action": None, "failure": None},
+        **{"prompt": PromptRef(prefix="", suffix="", layout="1"), "policy": PolicyRef(base="m"), "seed": 0},
+        sampling=Sampling(),
+        **sampled,
+    )
+    ended = replace(cell, finish="stop", end_token=2, end_logprob=-0.5, end_behaviour_logprob=-0.25)
+    assert get_reply_tokens(ended) == ((5, 6, 2), (-1.0, -2.0, -0.5), (-3.0, -4.0, -0.25))
+    assert get_reply_tokens(replace(cell, finish="length")) == tuple(sampled.values())
+    # An empty reply is one, too: the policy chose to say nothing.
+    nothing = replace(ended, tokens=(), logprobs=(), behaviour_logprobs=())
+    assert get_reply_tokens(nothing) == ((2,), (-0.5,), (-0.25,))
+    assert get_reply_tokens(replace(ended, end_logprob=None)) == ((5, 6, 2), None, (-3.0, -4.0, -0.25))
+    older, by_stop_string, refused = cell, replace(cell, finish="stop"), replace(cell, finish="refusal")
+    unknown = (older, by_stop_string, refused, replace(ended, tokens=None))
+    assert [get_reply_tokens(one) for one in unknown] == [None] * 4
 
 
 def test_rows_longer_than_the_context_are_dropped_and_counted(samples, chat) -> None:
