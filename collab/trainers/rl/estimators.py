@@ -295,7 +295,7 @@ def keep_episodes(
     above = a > 0 if positive else np.ones(len(a), dtype=np.bool_)
     if form == "quantile":
         return above & (a >= np.quantile(a, 1 - top)) if len(a) else above
-    # 0.1 · 30 is 3.0000000000000004 in binary: rounded, so that ceil keeps 3 and not 4.
+    # 0.07 · 100 is 7.000000000000001 in binary: rounded, so that ceil keeps 7 and not 8.
     count = min(len(a), max(math.ceil(round(top * len(a), 9)), least))
     # Stable and ascending, so equal ones are in order of age and the newest stand last.
     chosen = np.argsort(a, kind="stable")[len(a) - count :]

@@ -321,6 +321,21 @@ def test_a_clipped_region_leaves_the_weights_as_they_are(learners: Learners) -> 
     assert learners.reached(loss) == set()
 
 
+@pytest.mark.parametrize("step", [-0.3, 0.0, 0.3])
+def test_what_is_compared_with_carries_no_gradient(step: float) -> None:
+    """Neither π_old nor Q_old, inside the clipped region or outside it."""
+    old = logps().nan_to_num().detach().requires_grad_()
+    given, advantages = (old.detach() + step).requires_grad_(), vector(0.4, -1)
+    for loss in (
+        ppo_clip(given, old, advantages, MASK),
+        ppo_clip(given, old, advantages, MASK, level="reply"),
+        mse_clipped(given, old, vector(1, -9), clip=0.1, mask=MASK),
+    ):
+        reached, compared = torch.autograd.grad(loss, [given, old], allow_unused=True)
+        assert reached.any()
+        assert compared is None
+
+
 def test_estimates_are_learned_from_and_not_through(learners: Learners) -> None:
     """A step of DistRL and one of Android Coach, from values to the policy."""
     logps, entropy = learners.score()
