@@ -351,9 +351,9 @@ class Utterance:
     end_token: int | None = None
     """Id of the end-of-turn token; None when none was sampled (a cut reply, a stop string) or it is unknown."""
     end_logprob: float | None = None
-    """Of the end-of-turn token, plain policy, in nats; None when none was sampled or it is unknown."""
+    """Log-probability of the end-of-turn token, plain policy, in nats; None when none was sampled or it is unknown."""
     end_behaviour_logprob: float | None = None
-    """Of the end-of-turn token, under the distribution really sampled from; None as `end_logprob`."""
+    """Log-probability of it under the distribution really sampled from; None as `end_logprob`."""
     latency_s: float = 0.0
     """From asking to being answered, waiting and retries included."""
     queue_s: float | None = None

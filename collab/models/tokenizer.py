@@ -196,7 +196,7 @@ class ChatTokenizer:
         self._noon = datetime.datetime.combine(date or get_prompt_date(), datetime.time(12))
         self._template_variables = dict(template or {})
         self._check_variables()
-        self.fingerprint = _hash_tokenizer(self._tokenizer)
+        self.fingerprint = hash_tokenizer(self._tokenizer)
         """Equal for tokenizers with equal ids; stored with every id list."""
         added = self._tokenizer.added_tokens_decoder
         self.control = frozenset(id for id, token in added.items() if token.special)
@@ -459,7 +459,7 @@ def _format_content(text: str, pictures: int) -> str | list[dict[str, str]]:
     return [*({"type": "image"} for _ in range(pictures)), {"type": "text", "text": text}]
 
 
-def _hash_tokenizer(tokenizer: Any) -> str:
+def hash_tokenizer(tokenizer: Any) -> str:
     """Return the SHA-256 over all that decides ids: vocabulary, merges and rules, without padding and truncation."""
     if tokenizer.is_fast:
         rules = json.loads(tokenizer.backend_tokenizer.to_str())

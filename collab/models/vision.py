@@ -69,15 +69,8 @@ class PictureReader:
         return Places(token=config.image_token_id, counts=counts)
 
     def _read(self, image: bytes) -> Picture:
-        from PIL import Image, UnidentifiedImageError
-
         config, processor = self._split_tokens()
-        try:
-            # RGB: a screenshot's alpha channel would be a fourth plane.
-            with Image.open(io.BytesIO(image)) as opened:
-                inputs = dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
-        except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
-            raise ModelFailure(f"{self._chat.path}: a picture of {len(image)} bytes cannot be read: {error}") from None
+        inputs = read_pixels(processor, image, self._chat.path)
         return Picture(tokens=_count_tokens(config, inputs), inputs=inputs)
 
     def _split_tokens(self) -> tuple[Any, Any]:
@@ -86,24 +79,50 @@ class PictureReader:
         return self._opened
 
     def _open(self) -> tuple[Any, Any]:
-        from transformers import AutoImageProcessor
-
         path, local = self._chat.path, not self._chat.download
-        try:
-            config = read_config(path, local=local)
-            if config.model_type not in FAMILIES:
-                raise ModelFailure(
-                    f"{path}: the local model reads text only ({config.model_type}; pictures go to "
-                    f"{', '.join(FAMILIES)}); use modality: text"
-                )
-            # Always Pillow: torchvision's resizing differs in the last bits, and so would replies.
-            options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
-            return config, AutoImageProcessor.from_pretrained(path, **options)
-        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise make_code_error(path, error) or ConfigError(
-                f"{path}: the image processor cannot be loaded: {take_first_line(error)}; a model that sees has a "
-                "preprocessor_config.json beside its weights"
-            ) from None
+        config = read_config(path, local=local)
+        if config.model_type not in FAMILIES:
+            raise ModelFailure(
+                f"{path}: the local model reads text only ({config.model_type}; pictures go to "
+                f"{', '.join(FAMILIES)}); use modality: text"
+            )
+        return config, open_image_processor(path, local)
+
+
+def open_image_processor(path: str, local: bool = True) -> Any:
+    """Return the image processor of a checkpoint; ConfigError if it cannot be loaded.
+
+    Args:
+        path: directory, or a model hub id.
+        local: whether to search only this machine.
+    """
+    from transformers import AutoImageProcessor
+
+    try:
+        # Always Pillow: torchvision's resizing differs in the last bits, and so would replies and features.
+        options = {"local_files_only": local, "trust_remote_code": False, "backend": "pil"}
+        return AutoImageProcessor.from_pretrained(path, **options)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise make_code_error(path, error) or ConfigError(
+            f"{path}: the image processor cannot be loaded: {take_first_line(error)}; a model that sees has a "
+            "preprocessor_config.json beside its weights"
+        ) from None
+
+
+def read_pixels(processor: Any, image: bytes, named: str) -> dict[str, Any]:
+    """Return an encoded picture as inputs of a forward pass: name → tensor on the CPU, (1, …).
+
+    Raises:
+        ModelFailure: it cannot be read; `named` is the checkpoint's name in the message.
+    """
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        # RGB: a screenshot's alpha channel would be a fourth plane.
+        with Image.open(io.BytesIO(image)) as opened:
+            return dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
+    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+        raise ModelFailure(f"{named}: a picture of {len(image)} bytes cannot be read: {error}") from None
 
 
 def _count_tokens(config: Any, inputs: Mapping[str, Any]) -> int:

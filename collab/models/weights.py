@@ -10,6 +10,7 @@ Tied weights need to be stored once. Extra parts that a language model lacks (a 
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 import threading
@@ -20,8 +21,8 @@ from typing import Any, Literal
 from collab.errors import CollabError, ConfigError
 from collab.models.tokenizer import ChatTokenizer, make_code_error, silence_transformers, take_first_line
 
-OutputHead = Literal["words", "scores"]
-"""A model's output: the next token (with or without vision), or a reward model's scores."""
+OutputHead = Literal["words", "scores", "none"]
+"""A model's output: the next token (with or without vision), a reward model's scores, or an encoder's hidden states."""
 
 GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 """Model types whose pictures take tokens by size, at positions in a plane (M-RoPE)."""
@@ -191,11 +192,15 @@ def _load(path: str | Path, head: OutputHead, local: bool, named: str | None, **
     config = read_config(path, local=local, named=named)
     _check_head(config, head, named)
     check_shards(Path(path), named)
-    sees = config.model_type in FAMILIES
-    kind = "SequenceClassification" if head == "scores" else "ImageTextToText" if sees else "CausalLM"
-    loader = getattr(transformers, f"AutoModelFor{kind}")
+    words = "ForImageTextToText" if config.model_type in FAMILIES else "ForCausalLM"
+    kind = {"words": words, "scores": "ForSequenceClassification", "none": ""}[head]
+    loader = getattr(transformers, f"AutoModel{kind}")
     if type(config) not in loader._model_mapping:
-        raise ConfigError(f"{named}: models of type {config.model_type} are no language models that transformers knows")
+        what = "encoders" if head == "none" else "language models"
+        raise ConfigError(f"{named}: models of type {config.model_type} are no {what} that transformers knows")
+    # Files of encoders often lack the pooling layer, which only a classifier trains.
+    if head == "none" and "add_pooling_layer" in inspect.signature(loader._model_mapping[type(config)]).parameters:
+        options["add_pooling_layer"] = False
     try:
         with LOADING, readable(named):
             model, found = loader.from_pretrained(

@@ -12,7 +12,7 @@ from collab.store.run_dir import RunDir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRequest:
-    """What was asked of a demo."""
+    """Options of a demo."""
 
     agents: str
     trained: str | None

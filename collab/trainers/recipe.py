@@ -231,6 +231,29 @@ class DpoRecipe(Recipe):
         return self
 
 
+class ValueRecipe(Definition):
+    """A small network on frozen features that predicts an episode's outcome (DigiRL, section 4; see `values`)."""
+
+    model_config = _FINITE
+
+    layers: int = Field(default=2, ge=1)
+    """Linear layers, with ReLU between them; 1 is logistic regression."""
+    hidden: int = Field(default=256, ge=1)
+    """Width between layers."""
+    heads: Literal[1, 2] = 1
+    """Networks that are fitted side by side; the value is the smaller of two."""
+    loss: Literal["cross-entropy", "mse"] = "cross-entropy"
+    """"cross-entropy" classifies success and failure, "mse" regresses the outcome."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Rate of AdamW, constant, without weight decay."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """The gradient of a step is scaled down to this norm where it is longer."""
+    batch: int = Field(default=128, ge=1)
+    """States per optimizer step, drawn with replacement."""
+    held_out: BelowOne = 0.2
+    """Share of the trajectories (or tasks) that are never trained on; accuracy and calibration are measured there."""
+
+
 class Preset(Definition):
     """`presets/*.yaml`."""
 

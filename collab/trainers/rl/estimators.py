@@ -168,7 +168,7 @@ def leave_one_out(values: ArrayLike) -> Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImportanceRatios:
-    """How likely replies are now, against when they were sampled."""
+    """Ratios of how likely replies are now to how likely they were when they were sampled."""
 
     values: Vector
     """ρ of each step, in [0, 1], (T,)."""

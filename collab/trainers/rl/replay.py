@@ -54,7 +54,7 @@ class ReplayBuffer:
 
     @property
     def episodes(self) -> tuple[EpisodeRef, ...]:
-        """What is held, oldest first."""
+        """Return the held episodes, oldest first."""
         return tuple(self._held.values())
 
     def add(self, episode: EpisodeRef) -> tuple[EpisodeRef, ...]:
