@@ -162,7 +162,7 @@ def add_anchors(
         for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = builder.groups[cell.cell.agent], step.make_ref(cell.cell)
             # Chosen and rejected are the same reply: DPO's gradient vanishes, −log p of the anchor term stays.
-            target = replace(_build_target(ref, step.judgement, "preference", "anchor"), rejected=ref)
+            target = replace(_build_target(ref, step.judgement, "preference", "anchor"), other=ref)
             made.anchors[group] += made.add(group, builder, target)
 
 
