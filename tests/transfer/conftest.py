@@ -40,7 +40,7 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    """With a checkpoint that nobody looks for."""
+    """With a checkpoint that does not exist."""
     return write_library(tmp_path_factory.mktemp("library"), Path("checkpoints/none"))
 
 

@@ -109,7 +109,7 @@ def test_continual_trains_from_the_team_and_measures_at_home(
 
 
 @pytest.mark.slow
-def test_an_ablation_changes_how_training_goes_on_and_nothing_that_is_measured(
+def test_an_ablation_changes_how_training_continues_and_nothing_that_is_measured(
     library: Library, transfer_request: TransferRequest
 ) -> None:
     alone = {

@@ -1,4 +1,4 @@
-"""Whole transfers in small: they end, and go on where they were killed."""
+"""Small whole transfers: they end, and resume where they were killed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ PRESSES = TransferRequest(
     concurrency=1,
     seeds=(30, 31),
 )
-"""Somebody who always presses the first button, against somebody who presses none."""
+"""An agent that always presses the first button, against one that presses none."""
 
 
 def put(library: Library, transfer_request: TransferRequest) -> TransferConfig:
@@ -170,7 +170,7 @@ def test_places_for_metrics_reach_the_training(library: Library, tmp_path: Path,
     assert seen == [("tensorboard",), ("tensorboard",), ()]
 
 
-def test_threads_that_were_written_down_are_those_that_it_goes_on_in(
+def test_threads_that_were_written_down_are_those_that_it_resumes_in(
     library: Library, tmp_path: Path, monkeypatch
 ) -> None:
     seen: list[int] = []
@@ -365,7 +365,7 @@ def transfer_request(home: Path) -> TransferRequest:
 def whole(
     taught: Library, transfer_request: TransferRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> TransferResult:
-    """A continual transfer that nobody disturbed."""
+    """An undisturbed continual transfer."""
     return run(put(taught, transfer_request), tmp_path_factory.mktemp("whole") / "out")
 
 
@@ -471,12 +471,12 @@ def test_a_team_of_filtered_bc_is_transferred_by_the_same_command(
     play = ("--env", "corridor", "--graph", "pair", "--agents", "toy")
     train = ["train", "--algo", "filtered-bc", *play, *small, *easy, *given, "--out", str(home)]
     assert main(train) == 0, capsys.readouterr().err
-    moved = ("--agents", f"{home}@last", "--base", "idler", "--env", "street", "--graph", "pair")
+    moved = ("--agents", f"{home}@last", "--env", "street", "--graph", "pair")
     measured = ("--seeds", "30", "--episodes", "2", "--out", str(out))
     transfer = ["transfer", "--mode", "continual", *moved, *small, *easy, *given, *measured]
     assert main([*transfer, "--budget", "minutes=0.000001"]) == 1
     assert f"collab transfer --resume {out}" in capsys.readouterr().err
-    assert main(["transfer", "--resume", str(out)]) == 0, capsys.readouterr().err
+    assert main(["transfer", "--resume", str(out), "--budget", "minutes=60"]) == 0, capsys.readouterr().err
     assert "Δ_generalization" in capsys.readouterr().out
     trained = TrainingDir(out / "training").read()
     assert (trained["config"]["algorithm"], "hash" in trained["summary"]) == ("filtered-bc", True)
