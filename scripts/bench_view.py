@@ -172,7 +172,7 @@ def bench_folder(run: Path, folder: Path, wanted: Sequence[tuple[str, int]]) -> 
     """Milliseconds for a step of the run as one in a folder."""
     shelf = folder / "shelf"
     shutil.copytree(run, shelf / "one", copy_function=_link)
-    (id,) = Inspector([shelf]).ids()  # the server has listed nothing
+    (id,) = Inspector([shelf]).list_ids()  # the server has listed nothing
     with serve(shelf) as server:
         return {"first_ms": bench_steps(server, id, wanted)["first_ms"]}
 

@@ -76,7 +76,7 @@ def _print_base(prepared: Prepared) -> None:
         print_line(f"warning: {prepared.base.path}: {prepared.base.chat.doubt}")
 
 
-def as_before(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
+def rebuild_prepared(folder: FinetuneDir, said: Sequence[str]) -> Prepared:
     """Rebuild the training of a run from its manifest.
 
     Raises:
@@ -278,7 +278,7 @@ def finetune(
         task = _build_task(stage, base, folders, preset, chosen, settings, seed, max_broken)
         prepared = prepare_task(task, options.open_library(library), allow_overlap, device)
     else:
-        prepared = as_before(folder, _list_given_options(context))
+        prepared = rebuild_prepared(folder, _list_given_options(context))
     # A plan has read and tokenised everything, but makes no directory.
     if plan:
         _show_plan(prepared, device, as_json)
@@ -307,7 +307,7 @@ def resume_finetuning(path: Path, *, max_minutes: float | None = None, as_json: 
         _print_finished(folder, as_json)
         return
     check_installed()
-    _train(as_before(folder, []), folder, max_minutes, as_json, device="auto")
+    _train(rebuild_prepared(folder, []), folder, max_minutes, as_json, device="auto")
 
 
 # ------------------------------------------------------------------------------------------------- what is asked
@@ -480,7 +480,7 @@ def _top() -> None:
 
 
 @app.command("new")
-def new(
+def make_checkpoint(
     *,
     data: Annotated[
         list[str],

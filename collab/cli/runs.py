@@ -555,11 +555,11 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.loop.record import find_training_around
-    from collab.loop.step_budget import report_of_counted
+    from collab.loop.step_budget import build_counted_report
 
     # A training may count fewer episodes than were played, so both are looked up.
     counted, training = _count_episodes(path, reader), find_training_around(path)
-    report = report_of_counted(reader, counted.steps, so_far=True)
+    report = build_counted_report(reader, counted.steps, so_far=True)
     summary = _build_summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]

@@ -68,7 +68,7 @@ def report(
     inspector = Inspector([run])
     row = require_single(inspector, run)
     # Problems come with the overview: a report without them would look complete.
-    overview, problems = inspector.overview(row.id, labels), inspector.problems(row.id).problems
+    overview, problems = inspector.get_overview(row.id, labels), inspector.list_problems(row.id).problems
     # Figures take seconds, so they are drawn only where they are asked for.
     plots = draw_plots(overview) if figures is not None else ()
     paths = [] if figures is None else write_plots(plots, figures)
@@ -77,7 +77,7 @@ def report(
     else:
         # Markdown names the SVG, which stays sharp in print.
         pictures = [(plot, (figures / f"{plot.name}.svg").as_posix()) for plot in plots if figures is not None]
-        say(markdown(inspector.run(row.id), overview, problems, pictures).rstrip("\n"))
+        say(markdown(inspector.get_run(row.id), overview, problems, pictures).rstrip("\n"))
     if figures is not None:
         note(f"{len(plots)} plots in {figures}, each as SVG and PNG")
 
@@ -106,15 +106,15 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
         outcome = TransferDir(found.path).read_outcome()
         head = "not over yet\n" if outcome is None else outcome.markdown
     inspector = Inspector([found.path])
-    rows = inspector.runs().runs
-    overviews = [inspector.overview(row.id, labels) for row in rows]
+    rows = inspector.list_runs().runs
+    overviews = [inspector.get_overview(row.id, labels) for row in rows]
     if as_json:
         emit({"overviews": overviews})
         return
     # Headings of each part go one level down, under the path that they have in common.
     say(f"# {found.path}\n\n{head}")
     for row, overview in zip(rows, overviews, strict=True):
-        text = markdown(inspector.run(row.id), overview, inspector.problems(row.id).problems)
+        text = markdown(inspector.get_run(row.id), overview, inspector.list_problems(row.id).problems)
         say(re.sub(r"^#", "##", text, flags=re.MULTILINE))
 
 
@@ -127,7 +127,7 @@ def require_single(inspector: Inspector, path: Path) -> RunRow:
     """
     from collab.errors import RunFormatError, UsageError
 
-    rows = inspector.runs().runs
+    rows = inspector.list_runs().runs
     if len(rows) > 1:
         raise UsageError(f"{path}: holds {format_amount(len(rows), 'run')}; name one of them, e.g. {rows[0].path}")
     if rows[0].unreadable is not None:

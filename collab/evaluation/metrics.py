@@ -42,7 +42,7 @@ class Rate:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % Wilson score interval; (0, 1) without episodes."""
-        return wilson_interval(self.successes, self.episodes)
+        return compute_wilson_interval(self.successes, self.episodes)
 
     def __str__(self) -> str:
         return f"{self.numbers}{f', {FEW_TOLD}' if self.is_few else ''}"
@@ -59,7 +59,7 @@ class Rate:
         return self.episodes < FEW
 
 
-def wilson_interval(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
+def compute_wilson_interval(successes: float, episodes: float, z: float = Z95) -> tuple[float, float]:
     """Return Wilson's score interval of a proportion (Wilson 1927, eq. 7), exact at 0 and 1."""
     if episodes == 0:
         return 0.0, 1.0

@@ -195,13 +195,15 @@ def _gather_epoch(
         pairs=sum(one.examples + one.older for one in record.examples.values()),
         updates=sum(one.steps for one in record.trained.values()),
         agreement=record.agreement,
-        weights={name: digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()},
+        weights={
+            name: get_digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
+        },
         hash=record.hash,
         **numbers,
     )
 
 
-def digest_after(config: TrainingConfig, began: str, trained: Trained) -> str:
+def get_digest_after(config: TrainingConfig, began: str, trained: Trained) -> str:
     """Return the digest of the weights that play after an epoch: a kept adapter lies over the first checkpoint."""
     return f"{began.partition('+')[0]}+{trained.digest}" if config.method.keeps_adapters else trained.digest
 

@@ -209,8 +209,8 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
             total=len(results.plan.units),
             base=next((record.base for record in results.records.values()), ""),
             missing=MISSING,
-            rate=results.rate,
-            difference=results.difference,
+            rate=results.format_rate,
+            difference=results.format_difference,
             curves=curves,
             gains=gains,
             pictures=pictures,
@@ -249,7 +249,7 @@ def judge_training(results: Results) -> tuple[str, bool]:
         f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
         f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {'' if least > 0 else 'not shown '}better",
         "",
-        results.time_table(whole=True),
+        results.format_time_table(whole=True),
         "",
         fill_lines(PARTS_ARE).rstrip(),
     ]

@@ -293,7 +293,7 @@ def check_records(plan: Plan, records: Records, folder: Path, work: Path) -> Non
     """
     known: dict[str, Recipe] = {}  # run seeds have one recipe
     for unit, record in records.items():
-        recipe = known.get(unit.spot) or known.setdefault(unit.spot, recipe_of_command(plan, unit))
+        recipe = known.get(unit.spot) or known.setdefault(unit.spot, derive_recipe(plan, unit))
         file = file_of(folder, unit)
         found = _compare_commands(record.command, plan.shown_command(unit, record.base))
         found += _compare_recipes(record.config, recipe, str(file))
@@ -327,7 +327,7 @@ def check_begun(plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, began:
     found = [] if began is None else _compare_commands(began, plan.shown_command(unit, base))
     training = TrainingDir(folder)
     if plan.trains(unit) and training.file.exists():
-        found += _compare_recipes(training.read()["config"], recipe_of_command(plan, unit), str(training.file))
+        found += _compare_recipes(training.read()["config"], derive_recipe(plan, unit), str(training.file))
     if found:
         raise UsageError(
             f"{folder}: was begun by another recipe than today's ({_shorten(found)}); "
@@ -335,7 +335,7 @@ def check_begun(plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, began:
         )
 
 
-def recipe_of_command(plan: Plan, unit: EvidenceUnit) -> Recipe:
+def derive_recipe(plan: Plan, unit: EvidenceUnit) -> Recipe:
     """Return what a unit's command stands for now; UsageError where a definition that it names does not fit."""
     _, *words = plan.command(unit, SHOWN)
     options: dict[str, list[str]] = {}

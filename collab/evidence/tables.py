@@ -1,9 +1,9 @@
 """From the files of finished units to rates, paired differences and tables in Markdown.
 
     results = Results(plan, records)
-    results.rate("full/new-seeds")                                       # "69.9 [65.4, 74.0] (3 x 432)"
-    results.difference("untrained-team/new-seeds", "full/new-seeds")     # "+6.2 [+1.2, +11.5]"
-    results.difference("rft/new-seeds", "full/new-seeds")                # "+1.0 [-2.1, +4.2], not separable"
+    results.format_rate("full/new-seeds")                                       # "69.9 [65.4, 74.0] (3 x 432)"
+    results.format_difference("untrained-team/new-seeds", "full/new-seeds")     # "+6.2 [+1.2, +11.5]"
+    results.format_difference("rft/new-seeds", "full/new-seeds")                # "+1.0 [-2.1, +4.2], not separable"
 
 A difference whose interval holds 0 is "not separable". A cell without a file says "not measured yet"; one that no
 stage of the plan has, a dash. Nothing else stands for a number.
@@ -21,7 +21,7 @@ from dataclasses import replace
 from statistics import mean
 
 from collab.evaluation.comparison import RunComparison, compare_trainings
-from collab.evaluation.metrics import Report, wilson_interval
+from collab.evaluation.metrics import Report, compute_wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot
 from collab.evidence.record import EpochNumbers, Records, UnitRecord
@@ -41,7 +41,7 @@ PARTS_ARE = (
     "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Training is "
     "optimizer steps. Other is what remains: loading, writing, and gaps between parts."
 )
-"""What the columns of `Results.time_table` are."""
+"""What the columns of `Results.format_time_table` are."""
 
 
 class Results:
@@ -65,14 +65,14 @@ class Results:
 
     # ------------------------------------------------------------------------------------------- rates, differences
 
-    def rate(self, spot: Spot) -> str:
+    def format_rate(self, spot: Spot) -> str:
         """Return the success of an arm, e.g. "64.4 [57.8, 70.4] (216)"; with the number of run seeds, if some miss."""
         units, done = self.plan.units_of(spot), self.of(spot)
         if not units or not done:
             return MISSING if units else NOT_PLANNED
         return format_rate(done) + ("" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds")
 
-    def difference(self, first: Spot, second: Spot) -> str:
+    def format_difference(self, first: Spot, second: Spot) -> str:
         """Return second minus first in points with its interval, e.g. "+8.1 [+2.0, +14.3]"; see `compare`."""
         if first == second or not all(self.plan.units_of(spot) for spot in (first, second)):
             return NOT_PLANNED
@@ -118,7 +118,7 @@ class Results:
 
     # ------------------------------------------------------------------------------------------------------- goals
 
-    def goal_table(self) -> str:
+    def format_goal_table(self) -> str:
         """Return a line per goal; UsageError where results cannot be compared."""
         rows = []
         for goal in self.plan.goals.values():
@@ -133,7 +133,7 @@ class Results:
 
     # ----------------------------------------------------------------------------------------------- tables by arm
 
-    def arm_table(
+    def format_arm_table(
         self, arms: Iterable[str], phases: Sequence[str], against: str, head: str = "difference", sign: int = 1
     ) -> str:
         """Return arms by phases: success, and the difference to another arm.
@@ -151,11 +151,11 @@ class Results:
             cells = [self.plan.arms[arm].label]
             for phase in phases:
                 own, other = f"{arm}/{phase}", f"{against}/{phase}"
-                cells += [self.rate(own), self.difference(*((other, own) if sign > 0 else (own, other)))]
+                cells += [self.format_rate(own), self.format_difference(*((other, own) if sign > 0 else (own, other)))]
             rows.append(cells)
         return format_markdown_table(heads, rows)
 
-    def seed_table(self, trains: str, plays: str) -> str:
+    def format_seed_table(self, trains: str, plays: str) -> str:
         """Return every training by itself: the epoch that is played, and its success.
 
         Args:
@@ -190,7 +190,7 @@ class Results:
             if self.plan.units_of(f"{name}/{phase}")
         ]
 
-    def learned_table(self) -> str:
+    def format_learned_table(self) -> str:
         """Return what trainings learned from, how much of it an epoch had, and what it changed in how many steps."""
         rows = [
             [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 5)]
@@ -200,7 +200,7 @@ class Results:
             ["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows
         )
 
-    def likelihood_table(self) -> str:
+    def format_likelihood_table(self) -> str:
         """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
         rows, done = [], [one for one in self.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)]
         last = max((epoch.epoch for one in done for epoch in one.epochs), default=0)
@@ -221,7 +221,7 @@ class Results:
         """Return whether a training's file holds how its playing is divided between environments and agents."""
         return any(record.seconds.environment is not None for record in self.trainings())
 
-    def time_table(self, whole: bool = False) -> str:
+    def format_time_table(self, whole: bool = False) -> str:
         """Return what trainings took, in the mean of their run seeds, by part.
 
         Shares are of the trainings whose files hold all parts, in a row that has any. Columns that no training fills
@@ -246,7 +246,7 @@ class Results:
 
     # ------------------------------------------------------------------------------------------------ every unit
 
-    def unit_table(self) -> str:
+    def format_unit_table(self) -> str:
         """Return what each unit took, what it left and by which code; in bold what took longer than it should."""
         rows = []
         for unit, record in self.records.items():
@@ -263,18 +263,18 @@ class Results:
             )
         return format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
 
-    def long_units(self) -> list[str]:
+    def list_long_units(self) -> list[str]:
         """Return the names of units that took longer than units are meant to."""
         return [unit.name for unit, record in self.records.items() if self._is_long(record)]
 
     def _is_long(self, record: UnitRecord) -> bool:
         return record.seconds.whole / 60 > self.plan.most_minutes
 
-    def machines(self) -> list[str]:
+    def list_machines(self) -> list[str]:
         """Return all machines that units were computed on, in words."""
         return list(dict.fromkeys(_describe_machine(record.machine) for record in self.records.values()))
 
-    def commands(self) -> list[str]:
+    def list_commands(self) -> list[str]:
         """Return the commands that were given, once for trainings that differ in their run seed alone."""
         alike: dict[str, list[tuple[int | None, str]]] = {}
         for unit, record in self.records.items():
@@ -299,7 +299,7 @@ def format_rate(records: Sequence[UnitRecord]) -> str:
     rates = [one.measured.report().planned for one in records if one.measured]
     successes, episodes = mean(rate.successes for rate in rates), mean(rate.episodes for rate in rates)
     count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
-    return show_share(successes / episodes, wilson_interval(successes, episodes), count)
+    return show_share(successes / episodes, compute_wilson_interval(successes, episodes), count)
 
 
 def describe_difference(found: RunComparison) -> str:

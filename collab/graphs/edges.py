@@ -51,22 +51,22 @@ def build_dag(graph: GraphDefinition, seed: int) -> Dag:
     return Dag(slots=tuple(graph.slots), edges=tuple(graph.edges))
 
 
-def chain(slots: Sequence[str], rng: random.Random) -> Edges:
+def connect_chain(slots: Sequence[str], rng: random.Random) -> Edges:
     """Connect each slot to the next."""
     return list(itertools.pairwise(slots))
 
 
-def star(slots: Sequence[str], rng: random.Random) -> Edges:
+def connect_star(slots: Sequence[str], rng: random.Random) -> Edges:
     """Connect the first slot to all others."""
     return [(slots[0], slot) for slot in slots[1:]]
 
 
-def complete(slots: Sequence[str], rng: random.Random) -> Edges:
+def connect_all(slots: Sequence[str], rng: random.Random) -> Edges:
     """Connect each slot to all later ones: n(n−1)/2 edges."""
     return list(itertools.combinations(slots, 2))
 
 
-def layered(slots: Sequence[str], rng: random.Random, *, widths: Sequence[int]) -> Edges:
+def connect_layers(slots: Sequence[str], rng: random.Random, *, widths: Sequence[int]) -> Edges:
     """Divide slots into layers of the given widths, in file order; connect each slot to the whole next layer.
 
     Raises:
@@ -82,7 +82,7 @@ def layered(slots: Sequence[str], rng: random.Random, *, widths: Sequence[int]) 
     return [edge for here, after in itertools.pairwise(layers) for edge in itertools.product(here, after)]
 
 
-def ordered(slots: Sequence[str], rng: random.Random, *, p: float = 0.5) -> Edges:
+def draw_ordered(slots: Sequence[str], rng: random.Random, *, p: float = 0.5) -> Edges:
     """Draw an order of the slots, then each edge that points forward in it with probability `p`.
 
     Raises:
@@ -94,7 +94,7 @@ def ordered(slots: Sequence[str], rng: random.Random, *, p: float = 0.5) -> Edge
     return [edge for edge in itertools.combinations(order, 2) if rng.random() < p]
 
 
-def uniform(slots: Sequence[str], rng: random.Random) -> Edges:
+def draw_uniform(slots: Sequence[str], rng: random.Random) -> Edges:
     """Draw every labelled DAG over the slots with the same probability, in exact integer arithmetic.
 
     The number of sources is drawn in proportion to the number of DAGs with so many (Robinson's recurrence). Then the
@@ -143,7 +143,14 @@ def _count_joins(sources: int, rest: int, later: int) -> int:
 
 
 SAMPLERS: MappingProxyType[str, Callable[..., Edges]] = MappingProxyType(
-    {sampler.__name__: sampler for sampler in (chain, star, layered, complete, ordered, uniform)}
+    {
+        "chain": connect_chain,
+        "star": connect_star,
+        "layered": connect_layers,
+        "complete": connect_all,
+        "ordered": draw_ordered,
+        "uniform": draw_uniform,
+    }
 )
 """Every sampler by its name in a graph file; its keyword-only arguments are its parameters there."""
 

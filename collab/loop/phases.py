@@ -33,12 +33,12 @@ from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, hash_named, hash_played
 from collab.loop.state import LoopState
 from collab.loop.step_budget import (
+    build_counted_report,
     count_steps,
     has_enough,
     iterate_counted,
     list_counted,
     open_ending,
-    report_of_counted,
 )
 from collab.rollout.collector import Progress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
@@ -218,7 +218,7 @@ async def collect(
         with state.time_part("rollout", whole=not (out / FILE).exists()):
             await roll_out(state, plan.run, out)
     with RunStore.open(out).open_reader() as reader:
-        report, names = require_played(state, report_of_counted(reader, steps), out), list_counted(reader, steps)
+        report, names = require_played(state, build_counted_report(reader, steps), out), list_counted(reader, steps)
         over = (one.id for one in reader.list_episodes() if one.state == "finished")
         ids = tuple(id for id in over if names is None or id in names)
         played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
@@ -315,7 +315,7 @@ def iterate_trajectories(path: Path, steps: int | None = None) -> Iterator[Traje
 def report_rollout(path: Path, steps: int | None) -> Report:
     """Report a rollout, broken episodes included; `steps` as for `iterate_trajectories`."""
     with RunStore.open(path).open_reader() as reader:
-        return report_of_counted(reader, steps)
+        return build_counted_report(reader, steps)
 
 
 def find_settled(runs: Sequence[Path]) -> set[Path]:

@@ -122,7 +122,7 @@ def build_counted_reader(run: Path) -> Callable[[RunReader], Iterator[Trajectory
     return lambda reader: iterate_counted(reader, steps)
 
 
-def report_of_counted(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
+def build_counted_report(reader: RunReader, steps: int | None, *, so_far: bool = False) -> Report:
     """Report a rollout: its planned episodes, or with `steps`, those that belong to it; broken ones are not solved.
 
     Args:

@@ -133,7 +133,7 @@ def parse_sources(text: str) -> Sources:
     return Sources(**({"adversary": 0.0} | weights))
 
 
-def plan_of(request: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
+def plan_rebuild(request: RebuildRequest, library: Library, *, seed: int, capabilities: Collection[str]) -> RebuildPlan:
     """Fill in what is not given.
 
     Args:
@@ -345,7 +345,7 @@ async def rebuild(
     config = read_stored_config(request.run)
     # Other environments than the recorded ones would not parse these replies.
     async with build_stored_suite(request.run) as suite:
-        plan = plan_of(request, library, seed=config.seed, capabilities=suite.capabilities)
+        plan = plan_rebuild(request, library, seed=config.seed, capabilities=suite.capabilities)
         # A model must not be asked about pictures that it cannot see.
         _check_seen(config, plan)
         with RunReader(request.run) as reader:

@@ -256,7 +256,7 @@ class Passed:
     """Whether nothing is computed, to see which layers would."""
 
 
-def plan_of(nodes: Sequence[Node]) -> AttentionPlan:
+def plan_attention(nodes: Sequence[Node]) -> AttentionPlan:
     """Return the parts of a packing with these nodes."""
     groups: list[list[Node]] = []
     # Short nodes side by side cost padding, long ones cost kernels: groups stop at twice their shortest.

@@ -37,7 +37,7 @@ from collab.models.checkpoint import get_tolerance
 from collab.models.tokenizer import silence_transformers, take_first_line
 from collab.models.weights import find_setting
 from collab.trainers.batching import SHORTEST, find_scored, pack
-from collab.trainers.packed_attention import IMPLEMENTATION, AttentionPlan, Passed, install, plan_of
+from collab.trainers.packed_attention import IMPLEMENTATION, AttentionPlan, Passed, install, plan_attention
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 """Makes what a pass is computed within."""
@@ -256,7 +256,7 @@ def pack_batch(batch: Mapping[str, Any], shortest: int = SHORTEST) -> Packed:
     return Packed(
         ids=torch.from_numpy(packing.ids)[None],  # (1, T)
         positions=torch.from_numpy(packing.positions)[None],
-        plan=plan_of(packing.nodes),
+        plan=plan_attention(packing.nodes),
         shape=(ids.shape[0], ids.shape[1] - 1),
         **{name: torch.from_numpy(getattr(found, name)) for name in ("predictors", "wanted", "which", "cells")},
     )

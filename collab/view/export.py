@@ -239,7 +239,7 @@ class ReportPacker:
         self.unread: list[str] = []
         """Why episodes and steps of the run are not in the report."""
         self._inspector, self._id, self._asked = inspector, id, labels
-        self._known, self._place = tuple(known), Path(inspector.row(id).path)
+        self._known, self._place = tuple(known), Path(inspector.get_row(id).path)
         self._chosen = [one for one in chosen if self._needs_part(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
@@ -259,8 +259,8 @@ class ReportPacker:
     def data(self) -> dict[str, Any]:
         """Return everything but the parts; call it when all episodes are packed."""
         known = dict.fromkeys([self._id, *(one.run for one in self._chosen)])
-        row = _hide_run_place(self._inspector.row(self._id))
-        answers: dict[str, Any] = {"runs": replace(self._inspector.runs(), runs=[row], parts={})}
+        row = _hide_run_place(self._inspector.get_row(self._id))
+        answers: dict[str, Any] = {"runs": replace(self._inspector.list_runs(), runs=[row], parts={})}
         for run in known:
             answers |= dict(self._run(run, set(known)))
         counts = {run: [len(self._select(rows, run)) for rows in (self._chosen, self._known)] for run in known}
@@ -272,7 +272,7 @@ class ReportPacker:
     def _needs_part(self, row: EpisodeRow) -> bool:
         """Return whether an episode can be opened: the index also lists episodes whose start is damaged."""
         try:
-            self._inspector.episode(row.run, row.id, "")
+            self._inspector.get_episode(row.run, row.id, "")
         except CollabError as error:
             self.unread.append(f"{row.id}: {error}")
             return False
@@ -281,7 +281,7 @@ class ReportPacker:
     def _choose_labels(self, run: str) -> str | None:
         """Return the label set to show of a run: "" where it lacks the chosen one."""
         if run not in self._whose:
-            has = not self._asked or self._asked in self._inspector.run(run).label_sets
+            has = not self._asked or self._asked in self._inspector.get_run(run).label_sets
             self._whose[run] = self._asked if has else ""
         return self._whose[run]
 
@@ -294,10 +294,10 @@ class ReportPacker:
         at, ask = f"run/{_encode_piece(run)}", self._inspector
         rows = self._select(self._chosen, run)
         labels = self._choose_labels(run)
-        overview = ask.overview(run, labels)
-        yield at, _build_view(ask.run(run), overview, known)
+        overview = ask.get_overview(run, labels)
+        yield at, _build_view(ask.get_run(run), overview, known)
         yield f"{at}/overview", _build_overview(overview, known)
-        problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.problems(run).problems]
+        problems = [replace(one, reason=self._hide_place(one.reason)) for one in ask.list_problems(run).problems]
         yield f"{at}/problems", ProblemsView(problems=problems)
         # All rows at once: the report has no server to ask for more.
         yield f"{at}/episodes", replace(filter_episodes(rows, EpisodeFilter()), rows=rows, total=len(rows))
@@ -312,7 +312,7 @@ class ReportPacker:
 
     def _pack_episode(self, row: EpisodeRow) -> Iterator[PathAnswer]:
         """Pack an episode: steps first, then the words of all cells, as similar content side by side packs better."""
-        view = self._inspector.episode(row.run, row.id, self._choose_labels(row.run))
+        view = self._inspector.get_episode(row.run, row.id, self._choose_labels(row.run))
         before, behind = self._find_neighbours(row)
         final = list(self._pack_readable(row, "last screen", self._pack_final(row))) if view.final else []
         yield _build_address(row, "episode"), replace(view, previous=before, next=behind, final=bool(final))
@@ -330,7 +330,7 @@ class ReportPacker:
             self.unread.append(f"{row.id}, {what}: {error}")
 
     def _step(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
-        found: StepView = self._inspector.step(row.run, row.id, step, self._choose_labels(row.run))
+        found: StepView = self._inspector.get_step(row.run, row.id, step, self._choose_labels(row.run))
         self.steps += 1
         label_sets = [] if found.labels is None else [found.labels]
         screen = self._pack_screen(found.screen, row, str(step))
@@ -339,17 +339,17 @@ class ReportPacker:
             yield _build_address(row, "screen", step=step), self._pack_words(row, str(step))
 
     def _pack_final(self, row: EpisodeRow) -> Iterator[PathAnswer]:
-        found = self._inspector.final(row.run, row.id)
+        found = self._inspector.get_final_screen(row.run, row.id)
         yield _build_address(row, "final"), self._pack_screen(found, row, _FINAL)
         if found.text.cut:
             yield _build_address(row, "screen", step=_FINAL), self._pack_words(row, _FINAL)
 
     def _pack_words(self, row: EpisodeRow, step: str) -> WholeScreenView:
         """Pack a screen's whole text; its elements stay in the run, for they may be of any size and number."""
-        return replace(self._inspector.screen(row.run, row.id, step), elements=())
+        return replace(self._inspector.get_screen(row.run, row.id, step), elements=())
 
     def _pack_cells(self, row: EpisodeRow, step: int) -> Iterator[PathAnswer]:
-        for cell in self._inspector.cells(row.run, row.id, step, self._choose_labels(row.run)):
+        for cell in self._inspector.list_cells(row.run, row.id, step, self._choose_labels(row.run)):
             at = _build_address(row, "cell", step=step, agent=cell.agent, round=cell.round)
             unread = None if cell.unread is None else self._hide_place(cell.unread)
             yield at, replace(cell, tokens=None, logprobs=None, unread=unread)
@@ -372,11 +372,11 @@ class ReportPacker:
 
     def _pack_picture(self, row: EpisodeRow, step: str) -> str:
         """Return where in the report the picture of a screen is."""
-        observation = self._inspector.observation(row.run, row.id, step)
+        observation = self._inspector.get_observation(row.run, row.id, step)
         known = hash_looks(observation)
         if known not in self._named:
             hash = observation.screenshot
-            content = make_thumbnail(observation, None if hash is None else self._inspector.picture(row.run, hash))
+            content = make_thumbnail(observation, None if hash is None else self._inspector.read_picture(row.run, hash))
             name = f"picture/{hashlib.sha256(content).hexdigest()[:16]}"
             self.pictures[name] = f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
             self._named[known] = name
@@ -484,11 +484,11 @@ def export(
     # Cheap refusals first: collecting episodes may take minutes.
     if out.is_dir():
         raise UsageError(f"{out}: is a folder; name the file to write, e.g. {out / 'report.html'}")
-    row = inspector.row(id)
+    row = inspector.get_row(id)
     if row.unreadable is not None:
         raise RunFormatError(row.unreadable)
     # A label set may be named that this run has not; "" asks for none.
-    names = inspector.run(id).label_sets
+    names = inspector.get_run(id).label_sets
     if labels and labels not in names:
         raise UnknownName.of(f"label set of {row.path}", labels, names)
     # All ids, so that the page can say how many were left out.
@@ -581,7 +581,7 @@ def _list_all(inspector: Inspector, id: str) -> list[EpisodeRow]:
     """List every episode, in the order of the run."""
     rows: list[EpisodeRow] = []
     while True:
-        found = inspector.episodes(id, EpisodeFilter(offset=len(rows), limit=_PAGE))
+        found = inspector.list_episodes(id, EpisodeFilter(offset=len(rows), limit=_PAGE))
         rows += found.rows
         if not found.rows or len(rows) >= found.total:
             return rows

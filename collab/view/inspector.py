@@ -1,8 +1,8 @@
 """Every answer of the inspector as a function of ids, for routes and exports.
 
     inspector = Inspector([Path("runs/first")])
-    (run,) = inspector.runs().runs
-    inspector.step(run.id, "ContactsAddContact/0", 3)
+    (run,) = inspector.list_runs().runs
+    inspector.get_step(run.id, "ContactsAddContact/0", 3)
 
 Methods raise UnknownName for missing things, RunFormatError for unreadable ones, and UsageError for a request that does
 not fit; `collab.view.schema` describes the answers. Safe to use from several threads.
@@ -43,11 +43,11 @@ from collab.view.search import build_critics, read_judged
 from collab.view.step import (
     FINAL,
     build_screen_view,
+    build_step_view,
     build_whole_cell,
     build_whole_screen,
     draw_screen,
     load_picture,
-    step_view,
 )
 from collab.view.training import UNREADABLE, ViewContext
 
@@ -78,7 +78,7 @@ class Inspector:
         for root in self._context.roots.list_named() or self._context.roots.find_newest():
             with contextlib.suppress(*UNREADABLE), self._context.open_run(root.path) as run:  # requests tell why
                 for episode, step in run.reader.query(_FIRST):
-                    step_view(root, run, episode, step, None)  # loads what reads and draws it
+                    build_step_view(root, run, episode, step, None)  # loads what reads and draws it
                 run.beside.read()
 
     def close(self) -> None:
@@ -87,32 +87,32 @@ class Inspector:
 
     # ------------------------------------------------------------------------------------------------ the runs
 
-    def runs(self) -> RunsView:
+    def list_runs(self) -> RunsView:
         """Return all runs and trainings, the one written last first, unreadable ones last, and trainings' runs."""
         roots = self._context.roots.top()
-        rows = [self.row(root.id) for root in roots]
+        rows = [self.get_row(root.id) for root in roots]
         trainings = [root for root in roots if root.kind == "training"]
         return RunsView(
             collab=collab.__version__,
             runs=sorted(rows, key=lambda row: (row.unreadable is None, row.updated), reverse=True),
-            parts={root.id: [self.row(part.id) for part in self._context.roots.parts(root)] for root in trainings},
+            parts={root.id: [self.get_row(part.id) for part in self._context.roots.parts(root)] for root in trainings},
         )
 
-    def ids(self) -> list[str]:
+    def list_ids(self) -> list[str]:
         """Return the ids of all listed runs and trainings."""
         return [root.id for root in self._context.roots.top()]
 
-    def row(self, id: str) -> RunRow:
+    def get_row(self, id: str) -> RunRow:
         """Return the row of a run or training."""
         return self._context.row(id)
 
-    def run(self, id: str) -> RunView:
+    def get_run(self, id: str) -> RunView:
         """Return one of them, and where it belongs."""
         # A training has no log of its own: its row, parts and label sets come from the runs inside it.
         root = self._context.roots.find(id)
         if root.kind == "training":
             return RunView(
-                run=self.row(id),
+                run=self.get_row(id),
                 training=None,
                 parts=training.list_part_rows(self._context, root),
                 versions={},
@@ -122,7 +122,7 @@ class Inspector:
             )
         with self._context.open_run(root.path) as run:
             return RunView(
-                run=self.row(id),
+                run=self.get_row(id),
                 training=root.training,
                 parts=(),
                 # Names and versions come from files, so they are cut before they reach a page.
@@ -132,12 +132,12 @@ class Inspector:
                 config=runs.format_config(root, run.reader),
             )
 
-    def overview(self, id: str, labels: str | None = None) -> RunOverview:
+    def get_overview(self, id: str, labels: str | None = None) -> RunOverview:
         """Return a run or a training in numbers."""
         root = self._context.roots.find(id)
         return self._context.fresh(root, f"overview {labels!r}", lambda: self._overview(root, labels))
 
-    def problems(self, id: str) -> ProblemsView:
+    def list_problems(self, id: str) -> ProblemsView:
         """Return all problems: the parts that cannot be read."""
         root = self._context.roots.find(id)
         if root.kind == "training":
@@ -146,7 +146,7 @@ class Inspector:
             inside = [
                 replace(one, file=f"{part.path.relative_to(root.path)}/{one.file}")
                 for part in self._context.roots.parts(root)
-                for one in self.problems(part.id).problems
+                for one in self.list_problems(part.id).problems
             ]
             return ProblemsView(problems=[*own, *inside])
         try:
@@ -163,7 +163,7 @@ class Inspector:
         """Return how far a run has grown, cheaply, for clients that wait for news."""
         root = self._context.roots.find(id)
         state = self._context.state(root)
-        row = self.row(id) if root.kind == "training" else self._context.get_known_row(root)
+        row = self.get_row(id) if root.kind == "training" else self._context.get_known_row(root)
         if row is not None:
             return GrowthView(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
         with self._context.run(id) as (_, run):
@@ -172,13 +172,13 @@ class Inspector:
             )[0]
             return GrowthView(id=id, state=state, status=run.reader.status, done=done, steps=steps)
 
-    def state(self, id: str) -> str:
+    def describe_state(self, id: str) -> str:
         """Return a text that changes when something is written; reads no run."""
         return self._context.state(self._context.roots.find(id))
 
     # -------------------------------------------------------------------------------------------- the episodes
 
-    def episodes(self, id: str, wanted: EpisodeFilter) -> EpisodesView:
+    def list_episodes(self, id: str, wanted: EpisodeFilter) -> EpisodesView:
         """Return the episodes that pass a filter; of a training, those of its rollouts."""
         return filter_episodes(self._episodes(id), wanted)
 
@@ -206,25 +206,25 @@ class Inspector:
                 break
         return HitsView(q=q, rows=rows[: most - 1], more=len(rows) >= most)
 
-    def episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
+    def get_episode(self, id: str, episode: str, labels: str | None = None) -> EpisodeView:
         """Return an episode with its steps as rows."""
         with self._context.run(id) as (root, run):
             return build_episode_view(root, run, episode, run.beside.choose_label_set(labels))
 
     # ----------------------------------------------------------------------------------------------- the steps
 
-    def step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
+    def get_step(self, id: str, episode: str, step: int, labels: str | None = None) -> StepView:
         """Return a step whole."""
         with self._context.run(id) as (root, run):
-            return step_view(root, run, episode, step, run.beside.choose_label_set(labels))
+            return build_step_view(root, run, episode, step, run.beside.choose_label_set(labels))
 
-    def final(self, id: str, episode: str) -> ScreenView:
+    def get_final_screen(self, id: str, episode: str) -> ScreenView:
         """Return the screen after the last action."""
         with self._context.run(id) as (root, run):
             seen = _get_screen(run, episode, FINAL)
             return build_screen_view(seen, run=id, directory=root.path, episode=episode, step=None)
 
-    def cell(
+    def get_cell(
         self, id: str, episode: str, step: int, agent: str, round: int, labels: str | None = None
     ) -> WholeCellView:
         """Return the exact words of a cell."""
@@ -233,25 +233,25 @@ class Inspector:
             told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return build_whole_cell(run.reader, one, agent, round, told)
 
-    def cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
+    def list_cells(self, id: str, episode: str, step: int, labels: str | None = None) -> list[WholeCellView]:
         """Return the exact words of all cells of a step, in conversation order."""
         with self._context.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             told = read_judged(run, run.beside.choose_label_set(labels), episode, goal, one)
             return [build_whole_cell(run.reader, one, cell.agent, cell.round, told) for cell in one.matrix]
 
-    def screen(self, id: str, episode: str, step: str) -> WholeScreenView:
+    def get_screen(self, id: str, episode: str, step: str) -> WholeScreenView:
         """Return the long parts of a screen; `step` is a number or "final"."""
         with self._context.run(id) as (_, run):
             return build_whole_screen(_get_screen(run, episode, step))
 
-    def critics(self, id: str, episode: str, step: int) -> CriticsView:
+    def get_critics(self, id: str, episode: str, step: int) -> CriticsView:
         """Return every label set's judgement of a step."""
         with self._context.run(id) as (_, run):
             one, goal = run.reader.step(episode, step), run.reader.read_head(episode).task.goal
             return build_critics(run, run.beside.list_label_sets(), episode, goal, one)
 
-    def picture(self, id: str, hash: str) -> bytes:
+    def read_picture(self, id: str, hash: str) -> bytes:
         """Return a recorded picture as WebP."""
         return load_picture(self._context.roots.find(id).path, hash)
 
@@ -261,7 +261,7 @@ class Inspector:
             seen = _get_screen(run, episode, step)
         return draw_screen(seen)
 
-    def observation(self, id: str, episode: str, step: str) -> Observation:
+    def get_observation(self, id: str, episode: str, step: str) -> Observation:
         """Return a screen as it was recorded; `step` as in `screen`."""
         with self._context.run(id) as (_, run):
             return _get_screen(run, episode, step)
@@ -288,7 +288,7 @@ class Inspector:
         if root.kind == "training":
             return training.build_training_overview(self._context, root, labels)
         with self._context.open_run(root.path) as run:
-            return overview.build_overview(self.row(root.id), root, run, run.beside.choose_label_set(labels))
+            return overview.build_overview(self.get_row(root.id), root, run, run.beside.choose_label_set(labels))
 
     def _episodes(self, id: str) -> list[EpisodeRow]:
         return [row for root, run in self._context.iterate_readable(id) for row in list_episode_rows(root, run)]
@@ -297,7 +297,7 @@ class Inspector:
         traces: dict[tuple[str, str], ActionTrace] = {}
         for root, run in self._context.iterate_readable(id):
             traces |= {(root.id, episode): trace for episode, trace in compared.read_traces(run).items()}
-        return self.row(id), self._episodes(id), traces
+        return self.get_row(id), self._episodes(id), traces
 
 
 def _get_screen(run: OpenRun, episode: str, step: str) -> Observation:

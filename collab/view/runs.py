@@ -46,7 +46,7 @@ from collab.loop.record import (
     read_record,
 )
 from collab.loop.record import FILE as TRAINING
-from collab.loop.step_budget import list_counted, read_step_budget, report_of_counted
+from collab.loop.step_budget import build_counted_report, list_counted, read_step_budget
 from collab.seeds import Seeds
 from collab.store import log
 from collab.store.manifest import FILE as RUN
@@ -237,7 +237,7 @@ def _read_planned_steps(root: ListedRun) -> int | None:
 def report_in(root: ListedRun, reader: RunReader) -> Report:
     """Report on a run, over the episodes that count."""
     try:
-        return report_of_counted(reader, _read_planned_steps(root), so_far=True)
+        return build_counted_report(reader, _read_planned_steps(root), so_far=True)
     except _UNREADABLE:
         return report_of(reader)
 

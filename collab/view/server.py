@@ -143,7 +143,7 @@ async def stream_growth(
     yield b"retry: 2000\n\n"
     while not stopped():
         if not ids and time.monotonic() >= walk:
-            listed = await asyncio.to_thread(inspector.ids)
+            listed = await asyncio.to_thread(inspector.list_ids)
             walk = time.monotonic() + walk_s
         for event in await asyncio.to_thread(_find_news, inspector, listed, told):
             alive = time.monotonic()
@@ -161,7 +161,7 @@ def _find_news(inspector: Inspector, ids: Sequence[str], told: dict[str, str]) -
     found: list[GrowthView] = []
     for id in ids:
         try:
-            state = inspector.state(id)
+            state = inspector.describe_state(id)
             if told.get(id) != state:
                 found.append(inspector.get_growth(id))
                 told[id] = state
@@ -217,27 +217,27 @@ def build_application(
 def _add_answers(app: FastAPI, inspector: Inspector) -> None:
     def episodes(id: str, request: Request) -> Response:
         given = {name: value for name, value in request.query_params.items() if value != ""}
-        return _to_response(inspector.episodes(id, _FILTER.validate_python(given)))
+        return _to_response(inspector.list_episodes(id, _FILTER.validate_python(given)))
 
     def add(address: str, ask: Callable[..., Any]) -> None:
         app.add_api_route(address, _answer_json(ask), response_model=None)
 
-    add("/api/runs", inspector.runs)
+    add("/api/runs", inspector.list_runs)
     add("/api/compare", inspector.compare)
     add("/api/compare/episode", inspector.compare_episodes)
     app.add_api_route("/api/run/{id}/episodes", episodes, response_model=None)
     of_a_run: dict[str, Callable[..., Any]] = {
-        "": inspector.run,
-        "/overview": inspector.overview,
-        "/problems": inspector.problems,
+        "": inspector.get_run,
+        "/overview": inspector.get_overview,
+        "/problems": inspector.list_problems,
         "/finds": inspector.find_steps,
         "/search": inspector.search,
-        "/episode": inspector.episode,
-        "/step": inspector.step,
-        "/final": inspector.final,
-        "/cell": inspector.cell,
-        "/screen": inspector.screen,
-        "/critics": inspector.critics,
+        "/episode": inspector.get_episode,
+        "/step": inspector.get_step,
+        "/final": inspector.get_final_screen,
+        "/cell": inspector.get_cell,
+        "/screen": inspector.get_screen,
+        "/critics": inspector.get_critics,
     }
     for address, ask in of_a_run.items():  # the arguments of each are the query's
         add(f"/api/run/{{id}}{address}", ask)
@@ -245,7 +245,7 @@ def _add_answers(app: FastAPI, inspector: Inspector) -> None:
 
 def _add_pictures(app: FastAPI, inspector: Inspector) -> None:
     def picture(id: str, hash: str) -> Response:
-        return Response(inspector.picture(id, hash), media_type="image/webp", headers=_KEEP)
+        return Response(inspector.read_picture(id, hash), media_type="image/webp", headers=_KEEP)
 
     def draw_screen(id: str, episode: str, step: str) -> Response:
         return Response(inspector.draw_screen(id, episode, step), media_type="image/png")

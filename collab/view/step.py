@@ -354,7 +354,7 @@ _SIDES = 50
 """Most named replies of a side; pairs of whole trajectories have as many as steps."""
 
 
-def step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
+def build_step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labels: str | None) -> StepView:
     """Return a step of an episode.
 
     Args:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation.metrics import GroupReport, Report, evaluate, pool, wilson_interval
+from collab.evaluation.metrics import GroupReport, Report, compute_wilson_interval, evaluate, pool
 from collab.types import EpisodeError, Outcome, PlannedTask, Task, Trajectory
 
 
@@ -32,19 +32,19 @@ def episode(task: str, number: int, success: bool | None, *, privileged: bool = 
 
 def test_wilson_by_hand() -> None:
     # n = 10, s = 7, z = 1.96: centre (0.7 + 0.19208)/1.38416 = 0.644492, half width 0.247804
-    low, high = wilson_interval(7, 10, z=1.96)
+    low, high = compute_wilson_interval(7, 10, z=1.96)
     assert low == pytest.approx(0.396774, abs=2e-4)
     assert high == pytest.approx(0.892210, abs=2e-4)
-    assert wilson_interval(0, 0) == (0.0, 1.0)
-    assert wilson_interval(0, 20)[0] == 0.0
-    assert wilson_interval(20, 20)[1] == 1.0
-    assert wilson_interval(0, 24)[0] == 0.0, "exactly, whatever is rounded on the way"
+    assert compute_wilson_interval(0, 0) == (0.0, 1.0)
+    assert compute_wilson_interval(0, 20)[0] == 0.0
+    assert compute_wilson_interval(20, 20)[1] == 1.0
+    assert compute_wilson_interval(0, 24)[0] == 0.0, "exactly, whatever is rounded on the way"
 
 
 @given(episodes=st.integers(1, 400), data=st.data())
 def test_wilson_lies_within_the_unit_interval_and_around_the_rate(episodes: int, data: st.DataObject) -> None:
     successes = data.draw(st.integers(0, episodes))
-    low, high = wilson_interval(successes, episodes)
+    low, high = compute_wilson_interval(successes, episodes)
     assert 0 <= low <= successes / episodes <= high <= 1
 
 

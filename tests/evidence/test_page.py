@@ -160,7 +160,7 @@ def test_loops_over_run_seeds_are_exactly_the_commands_that_were_given(make_reco
 @pytest.mark.parametrize(
     ("template", "told"),
     [
-        ("{{ results.rate('full/train') }}{% if %}", r"page\.md\.jinja:1: Expected an expression"),
+        ("{{ results.format_rate('full/train') }}{% if %}", r"page\.md\.jinja:1: Expected an expression"),
         ("{{ nobody }}", r"page\.md\.jinja: 'nobody' is undefined"),
     ],
 )

@@ -14,7 +14,7 @@ from collab.config import override
 from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
 from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
-from collab.evidence.record import Records, UnitRecord, read_all, recipe_of_command
+from collab.evidence.record import Records, UnitRecord, derive_recipe, read_all
 from collab.library import find_builtin_root
 from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_method
@@ -65,9 +65,7 @@ def load_asked(plan: Plan, arm: str, phase: str = "train") -> tuple[CollabMethod
 
 def find_changes(plan: Plan, first: tuple[str, str], second: tuple[str, str]) -> dict[str, tuple[Any, Any]]:
     """Return what of the recipes of two arms in a phase differs: name → both values."""
-    there, here = (
-        recipe_of_command(plan, EvidenceUnit(arm=arm, seed=0, phase=phase)) for arm, phase in (first, second)
-    )
+    there, here = (derive_recipe(plan, EvidenceUnit(arm=arm, seed=0, phase=phase)) for arm, phase in (first, second))
     return {name: (there.get(name), here.get(name)) for name in {**there, **here} if there.get(name) != here.get(name)}
 
 

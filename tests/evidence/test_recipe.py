@@ -17,9 +17,9 @@ from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
 from collab.evidence.record import (
     UnitRecord,
     check_records,
+    derive_recipe,
     file_of,
     read_all,
-    recipe_of_command,
     recipe_of_config,
     write,
 )
@@ -92,7 +92,7 @@ def check_made(*made: UnitRecord) -> None:
 @pytest.mark.parametrize("arm", ["full", "paper-5e-6", "single-agent"])
 def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
     unit = EvidenceUnit(arm=arm, seed=1, phase="train")
-    assert recipe_of_config(configure_training(unit), "config") == recipe_of_command(PLAN, unit)
+    assert recipe_of_config(configure_training(unit), "config") == derive_recipe(PLAN, unit)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
     ],
 )
 def test_and_of_evaluations_whatever_weights_they_play(unit: EvidenceUnit) -> None:
-    assert recipe_of_config(configure_evaluation(unit), "config") == recipe_of_command(PLAN, unit)
+    assert recipe_of_config(configure_evaluation(unit), "config") == derive_recipe(PLAN, unit)
 
 
 def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path:
         "settings": ["epochs=2"],
     }
     began = asyncio.run(configure(library, algorithm="collabuiagents", preset="collab", **there))
-    assert recipe_of_config(began.model_dump(mode="json"), "config") == recipe_of_command(plan, TRAIN)
+    assert recipe_of_config(began.model_dump(mode="json"), "config") == derive_recipe(plan, TRAIN)
 
 
 @pytest.mark.slow

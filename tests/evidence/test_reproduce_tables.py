@@ -14,7 +14,7 @@ import pytest
 import reproduce_tables  # type: ignore[import-not-found]
 
 from collab.errors import UsageError
-from collab.evidence.gather import _gather_epoch, digest_after, hash_base, hash_code
+from collab.evidence.gather import _gather_epoch, get_digest_after, hash_base, hash_code
 from collab.evidence.plan import Arm, EvidenceUnit, Phase, Plan, PlanStage
 from collab.evidence.queue import Workspace, work_off
 from collab.evidence.record import UnitRecord, file_of, read_all
@@ -130,8 +130,8 @@ def test_an_adapter_belongs_to_the_weights_that_an_arm_plays(tmp_path: Path) -> 
     plain, kept = (
         asyncio.run(configure_toy_training(library, *more)) for more in ((), ("dpo.lora={rank: 4, alpha: 8}",))
     )
-    assert digest_after(plain, both, trained) == "d"
-    assert digest_after(kept, both, trained) == f"{hash_base('toy', library)}+d"
+    assert get_digest_after(plain, both, trained) == "d"
+    assert get_digest_after(kept, both, trained) == f"{hash_base('toy', library)}+d"
 
 
 def test_an_epoch_counts_the_rows_and_the_optimizer_steps_of_all_policies(tmp_path: Path) -> None:

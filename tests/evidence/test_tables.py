@@ -9,7 +9,7 @@ import pytest
 
 from collab.errors import UsageError
 from collab.evaluation.comparison import RunComparison
-from collab.evaluation.metrics import Rate, wilson_interval
+from collab.evaluation.metrics import Rate, compute_wilson_interval
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, read_plan
 from collab.evidence.record import UnitRecord
 from collab.evidence.tables import MISSING, NOT_PLANNED, Results, describe_difference, judge_goal
@@ -42,13 +42,13 @@ def make_comparison(low: float, high: float, difference: float = 0.0) -> RunComp
 
 def test_the_rate_of_an_arm_is_over_all_run_seeds(make_record: MakeRecord) -> None:
     known = build_results(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1110"))
-    low, high = wilson_interval(2.5, 4)  # both trainings played the same four instances
-    assert known.rate(FULL) == f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
+    low, high = compute_wilson_interval(2.5, 4)  # both trainings played the same four instances
+    assert known.format_rate(FULL) == f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
     alike = build_results(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1100"))
-    alone = build_results(make_record("untrained-team", None, "new-seeds", "1100")).rate(TEAM)
-    assert alike.rate(FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
-    assert known.rate(TEAM) == MISSING
-    assert known.rate("rft/sweep") == NOT_PLANNED
+    alone = build_results(make_record("untrained-team", None, "new-seeds", "1100")).format_rate(TEAM)
+    assert alike.format_rate(FULL) == alone.replace("(4)", "(2 x 4), 2 of 3 seeds")
+    assert known.format_rate(TEAM) == MISSING
+    assert known.format_rate("rft/sweep") == NOT_PLANNED
 
 
 def test_an_untrained_arm_is_paired_with_every_training(make_record: MakeRecord) -> None:
@@ -73,7 +73,7 @@ def test_arms_are_paired_within_a_run_seed_and_only_there(make_record: MakeRecor
     found = build_results(*both, *apart).compare(RFT, FULL)
     assert found is not None
     assert (found.pairs, found.difference) == (2, 0.5)
-    assert build_results(*apart).difference(RFT, FULL) == MISSING
+    assert build_results(*apart).format_difference(RFT, FULL) == MISSING
 
 
 def test_an_arm_that_is_planned_for_one_seed_misses_no_other(make_record: MakeRecord) -> None:
@@ -89,18 +89,18 @@ def test_an_arm_that_is_planned_for_one_seed_misses_no_other(make_record: MakeRe
         for one in (make_record(arm, 0, "train", epochs=["1"] * 3), make_record(arm, 0, "sweep", solved))
     ]
     known = Results(plan, {one.unit: one for one in made})
-    assert known.rate("paper-5e-5/sweep").endswith("] (4)")
-    told = known.difference("paper-5e-6/sweep", "paper-5e-5/sweep")
+    assert known.format_rate("paper-5e-5/sweep").endswith("] (4)")
+    told = known.format_difference("paper-5e-6/sweep", "paper-5e-5/sweep")
     assert told.startswith("+25.0 [")
     assert "seeds" not in told
-    assert build_results(make_record("full", 0, "new-seeds", "1")).rate(FULL).endswith("(1), 1 of 3 seeds")
-    table = known.seed_table("train", "sweep")
+    assert build_results(make_record("full", 0, "new-seeds", "1")).format_rate(FULL).endswith("(1), 1 of 3 seeds")
+    table = known.format_seed_table("train", "sweep")
     assert find_line(table, "the paper's settings, rate 5e-5 ").endswith(f"(4) | {NOT_PLANNED} | {NOT_PLANNED} |")
     assert find_line(table, "the paper's settings, rate 5e-4 ").endswith(
         f" 5e-4 | {MISSING} | {NOT_PLANNED} | {NOT_PLANNED} |"
     )
     assert find_line(table, "full method ") == f"| full method |{f' {MISSING} |' * 3}"
-    line = find_line(known.seed_table("train", "new-seeds"), "the paper's settings, rate 5e-5 ")
+    line = find_line(known.format_seed_table("train", "new-seeds"), "the paper's settings, rate 5e-5 ")
     assert f"epoch 2, 16 steps: {NOT_PLANNED} |" in line
 
 
@@ -122,11 +122,11 @@ def test_tables_say_which_differences_are_not_separable(make_record: MakeRecord,
         make_record("untrained-team", None, "new-seeds", "0110" * 4),
         *(make_record("full", seed, "new-seeds", after) for seed in (0, 1)),
     )
-    told = known.difference(TEAM, FULL)
+    told = known.format_difference(TEAM, FULL)
     assert told.endswith(f"]{said}, 2 of 3 seeds")
-    line = find_line(known.arm_table(["full"], ["new-seeds"], "untrained-team"), "full method ")
-    assert line == f"| full method | {known.rate(FULL)} | {told} |"
-    line = find_line(known.arm_table(["untrained-team"], ["new-seeds"], "full", sign=-1), "team of four")
+    line = find_line(known.format_arm_table(["full"], ["new-seeds"], "untrained-team"), "full method ")
+    assert line == f"| full method | {known.format_rate(FULL)} | {told} |"
+    line = find_line(known.format_arm_table(["untrained-team"], ["new-seeds"], "full", sign=-1), "team of four")
     assert line.endswith(f" | {told} |")
 
 
@@ -147,9 +147,9 @@ def test_too_many_broken_episodes_are_no_result(make_record: MakeRecord) -> None
 def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: str, verdict: str) -> None:
     before = make_record("untrained-team", None, "new-seeds", "0110" * 4)
     full = [make_record("full", seed, "new-seeds", after) for seed in range(3)]
-    first, *others = build_results(before, full[0]).goal_table().splitlines()[2:]
+    first, *others = build_results(before, full[0]).format_goal_table().splitlines()[2:]
     assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
-    every = build_results(before, *full).goal_table().splitlines()[2]
+    every = build_results(before, *full).format_goal_table().splitlines()[2]
     assert every.endswith(f"] | {verdict.replace(' so far', '')} |")
     assert all(MISSING in line for line in others)
 
@@ -174,11 +174,11 @@ def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, flo
 def test_trainings_stand_by_themselves(make_record: MakeRecord) -> None:
     training = make_record("full", 1, "train", epochs=["10", "11", "11"])
     known = build_results(training, make_record("full", 1, "new-seeds", "1110"))
-    line = find_line(known.seed_table("train", "new-seeds"), "full method ")
+    line = find_line(known.format_seed_table("train", "new-seeds"), "full method ")
     assert line.startswith(f"| full method | {MISSING} | epoch 2, 16 steps: 75.0 [")
     idle = [one.model_copy(update={"weights": {}}) if one.epoch == 2 else one for one in training.epochs]
     known = build_results(training.model_copy(update={"epochs": idle}))
-    line = find_line(known.seed_table("train", "new-seeds"), "full method ")
+    line = find_line(known.format_seed_table("train", "new-seeds"), "full method ")
     assert f"epoch 2, 16 steps, nothing trained in epoch 2: {MISSING}" in line
 
 
@@ -190,10 +190,10 @@ def test_alarms_of_trainings_are_told(make_record: MakeRecord) -> None:
         second.model_copy(update={"chosen_gain": -5.1, "alarm": "!"}),
     ]
     known = known.model_copy(update={"epochs": [untrained, *changed]})
-    assert build_results(known).likelihood_table().splitlines()[2:] == [
+    assert build_results(known).format_likelihood_table().splitlines()[2:] == [
         "| full method, train, run seed 0 | +0.34 | -5.10, alarm |"
     ]
-    assert build_results(make_record("full", 0, "new-seeds", "11")).likelihood_table() == ""
+    assert build_results(make_record("full", 0, "new-seeds", "11")).format_likelihood_table() == ""
 
 
 def test_what_trainings_learned_from_is_told_with_how_much_and_in_how_many_steps(make_record: MakeRecord) -> None:
@@ -216,7 +216,7 @@ def test_what_trainings_learned_from_is_told_with_how_much_and_in_how_many_steps
         make_training("full", 1, (800, 80), (1200, 80)),
         make_training("rft", 0, (1000, 1060), (1000, 1180), objective="rft"),
         make_training("paper-5e-6", 0, (8, 2), (8, 2), objective="trajectory-dpo", lora={"rank": 4}),
-    ).learned_table()
+    ).format_learned_table()
     assert find_line(table, " |") == "|  | learns from | rows of an epoch | optimizer steps | changes | rate |"
     assert find_line(table, "full method ").endswith(
         " | pairs: contrast and correction | 900 (700 to 1,200) | 80 | all weights | 2e-05 |"
@@ -239,7 +239,7 @@ def test_shares_are_of_the_trainings_that_tell_them(make_record: MakeRecord) -> 
     seconds = telling.seconds.model_copy(update={"whole": 1200.0, "critic": None})
     silent = make_record("full", 1, "train", epochs=["10", "11"], seconds=seconds)
     lines = [
-        find_line(build_results(*made).time_table(), "full method ")
+        find_line(build_results(*made).format_time_table(), "full method ")
         for made in ([telling], [telling, silent], [silent])
     ]
     assert lines == [
@@ -247,7 +247,7 @@ def test_shares_are_of_the_trainings_that_tell_them(make_record: MakeRecord) -> 
         "| full method (shares: 1 of 2) | 15 | 50% | 1% | 49% | 10% | 0% | 20% | 20% |",
         "| full method | 20 | 25% | 0.5% | 24% | not told | 0% | 10% | not told |",
     ]
-    assert "all units" not in build_results(telling).time_table()
+    assert "all units" not in build_results(telling).format_time_table()
 
 
 def test_playing_is_told_where_it_is_not_known_how_it_is_divided(make_record: MakeRecord) -> None:
@@ -255,20 +255,22 @@ def test_playing_is_told_where_it_is_not_known_how_it_is_divided(make_record: Ma
     known = make_record("full", 0, "train", epochs=["10", "11"])
     seconds = known.seconds.model_copy(update={"environment": None, "inference": None})
     undivided = make_record("rft", 0, "train", epochs=["10", "11"], seconds=seconds)
-    alone, both = (build_results(*made).time_table() for made in ([undivided], [undivided, known]))
+    alone, both = (build_results(*made).format_time_table() for made in ([undivided], [undivided, known]))
     assert alone.startswith("|  | minutes | playing | critic | adversary | training | other |\n")
     assert find_line(alone, "preferences").endswith(" | 10 | 50% | 10% | 0% | 20% | 20% |")
     assert both.startswith(
         "|  | minutes | playing | environment | inference | critic | adversary | training | other |\n"
     )
     assert find_line(both, "preferences").endswith(" | 10 | 50% | not told | not told | 10% | 0% | 20% | 20% |")
-    assert build_results(undivided, make_record("full", 0, "new-seeds", "10")).time_table() == alone
+    assert build_results(undivided, make_record("full", 0, "new-seeds", "10")).format_time_table() == alone
 
 
 def test_what_is_there_and_small_is_not_told_as_nothing(make_record: MakeRecord) -> None:
     training = make_record("full", 0, "train", epochs=["1"])
     seconds = training.seconds.model_copy(update={"environment": 0.1, "critic": 2.9, "adversary": 3.1})
-    line = find_line(build_results(training.model_copy(update={"seconds": seconds})).time_table(), "full method ")
+    line = find_line(
+        build_results(training.model_copy(update={"seconds": seconds})).format_time_table(), "full method "
+    )
     assert line == "| full method | 10 | 50% | <0.1% | 49% | 0.5% | 1% | 20% | 29% |"
 
 
@@ -281,7 +283,7 @@ def test_commands_that_differ_in_their_run_seed_alone_are_told_as_a_loop(make_re
         return make_record(arm, seed, unit.phase, "1", command=PLAN.shown_command(unit, "base"))
 
     played = [make_played("untrained-team", None), *(make_played("full", seed) for seed in (2, 0))]
-    alone, loop = build_results(*played).commands()
+    alone, loop = build_results(*played).list_commands()
     assert alone == f"$ {played[0].command}"
     head, tail = "$ for seed in 0 2; do ", "; done"
     assert (loop[: len(head)], loop[-len(tail) :]) == (head, tail)

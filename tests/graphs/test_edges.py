@@ -14,13 +14,13 @@ from collab.graphs.edges import (
     SAMPLERS,
     _count_dags,
     build_dag,
-    chain,
-    complete,
-    layered,
-    ordered,
+    connect_all,
+    connect_chain,
+    connect_layers,
+    connect_star,
+    draw_ordered,
+    draw_uniform,
     sample,
-    star,
-    uniform,
 )
 
 RNG = random.Random(0)
@@ -39,16 +39,16 @@ def chi_square(counts: Counter[frozenset[tuple[str, str]]], kinds: int) -> float
 
 
 def test_fixed_shapes() -> None:
-    assert chain("abc", RNG) == [("a", "b"), ("b", "c")]
-    assert star("abc", RNG) == [("a", "b"), ("a", "c")]
-    assert complete("abc", RNG) == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert layered("abcd", RNG, widths=[1, 2, 1]) == [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
-    assert layered("abc", RNG, widths=[3]) == []
+    assert connect_chain("abc", RNG) == [("a", "b"), ("b", "c")]
+    assert connect_star("abc", RNG) == [("a", "b"), ("a", "c")]
+    assert connect_all("abc", RNG) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert connect_layers("abcd", RNG, widths=[1, 2, 1]) == [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
+    assert connect_layers("abc", RNG, widths=[3]) == []
 
 
 def test_uniform_gives_all_25_dags_of_three_slots_evenly() -> None:
     rng = random.Random(0)
-    counts = Counter(frozenset(uniform("abc", rng)) for _ in range(10_000))
+    counts = Counter(frozenset(draw_uniform("abc", rng)) for _ in range(10_000))
     assert set(counts) == all_dags("abc")
     assert len(counts) == 25
     assert chi_square(counts, 25) < 42.98  # 99 % quantile at 24 degrees of freedom
@@ -56,7 +56,7 @@ def test_uniform_gives_all_25_dags_of_three_slots_evenly() -> None:
 
 def test_uniform_gives_all_543_dags_of_four_slots_evenly() -> None:
     rng = random.Random(0)
-    counts = Counter(frozenset(uniform("abcd", rng)) for _ in range(20_000))
+    counts = Counter(frozenset(draw_uniform("abcd", rng)) for _ in range(20_000))
     assert set(counts) == all_dags("abcd")
     assert len(counts) == 543
     assert chi_square(counts, 543) < 622.8  # 99 % quantile at 542 degrees of freedom
@@ -70,7 +70,7 @@ def test_the_recurrence_counts_labelled_dags() -> None:
 def test_uniform_over_eight_slots_favours_no_label() -> None:
     rng = random.Random(0)
     draws = 2_000
-    counts = Counter(edge for _ in range(draws) for edge in uniform("abcdefgh", rng))
+    counts = Counter(edge for _ in range(draws) for edge in draw_uniform("abcdefgh", rng))
     share = counts.total() / draws / 56
     assert len(counts) == 56
     assert all(count / draws == pytest.approx(share, abs=0.05) for count in counts.values())
@@ -79,7 +79,7 @@ def test_uniform_over_eight_slots_favours_no_label() -> None:
 def test_ordered_two_slots_by_hand() -> None:
     """An edge comes with probability p, in either direction equally often."""
     rng = random.Random(0)
-    counts = Counter(tuple(ordered("ab", rng, p=0.3)) for _ in range(10_000))
+    counts = Counter(tuple(draw_ordered("ab", rng, p=0.3)) for _ in range(10_000))
     assert counts[()] / 10_000 == pytest.approx(0.7, abs=0.02)
     assert counts[(("a", "b"),)] / 10_000 == pytest.approx(0.15, abs=0.015)
     assert counts[(("b", "a"),)] / 10_000 == pytest.approx(0.15, abs=0.015)
@@ -88,17 +88,17 @@ def test_ordered_two_slots_by_hand() -> None:
 def test_ordered_three_slots_by_hand() -> None:
     """With p = ½ an order gives each of its graphs 1/8: the empty graph fits 6 orders of 6, a full one 1, a → b 3."""
     rng = random.Random(0)
-    counts = Counter(frozenset(ordered("abc", rng, p=0.5)) for _ in range(20_000))
+    counts = Counter(frozenset(draw_ordered("abc", rng, p=0.5)) for _ in range(20_000))
     assert counts[frozenset()] / 20_000 == pytest.approx(1 / 8, abs=0.01)
-    assert counts[frozenset(complete("abc", rng))] / 20_000 == pytest.approx(1 / 48, abs=0.005)
+    assert counts[frozenset(connect_all("abc", rng))] / 20_000 == pytest.approx(1 / 48, abs=0.005)
     assert counts[frozenset({("a", "b")})] / 20_000 == pytest.approx(1 / 16, abs=0.008)
 
 
 def test_ordered_at_its_limits() -> None:
-    assert ordered("abcd", RNG, p=0) == []
-    assert len(ordered("abcd", RNG, p=1)) == 6
+    assert draw_ordered("abcd", RNG, p=0) == []
+    assert len(draw_ordered("abcd", RNG, p=1)) == 6
     with pytest.raises(GraphError, match=r"p is 1\.5, allowed: 0 to 1"):
-        ordered("ab", RNG, p=1.5)
+        draw_ordered("ab", RNG, p=1.5)
 
 
 @given(st.sampled_from(["chain", "star", "complete", "ordered", "uniform"]), st.integers(1, 12), st.integers(0, 2**32))

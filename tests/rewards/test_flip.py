@@ -123,7 +123,7 @@ def test_labels_of_a_run_keep_what_was_flipped_and_never_mix_inspectoranother_sh
     first = json.loads(log.read_text().splitlines()[0])["rewards"]
     inspector = Inspector([run], index_cache=tmp_path / "index_cache")
     try:
-        shown = inspector.step(inspector.ids()[0], first["trajectory"], first["step"], "wrong")
+        shown = inspector.get_step(inspector.list_ids()[0], first["trajectory"], first["step"], "wrong")
         assert shown.critic == "oracle-2+flip0.3"
         found = {(cell.agent, cell.round): (cell.score, cell.original) for cell in shown.cells}
         assert found == {tuple(one["cell"]): (one["score"], one["original"]) for one in first["rewards"]}

@@ -25,11 +25,13 @@ def test_two_plays_of_an_instance_part_where_they_first_differ(recorded: Path, t
         for step in (*one.steps[:2], other):
             writer.step(one.id, step)
     inspector = Inspector([recorded, store.path], index_cache=tmp_path / "index_cache")
-    a, b = (next(row.id for row in inspector.runs().runs if row.path == str(path)) for path in (recorded, store.path))
+    a, b = (
+        next(row.id for row in inspector.list_runs().runs if row.path == str(path)) for path in (recorded, store.path)
+    )
     compared = inspector.compare(a, b)
     (instance,) = compared.both
     assert (instance.a.id, instance.b.id, instance.diverged) == (one.id, one.id, 2)
-    others = {row.id for row in inspector.episodes(a, EpisodeFilter()).rows} - {one.id}
+    others = {row.id for row in inspector.list_episodes(a, EpisodeFilter()).rows} - {one.id}
     assert ({row.id for row in compared.only_a}, compared.only_b) == (others, [])
     pair = inspector.compare_episodes(a, b, one.id, one.id)
     assert (pair.diverged, pair.why, len(pair.steps)) == (2, "action", len(one.steps))
@@ -60,7 +62,7 @@ def test_the_table_names_the_step_that_the_page_of_an_instance_names(recorded: P
             for step in steps:
                 writer.step(one.id, step)
     inspector = Inspector(folders, index_cache=tmp_path / "index_cache")
-    a, *others = (next(row.id for row in inspector.runs().runs if row.path == str(folder)) for folder in folders)
+    a, *others = (next(row.id for row in inspector.list_runs().runs if row.path == str(folder)) for folder in folders)
     for b, step, why in zip(others, (1, 2), ("action", "screen"), strict=True):
         (instance,) = inspector.compare(a, b).both
         pair = inspector.compare_episodes(a, b, one.id, one.id)

@@ -63,8 +63,8 @@ def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(
 ) -> None:
     path, first = budgeted
     inspector = inspect(path)
-    row = inspector.runs().runs[0]
-    rollout = inspector.run(row.id).parts[0].id
+    row = inspector.list_runs().runs[0]
+    rollout = inspector.get_run(row.id).parts[0].id
     with RunReader(path / "epochs" / "1" / "rollout") as reader:
         votes = reader.query(
             "SELECT count(*), avg(agreement), avg(entropy) FROM steps JOIN episodes USING (key) WHERE trajectory = ?",
@@ -76,24 +76,24 @@ def test_a_rollout_is_told_by_the_episodes_that_are_learned_from(
         steps = reader.query("SELECT count(*) FROM steps")[0][0]
     assert steps > votes[0]
     for id in (row.id, rollout):
-        found = inspector.overview(id)
+        found = inspector.get_overview(id)
         (epoch,) = found.epochs
         assert (epoch.steps, epoch.agreement, epoch.entropy) == votes
         assert epoch.played is not None
         assert (epoch.played.successes, epoch.played.episodes) == (solved, 1)
         assert [(one.name, one.success.episodes) for one in found.tasks] == [(first.partition("/")[0], 1)]
-    assert inspector.row(rollout).success.episodes == 1
-    assert (inspector.row(rollout).done, inspector.row(rollout).steps) == (3, steps), "all of it was played"
-    assert inspector.overview(row.id).tasks_epoch == 1
+    assert inspector.get_row(rollout).success.episodes == 1
+    assert (inspector.get_row(rollout).done, inspector.get_row(rollout).steps) == (3, steps), "all of it was played"
+    assert inspector.get_overview(row.id).tasks_epoch == 1
     alone = inspect(path / "epochs" / "1" / "rollout")
-    (one,) = alone.runs().runs
+    (one,) = alone.list_runs().runs
     assert (one.success.successes, one.success.episodes) == (solved, 1), "also where its training was not named"
-    assert (alone.overview(one.id).epochs[0].steps, alone.overview(one.id).epochs[0].agreement) == votes[:2]
+    assert (alone.get_overview(one.id).epochs[0].steps, alone.get_overview(one.id).epochs[0].agreement) == votes[:2]
     assert main(["runs", "show", str(path / "epochs" / "1" / "rollout"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["success"]["episodes"] == 1
     counted = "over the episodes that count for its epoch"
-    assert counted in report(alone.run(one.id), alone.overview(one.id))
-    text = report(inspector.run(row.id), inspector.overview(row.id))
+    assert counted in report(alone.get_run(one.id), alone.get_overview(one.id))
+    text = report(inspector.get_run(row.id), inspector.get_overview(row.id))
     assert "By task, of the rollout of epoch 1: played to be learned from, not held out." in text
 
 
@@ -105,8 +105,8 @@ def test_calls_that_nothing_is_learned_from_are_a_part_of_their_epoch(
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, spent=spent, hash="")
     write_json(TrainingDir(path).get_epoch(1).record, record.model_dump(mode="json"))
     inspector = inspect(path)
-    row = inspector.runs().runs[0]
-    parts = {one.part: one.calls for one in inspector.overview(row.id).epochs[0].spent}
+    row = inspector.list_runs().runs[0]
+    parts = {one.part: one.calls for one in inspector.get_overview(row.id).epochs[0].spent}
     assert parts == {"rollout": 2, "rollout, not learned from": row.calls - 2}
     assert row.seconds == 3.0, "as its record says"
 
@@ -131,14 +131,14 @@ def test_agreement_is_one_number_and_one_sentence_wherever_it_is_told(
     assert 0 < mean < 1
 
     inspector = inspect(path)
-    row = inspector.runs().runs[0]
-    rollout = inspector.run(row.id).parts[0].id
-    told = [inspector.step(rollout, first, number).vote.agreement for number in range(len(shares))]
+    row = inspector.list_runs().runs[0]
+    rollout = inspector.get_run(row.id).parts[0].id
+    told = [inspector.get_step(rollout, first, number).vote.agreement for number in range(len(shares))]
     assert told == pytest.approx(shares)
-    assert [one.agreement for one in inspector.episode(rollout, first).steps] == pytest.approx(shares)
-    assert inspector.episode(rollout, first).row.agreement == pytest.approx(mean)
+    assert [one.agreement for one in inspector.get_episode(rollout, first).steps] == pytest.approx(shares)
+    assert inspector.get_episode(rollout, first).row.agreement == pytest.approx(mean)
     for id in (row.id, rollout):
-        assert inspector.overview(id).epochs[0].agreement == pytest.approx(mean)
+        assert inspector.get_overview(id).epochs[0].agreement == pytest.approx(mean)
     for place in (path, training.get_epoch(1).rollout):
         assert main(["report", str(place)]) == 0
         lines = [line.split("|") for line in capsys.readouterr().out.splitlines()]
@@ -159,20 +159,20 @@ def test_a_run_that_is_not_over_has_the_same_success_here_and_on_the_command_lin
 ) -> None:
     path, lines = lines_of(run)
     ends = [place for place, line in enumerate(lines) if line["type"] == "episode_finished"]
-    finished = inspect(run.parent).runs().runs[0]
+    finished = inspect(run.parent).list_runs().runs[0]
     assert (finished.status, finished.success.episodes) == ("finished", 3)
     write_lines(path, [line for place, line in enumerate(lines) if place < ends[-1] or line["type"] == "text"])
     (run / "index.sqlite").unlink()
     inspector = inspect(run.parent)
-    row = inspector.runs().runs[0]
+    row = inspector.list_runs().runs[0]
     assert (row.status, row.done, row.planned, row.success.episodes) == ("dead", 2, 3, 3)
     assert main(["runs", "show", str(run), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["success"]
     assert (told["successes"], told["episodes"]) == (row.success.successes, 3)
-    overview = inspector.overview(row.id)
+    overview = inspector.get_overview(row.id)
     assert sum(one.success.episodes for one in overview.tasks) == 3
     assert overview.epochs[0].played == row.success
-    text = report(inspector.run(row.id), overview)
+    text = report(inspector.get_run(row.id), overview)
     assert "% over planned episodes, of which 2 are over; the others count as not solved [95 % Wilson" in text
 
 
@@ -180,9 +180,9 @@ def test_time_goes_by_the_clock_and_not_by_what_ran_at_the_same_time(run: Path, 
     _, lines = lines_of(run)
     begin, end = (datetime.fromisoformat(lines[place]["time"]) for place in (0, -1))
     inspector = inspect(run)
-    row = inspector.runs().runs[0]
+    row = inspector.list_runs().runs[0]
     assert row.seconds == (end - begin).total_seconds()
-    text = report(inspector.run(row.id), inspector.overview(row.id))
+    text = report(inspector.get_run(row.id), inspector.get_overview(row.id))
     assert "seconds are added up over episodes, which run at the same time" in text
 
 
@@ -211,13 +211,13 @@ def test_calls_of_steps_that_never_ended_were_paid_for(run: Path, inspect: Open)
     write_lines(path, lines)
     (run / "index.sqlite").unlink()
     inspector = inspect(run)
-    row = inspector.runs().runs[0]
+    row = inspector.list_runs().runs[0]
     assert (row.calls, row.prompt_tokens, row.completion_tokens, row.cost_usd) == (recorded + 5, 700, None, 0.25)
-    parts = {one.part: one for one in inspector.overview(row.id).epochs[0].spent}
+    parts = {one.part: one for one in inspector.get_overview(row.id).epochs[0].spent}
     assert (parts["deliberation"].calls, parts["not recorded"].calls) == (recorded, 5)
     assert parts["not recorded"].cost_usd == 0.25
     write_lines(path, [line for line in lines if line["type"] != "spent"])
-    assert inspect(run).runs().runs[0].calls == recorded, "a process that told nothing: what it recorded"
+    assert inspect(run).list_runs().runs[0].calls == recorded, "a process that told nothing: what it recorded"
 
 
 def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: Path, inspect: Open) -> None:
@@ -238,7 +238,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
-    id = inspector.ids()[0]
+    id = inspector.list_ids()[0]
     unpaired = {
         source: 1,
         "no source had a worse reply": 1,
@@ -247,6 +247,6 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "not judged": 3,
     }
     assert (summarize(record).made, summarize(record).unmade) == ({source: 4}, unpaired)
-    for one in (id, inspector.run(id).parts[0].id):
-        epoch = inspector.overview(one).epochs[0]
+    for one in (id, inspector.get_run(id).parts[0].id):
+        epoch = inspector.get_overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

@@ -96,14 +96,14 @@ def test_what_is_readable_is_taken_and_what_is_not_is_told(damaged, inspect, rea
     spoil(damaged)
     before = {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()}
     inspector = inspect(damaged)
-    run = inspector.runs().runs[0].id
+    run = inspector.list_runs().runs[0].id
     out = tmp_path / "report.html"
     made = export(inspector, run, out, most=1)
     assert made.episodes == 1
     assert made.steps >= 1
     answers = read_report(out).answers
     assert bool(answers[f"run/{run}/problems"]["problems"]) is told
-    text = markdown(inspector.run(run), inspector.overview(run), inspector.problems(run).problems)
+    text = markdown(inspector.get_run(run), inspector.get_overview(run), inspector.list_problems(run).problems)
     assert ("## What cannot be read" in text) is told
     assert {path: path.read_bytes() for path in damaged.rglob("*") if path.is_file()} == before, "nothing is written"
 
@@ -111,8 +111,8 @@ def test_what_is_readable_is_taken_and_what_is_not_is_told(damaged, inspect, rea
 def test_an_episode_that_cannot_be_opened_is_left_out_and_named(damaged, inspect, read_report, tmp_path):
     spoil_a_start(damaged)
     inspector = inspect(damaged)
-    run = inspector.runs().runs[0].id
-    rows = inspector.episodes(run, EpisodeFilter()).rows
+    run = inspector.list_runs().runs[0].id
+    rows = inspector.list_episodes(run, EpisodeFilter()).rows
     assert len(rows) == 3, "the index still knows all"
     made = export(inspector, run, tmp_path / "report.html", most=2)
     assert made.episodes == 1
@@ -125,8 +125,8 @@ def test_an_episode_that_cannot_be_opened_is_left_out_and_named(damaged, inspect
 
 def test_a_report_of_nothing_is_refused(damaged, inspect, tmp_path):
     inspector = inspect(damaged)
-    run = inspector.runs().runs[0].id
-    id = inspector.episodes(run, EpisodeFilter()).rows[0].id
+    run = inspector.list_runs().runs[0].id
+    id = inspector.list_episodes(run, EpisodeFilter()).rows[0].id
     spoil_a_start(damaged)
     with pytest.raises(RunFormatError, match="no episode that was to be taken can be opened"):
         export(inspector, run, tmp_path / "report.html", episodes=[id])
@@ -137,7 +137,7 @@ def test_no_complaint_tells_where_a_run_lies(damaged, inspect, read_report, tmp_
     spoil_texts(damaged)
     (damaged / "run.json").write_text("{")
     inspector = inspect(damaged)
-    run = inspector.runs().runs[0].id
+    run = inspector.list_runs().runs[0].id
     export(inspector, run, tmp_path / "report.html", most=1)
     answers = read_report(tmp_path / "report.html").answers
     cells = [answer for address, answer in answers.items() if "/cell?" in address]

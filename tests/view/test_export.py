@@ -32,7 +32,7 @@ def report(recorded, read_report, tmp_path_factory):
 
 
 def run_of(inspector):
-    return inspector.runs().runs[0].id
+    return inspector.list_runs().runs[0].id
 
 
 def plain(answer):
@@ -46,22 +46,22 @@ def without_picture(step):
 def test_a_report_answers_what_the_server_answers(inspector, report):
     made, page = report
     run, answers = run_of(inspector), page.answers
-    episodes = plain(inspector.episodes(run, EpisodeFilter()))
+    episodes = plain(inspector.list_episodes(run, EpisodeFilter()))
     assert answers[f"run/{run}/episodes"] == episodes
-    assert answers[f"run/{run}/overview"]["epochs"] == plain(inspector.overview(run))["epochs"]
+    assert answers[f"run/{run}/overview"]["epochs"] == plain(inspector.get_overview(run))["epochs"]
     assert answers[f"run/{run}/problems"] == {"problems": []}
     steps = 0
     for row in episodes["rows"]:
         key = row["id"].replace("/", "%2F")
         view = answers[f"run/{run}/episode?episode={key}"]
-        assert view["steps"] == plain(inspector.episode(run, row["id"]))["steps"]
+        assert view["steps"] == plain(inspector.get_episode(run, row["id"]))["steps"]
         for one in view["steps"]:
             steps += 1
             found = answers[f"run/{run}/step?episode={key}&step={one['step']}"]
-            assert without_picture(found) == without_picture(plain(inspector.step(run, row["id"], one["step"])))
+            assert without_picture(found) == without_picture(plain(inspector.get_step(run, row["id"], one["step"])))
             for cell in found["cells"]:
                 at = f"run/{run}/cell?episode={key}&step={one['step']}&agent={cell['agent']}&round={cell['round']}"
-                whole = plain(inspector.cell(run, row["id"], one["step"], cell["agent"], cell["round"]))
+                whole = plain(inspector.get_cell(run, row["id"], one["step"], cell["agent"], cell["round"]))
                 assert answers[at] == {**whole, "tokens": None, "logprobs": None}
                 assert answers[at]["shared"], "the exact prompt"
     assert (made.episodes, made.of, made.steps) == (3, 3, steps)
@@ -104,7 +104,7 @@ def test_pictures_are_small_and_each_is_there_once(inspector, report):
     seen, shown = {}, set()
     for address, answer in page.answers.items():
         if "/step?" in address:
-            one = inspector.observation(run, answer["episode"], str(answer["step"]))
+            one = inspector.get_observation(run, answer["episode"], str(answer["step"]))
             shown.add(answer["screen"]["picture"])
             assert seen.setdefault(hash_looks(one), answer["screen"]["picture"]) == answer["screen"]["picture"]
     assert len(seen) == len(shown) < made.steps, "home screens are alike"
@@ -121,7 +121,7 @@ def test_the_same_run_makes_the_same_file(inspector, tmp_path):
 
 def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_report, tmp_path):
     run, out = run_of(inspector), tmp_path / "few.html"
-    ids = [row.id for row in inspector.episodes(run, EpisodeFilter()).rows]
+    ids = [row.id for row in inspector.list_episodes(run, EpisodeFilter()).rows]
     made = export(inspector, run, out, episodes=[ids[2], ids[0]])
     answers = read_report(out).answers
     assert (made.episodes, made.of) == (2, 3)
@@ -146,8 +146,8 @@ def test_what_is_left_out_of_a_step_is_counted_in_a_report_as_on_the_server(reco
         writer.begin_episode("Task/0", played.task, episode=0, epoch=0, environment="x", environment_version="1")
         writer.step("Task/0", replace(step, observation=seen, matrix=matrix))
     inspector = inspect(store.path)
-    id = inspector.ids()[0]
-    view = inspector.step(id, "Task/0", 0)
+    id = inspector.list_ids()[0]
+    view = inspector.get_step(id, "Task/0", 0)
     assert (len(view.screen.elements), view.screen.more) == (2000, 3)
     assert (len(view.cells[0].trimmed), view.cells[0].trimmed_more) == (20, 3)
     export(inspector, id, tmp_path / "report.html")
@@ -163,7 +163,7 @@ def test_a_training_is_leafed_through_over_its_epochs(recorded, inspect, read_re
     folder.write({"config": {"method": {"epochs": 2}, "run": {"seed": 5}}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(tmp_path / "marl")
     training = run_of(inspector)
-    rollouts = [part.id for part in inspector.run(training).parts if part.role == "rollout"]
+    rollouts = [part.id for part in inspector.get_run(training).parts if part.role == "rollout"]
     out = tmp_path / "report.html"
     made = export(inspector, training, out, episodes=["ContactsAddContact/0"])
     assert (made.episodes, made.of) == (2, 6), "the same task in both epochs"

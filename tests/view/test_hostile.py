@@ -167,7 +167,7 @@ def hostile(request, tmp_path):
 def test_a_report_holds_every_word_as_it_was_and_none_of_it_as_markup(hostile, inspect, read_report, tmp_path):
     path, words = hostile
     inspector = inspect(path)
-    run = inspector.runs().runs[0].id
+    run = inspector.list_runs().runs[0].id
     out = tmp_path / "report.html"
     made = export(inspector, run, out)
     assert (made.episodes, made.steps, made.unread) == (2, 2, ())
@@ -200,32 +200,32 @@ def test_nothing_of_any_length_is_answered_whole_but_what_is_asked_for_whole(ins
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join(lines) + lines[1].replace(b'"attempt":0', b'"attempt":7'))  # a problem that quotes it
     inspector = inspect(path)
-    run = inspector.runs().runs[0].id
-    (one, other) = inspector.episodes(run, EpisodeFilter()).rows
-    step = inspector.step(run, one.id, 0)
+    run = inspector.list_runs().runs[0].id
+    (one, other) = inspector.list_episodes(run, EpisodeFilter()).rows
+    step = inspector.get_step(run, one.id, 0)
     agent = step.cells[0].agent
     answers = [
-        inspector.runs(),
-        replace(inspector.run(run), config=""),
-        inspector.overview(run),
-        inspector.problems(run),
-        inspector.episodes(run, EpisodeFilter()),
+        inspector.list_runs(),
+        replace(inspector.get_run(run), config=""),
+        inspector.get_overview(run),
+        inspector.list_problems(run),
+        inspector.list_episodes(run, EpisodeFilter()),
         *(inspector.find_steps(run, kind) for kind in ("first-wrong", "overruled", "disagrees")),
         inspector.search(run, "lang"),
-        *(inspector.episode(run, row.id) for row in (one, other)),
+        *(inspector.get_episode(run, row.id) for row in (one, other)),
         step,
-        inspector.final(run, one.id),
-        inspector.critics(run, one.id, 0),
+        inspector.get_final_screen(run, one.id),
+        inspector.get_critics(run, one.id, 0),
         inspector.compare(run, run),
         inspector.compare_episodes(run, run, one.id, one.id),
     ]
     longest = {type(answer).__name__: longest_text(json.loads(to_json(answer))) for answer in answers}
     assert longest == {name: min(length, CUT) for name, length in longest.items()}
     assert max(len(to_json(answer)) for answer in answers) < 200_000
-    assert len(inspector.run(run).config) <= CONFIG + 1
+    assert len(inspector.get_run(run).config) <= CONFIG + 1
     assert len(agent) == 300
-    assert inspector.cell(run, one.id, 0, agent, 0).reply == words, "found by the name that is shown"
-    assert inspector.cell(run, one.id, 0, agent, 1).agent == agent
+    assert inspector.get_cell(run, one.id, 0, agent, 0).reply == words, "found by the name that is shown"
+    assert inspector.get_cell(run, one.id, 0, agent, 1).agent == agent
 
 
 def longest_text(value) -> int:
@@ -239,9 +239,9 @@ def longest_text(value) -> int:
 
 def test_markdown_and_plots_of_it_are_text(hostile, inspect):
     inspector = inspect(hostile[0])
-    run = inspector.runs().runs[0].id
-    overview = inspector.overview(run)
-    text = markdown(inspector.run(run), overview, inspector.problems(run).problems)
+    run = inspector.list_runs().runs[0].id
+    overview = inspector.get_overview(run)
+    text = markdown(inspector.get_run(run), overview, inspector.list_problems(run).problems)
     tokens = [
         child.type
         for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(text)
@@ -264,7 +264,7 @@ def test_markdown_and_plots_of_it_are_text(hostile, inspect):
 def test_a_browser_shows_it_and_runs_none_of_it(kind, inspect, offline, tmp_path):
     words = NASTY[kind]
     inspector = inspect(hostile_run(tmp_path / "hostile", words))
-    run = inspector.runs().runs[0].id
+    run = inspector.list_runs().runs[0].id
     out = tmp_path / "report.html"
     export(inspector, run, out)
     page, said, asked = offline(out)

@@ -69,15 +69,15 @@ def test_a_step_is_answered_without_reading_all_and_afterwards_alike(
     recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inspector = Inspector([recorded], index_cache=tmp_path)
-    id = inspector.ids()[0]
+    id = inspector.list_ids()[0]
     with monkeypatch.context() as patched:
         patched.setattr("collab.view.labels.index_label_set", None)
         patched.setattr(PairSetIndex, "_read_all", None)
-        before = [inspector.episode(id, one) for one in episodes(recorded)]
-        steps = [inspector.step(id, view.row.id, row.step) for view in before for row in view.steps]
-    inspector.overview(id)
-    assert [inspector.episode(id, one) for one in episodes(recorded)] == before
-    assert [inspector.step(id, one.episode, one.step) for one in steps] == steps
+        before = [inspector.get_episode(id, one) for one in episodes(recorded)]
+        steps = [inspector.get_step(id, view.row.id, row.step) for view in before for row in view.steps]
+    inspector.get_overview(id)
+    assert [inspector.get_episode(id, one) for one in episodes(recorded)] == before
+    assert [inspector.get_step(id, one.episode, one.step) for one in steps] == steps
     inspector.close()
 
 
@@ -102,7 +102,7 @@ def test_runs_that_were_named_are_opened_before_any_request(
     inspector.warm_up()
     monkeypatch.setattr("collab.view.readers.RunReader", None)
     monkeypatch.setattr("collab.view.labels.index_label_set", None)
-    assert inspector.overview(inspector.ids()[0]).labels == "oracle"
+    assert inspector.get_overview(inspector.list_ids()[0]).labels == "oracle"
     inspector.close()
 
 
@@ -119,7 +119,7 @@ def test_of_a_folder_the_newest_run_is_opened_before_any_request(
     shown = {}
     for root in inspector._context.roots.top():
         with contextlib.suppress(TypeError):
-            shown[root.path.name] = inspector.overview(root.id).labels
+            shown[root.path.name] = inspector.get_overview(root.id).labels
     assert shown == {"new": "oracle"}
 
 
@@ -141,7 +141,7 @@ def test_the_labelling_that_was_learned_from_comes_first(run: Path, tmp_path: Pa
 
 def test_what_critics_and_adversaries_took_is_in_the_sums_of_a_run(run: Path, tmp_path: Path) -> None:
     played = Inspector([run], index_cache=tmp_path / "index_cache")
-    without = played.row(played.ids()[0])
+    without = played.get_row(played.list_ids()[0])
     played.close()
     (path,) = (run / "labels" / "oracle" / "events").iterdir()
     first, *rest = path.read_text().splitlines(keepends=True)
@@ -154,8 +154,8 @@ def test_what_critics_and_adversaries_took_is_in_the_sums_of_a_run(run: Path, tm
     asked = {"calls": 4, "prompt_tokens": 40, "completion_tokens": 0, "cost_usd": 0.25}
     head.write_text(json.dumps(json.loads(head.read_text()) | {"spent": asked}))
     inspector = Inspector([run], index_cache=tmp_path / "index_cache")
-    id = inspector.ids()[0]
-    row, (epoch,) = inspector.row(id), inspector.overview(id, "").epochs
+    id = inspector.list_ids()[0]
+    row, (epoch,) = inspector.get_row(id), inspector.get_overview(id, "").epochs
     assert (row.calls, row.cost_usd) == (without.calls + 2 * 3 + 4, 2 * 1.0 + 0.25)
     assert (row.prompt_tokens or 0) == (without.prompt_tokens or 0) + 2 * 200 + 40
     told = {one.part: (one.calls, one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in epoch.spent}

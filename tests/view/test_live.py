@@ -49,13 +49,13 @@ def test_a_growing_run_is_told_of_and_a_quiet_one_is_not(recorded: Path, tmp_pat
         writer.step("Task/0", played.steps[0])
         grown = await told(events)
         assert (grown["status"], grown["done"], grown["steps"]) == ("running", 0, 1)
-        assert inspector.step(grown["id"], "Task/0", 0).changes is None
+        assert inspector.get_step(grown["id"], "Task/0", 0).changes is None
         waiting = asyncio.ensure_future(told(events))
         await asyncio.sleep(0.1)
         assert not waiting.done()
         writer.end_episode("Task/0", outcome=played.outcome, final=played.final, seconds=1.0)
         assert (await waiting)["done"] == 1
-        assert inspector.step(grown["id"], "Task/0", 0).changes is not None
+        assert inspector.get_step(grown["id"], "Task/0", 0).changes is not None
         writer.finish()
         writer.close()
         last = await told(events)
@@ -89,9 +89,9 @@ def test_folders_are_walked_through_less_often_than_runs_are_looked_at(
 ) -> None:
     walks: list[int] = []
     looks: list[str] = []
-    ids, state = inspector.ids(), inspector.state
-    monkeypatch.setattr(inspector, "ids", lambda: (walks.append(1), ids)[1])
-    monkeypatch.setattr(inspector, "state", lambda id: (looks.append(id), state(id))[1])
+    ids, state = inspector.list_ids(), inspector.describe_state
+    monkeypatch.setattr(inspector, "list_ids", lambda: (walks.append(1), ids)[1])
+    monkeypatch.setattr(inspector, "describe_state", lambda id: (looks.append(id), state(id))[1])
 
     async def go() -> None:
         async for _ in stream_growth(inspector, [], stopped=lambda: len(looks) >= 5, pause_s=0.001):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.metrics import reward_rates
+from collab.algorithms.collabuiagents.metrics import compute_reward_rates
 from collab.errors import UnknownName, UsageError
 from collab.evaluation.report import report_of
 from collab.preferences.explain import count_sources, count_unpaired
@@ -38,7 +38,7 @@ def played(recorded: Path) -> dict[str, Trajectory]:
 
 @pytest.fixture
 def run(inspector: Inspector) -> str:
-    return inspector.runs().runs[0].id
+    return inspector.list_runs().runs[0].id
 
 
 def files(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -52,11 +52,11 @@ def files(folder: Path) -> dict[str, tuple[int, bytes]]:
 def test_a_run_is_told_as_its_report_tells_it(inspector: Inspector, recorded: Path, run: str) -> None:
     with RunStore.open(recorded).open_reader() as reader:
         report = report_of(reader)
-    row = inspector.row(run)
+    row = inspector.get_row(run)
     assert (row.success.successes, row.success.episodes) == (report.planned.successes, report.planned.episodes)
     assert (row.success.low, row.success.high) == report.planned.interval
     assert (row.done, row.broken, row.status, row.privileged) == (3, 0, "finished", True)
-    assert {one.name: one.success.successes for one in inspector.overview(run).tasks} == {
+    assert {one.name: one.success.successes for one in inspector.get_overview(run).tasks} == {
         group.name: group.planned.successes for group in report.by_task
     }
 
@@ -64,7 +64,7 @@ def test_a_run_is_told_as_its_report_tells_it(inspector: Inspector, recorded: Pa
 def test_the_overview_counts_what_was_said_and_judged(
     inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
 ) -> None:
-    (epoch,) = inspector.overview(run).epochs
+    (epoch,) = inspector.get_overview(run).epochs
     steps = [step for one in played.values() for step in one.steps]
     shares = [len(step.vote.ballots[0].cells) / 8 if step.vote.ballots else 0 for step in steps]
     assert epoch.steps == len(steps)
@@ -75,7 +75,7 @@ def test_the_overview_counts_what_was_said_and_judged(
     labels = read_labels(recorded, "oracle")
     assert epoch.rewards is not None
     told = dict(zip(epoch.rewards.agents, epoch.rewards.rates, strict=True))
-    assert told == reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
+    assert told == compute_reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
     assert epoch.rewards.critic == labels.head.critic
     assert epoch.missing == labels.missing
     head = read_pairs(recorded, list_pair_sets(recorded)[-1]).head
@@ -84,7 +84,7 @@ def test_the_overview_counts_what_was_said_and_judged(
     assert epoch.graph is not None
     assert list(epoch.graph.edges) == list(steps[0].matrix.edges)
     assert sorted(agent for layer in epoch.graph.layers for agent in layer) == sorted(steps[0].matrix.agents)
-    assert inspector.overview(run, "").epochs[0].rewards is None
+    assert inspector.get_overview(run, "").epochs[0].rewards is None
 
 
 def test_nothing_in_a_run_is_changed_by_looking(recorded: Path, tmp_path: Path) -> None:
@@ -98,16 +98,16 @@ def test_nothing_in_a_run_is_changed_by_looking(recorded: Path, tmp_path: Path) 
 
 
 def look_at_everything(one: Inspector) -> None:
-    for row in (row for row in one.runs().runs if row.unreadable is None):
-        one.run(row.id)
-        one.overview(row.id)
-        one.problems(row.id)
+    for row in (row for row in one.list_runs().runs if row.unreadable is None):
+        one.get_run(row.id)
+        one.get_overview(row.id)
+        one.list_problems(row.id)
         one.search(row.id, "tap")
         one.find_steps(row.id, "disagrees")
-        for episode in one.episodes(row.id, EpisodeFilter()).rows:
-            view = one.episode(episode.run, episode.id)
+        for episode in one.list_episodes(row.id, EpisodeFilter()).rows:
+            view = one.get_episode(episode.run, episode.id)
             for step in view.steps:
-                one.step(episode.run, episode.id, step.step)
+                one.get_step(episode.run, episode.id, step.step)
 
 
 # ------------------------------------------------------------------------------------------------------- episodes
@@ -130,8 +130,8 @@ def look_at_everything(one: Inspector) -> None:
 def test_a_filter_keeps_exactly_what_passes(
     inspector: Inspector, run: str, wanted: dict[str, Any], passes: Callable[[EpisodeRow], bool]
 ) -> None:
-    everything = inspector.episodes(run, EpisodeFilter()).rows
-    found = inspector.episodes(run, EpisodeFilter(**wanted))
+    everything = inspector.list_episodes(run, EpisodeFilter()).rows
+    found = inspector.list_episodes(run, EpisodeFilter(**wanted))
     assert list(found.rows) == [one for one in everything if passes(one)]
     assert found.total == len(found.rows)
     assert sum(facet.episodes for facet in found.tasks) == len(everything) == 3
@@ -139,9 +139,10 @@ def test_a_filter_keeps_exactly_what_passes(
 
 def test_pages_put_together_are_the_whole_in_order(inspector: Inspector, run: str) -> None:
     for sort in ("order", "task", "steps", "score", "agreement", "entropy", "seconds"):
-        whole = inspector.episodes(run, EpisodeFilter(sort=sort, descending=True)).rows
+        whole = inspector.list_episodes(run, EpisodeFilter(sort=sort, descending=True)).rows
         pages = [
-            inspector.episodes(run, EpisodeFilter(sort=sort, descending=True, offset=at, limit=1)) for at in range(3)
+            inspector.list_episodes(run, EpisodeFilter(sort=sort, descending=True, offset=at, limit=1))
+            for at in range(3)
         ]
         assert [one.rows[0] for one in pages] == list(whole)
         if sort != "order":
@@ -150,7 +151,7 @@ def test_pages_put_together_are_the_whole_in_order(inspector: Inspector, run: st
 
 
 def test_what_is_not_known_comes_last_either_way_round(inspector: Inspector, run: str) -> None:
-    rows = [*inspector.episodes(run, EpisodeFilter()).rows]
+    rows = [*inspector.list_episodes(run, EpisodeFilter()).rows]
     scored = [replace(one, score=score) for one, score in zip(rows, (None, 0.0, 1.0), strict=True)]
     for descending, order in ((False, [0.0, 1.0, None]), (True, [1.0, 0.0, None])):
         found = filter_episodes(scored, EpisodeFilter(sort="score", descending=descending)).rows
@@ -160,9 +161,9 @@ def test_what_is_not_known_comes_last_either_way_round(inspector: Inspector, run
 def test_an_episode_alone_is_what_it_is_among_all(
     inspector: Inspector, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = list(inspector.episodes(run, EpisodeFilter()).rows)
+    rows = list(inspector.list_episodes(run, EpisodeFilter()).rows)
     monkeypatch.setattr("collab.view.episodes.list_episode_rows", None)  # none is looked for among all
-    views = [inspector.episode(run, one.id) for one in rows]
+    views = [inspector.get_episode(run, one.id) for one in rows]
     assert [one.row for one in views] == rows
     ids = [None, *(one.id for one in rows), None]
     assert [one.previous and one.previous.episode for one in views] == ids[:-2]
@@ -195,7 +196,7 @@ def test_finds_are_all_steps_of_their_kind_and_no_others(
             overruled.add((episode, number))
     found = inspector.find_steps(run, "overruled")
     assert {(one.episode, one.step) for one in found.rows} == overruled
-    marked = {(id, row.step) for id in played for row in inspector.episode(run, id).steps if row.overruled}
+    marked = {(id, row.step) for id in played for row in inspector.get_episode(run, id).steps if row.overruled}
     assert marked == overruled
     assert inspector.find_steps(run, "first-wrong", "").judged == 0
     solved = {one.id for one in played.values() if one.success}
@@ -223,7 +224,7 @@ def test_a_step_tells_all_that_was_recorded_of_it(
     assert pairs
     for one in played.values():
         for step in one.steps:
-            view = inspector.step(run, one.id, step.index)
+            view = inspector.get_step(run, one.id, step.index)
             words = labels.judged[one.id, step.index]
             assert [(cell.agent, cell.round) for cell in view.cells] == [cell.cell for cell in step.matrix]
             for cell, said in zip(view.cells, step.matrix, strict=True):
@@ -250,7 +251,7 @@ def test_an_action_is_drawn_where_it_touches(inspector: Inspector, played: dict[
     found = 0
     for one in played.values():
         for step in one.steps:
-            action = inspector.step(run, one.id, step.index).executed
+            action = inspector.get_step(run, one.id, step.index).executed
             if action is not None and action.box is not None and action.spot is not None:
                 assert action.box == step.observation.elements[action.element or 0].box
                 left, top, right, bottom = action.box
@@ -265,7 +266,7 @@ def test_the_prompt_of_a_cell_is_the_one_it_read(
 ) -> None:
     one = next(iter(played.values()))
     said = one.steps[1].matrix["ben", 1]
-    whole = inspector.cell(run, one.id, 1, "ben", 1)
+    whole = inspector.get_cell(run, one.id, 1, "ben", 1)
     with RunStore.open(recorded).open_reader() as reader:
         prompt = rebuild(reader.read_prefix(said.prompt.prefix), said.prompt)
     assert (whole.system, whole.shared, whole.suffix) == (prompt.system, prompt.shared, prompt.suffix)
@@ -312,8 +313,8 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (first, second) = [(line["rewards"]["trajectory"], line["rewards"]["step"]) for line in lines[:2]]
     inspector = Inspector([run], index_cache=tmp_path / "index_cache")
-    id = inspector.runs().runs[0].id
-    found = inspector.critics(id, *first)
+    id = inspector.list_runs().runs[0].id
+    found = inspector.get_critics(id, *first)
     one, other = found.critics
     assert [one.labels, other.labels] == ["oracle", "second"]
     assert (
@@ -321,10 +322,10 @@ def test_critics_stand_side_by_side_and_a_judgement_of_another_play_counts_as_no
         == {(a.agent, a.round) for a, b in zip(one.scores, other.scores, strict=True) if a.rewarded != b.rewarded}
         != set()
     )
-    stale = inspector.step(id, *second, labels="second")
+    stale = inspector.get_step(id, *second, labels="second")
     assert "earlier play" in (stale.unjudged or "")
     assert {cell.score for cell in stale.cells} == {None}
-    assert inspector.step(id, *second, labels="oracle").critic == "oracle-2"
+    assert inspector.get_step(id, *second, labels="oracle").critic == "oracle-2"
     inspector.close()
 
 
@@ -347,27 +348,27 @@ def test_a_damaged_run_shows_what_is_left_and_says_what_is_not(recorded: Path, t
     (tmp_path / "runs" / "empty" / "events").mkdir(parents=True)
     (tmp_path / "runs" / "empty" / "run.json").write_text("{")
     inspector = Inspector([tmp_path / "runs"], index_cache=tmp_path / "index_cache")
-    left, empty = inspector.runs().runs
+    left, empty = inspector.list_runs().runs
     assert (left.unreadable, left.done) == (None, 3)
     assert "empty" in (empty.unreadable or "")
-    assert left.problems == len(inspector.problems(left.id).problems) == 4, "head, half a line, judgement, pair"
+    assert left.problems == len(inspector.list_problems(left.id).problems) == 4, "head, half a line, judgement, pair"
     with pytest.raises(UnknownName):  # the index still knew it: only whoever reads the line notices
-        inspector.step(left.id, told[hurt]["trajectory"], 1)
-    found = [(one.file.split("/")[0], one.line) for one in inspector.problems(left.id).problems]
+        inspector.get_step(left.id, told[hurt]["trajectory"], 1)
+    found = [(one.file.split("/")[0], one.line) for one in inspector.list_problems(left.id).problems]
     assert ("run.json", None) in found
     assert ("events", hurt + 1) in found
     assert ("events", len(lines) + 1) in found
     assert ("labels", 1) in found
     assert ("pairs", 1) in found
-    assert any("lost" in one.reason for one in inspector.problems(left.id).problems)
+    assert any("lost" in one.reason for one in inspector.list_problems(left.id).problems)
     look_at_everything(inspector)
-    rows = inspector.episodes(left.id, EpisodeFilter()).rows
-    views = [inspector.episode(left.id, one.id) for one in rows]
+    rows = inspector.list_episodes(left.id, EpisodeFilter()).rows
+    views = [inspector.get_episode(left.id, one.id) for one in rows]
     (view,) = [one for one in views if one.missing]
     assert list(view.missing) == [1]
-    assert inspector.step(left.id, view.row.id, 0).next == 2
+    assert inspector.get_step(left.id, view.row.id, 0).next == 2
     with pytest.raises(UnknownName):
-        inspector.step(left.id, view.row.id, 1)
+        inspector.get_step(left.id, view.row.id, 1)
     inspector.close()
 
 

@@ -165,7 +165,7 @@ def test_a_bug_is_one_line_of_json(inspector: Inspector, monkeypatch: pytest.Mon
     def broken(id: str) -> None:
         raise KeyError(f"{id}\nmore")
 
-    monkeypatch.setattr(inspector, "problems", broken)
+    monkeypatch.setattr(inspector, "list_problems", broken)
     app = build_application(inspector, Gate("127.0.0.1", 1, open_to_all=True))
     with TestClient(app, base_url=BASE, raise_server_exceptions=False) as client:
         answer = client.get("/api/run/x/problems")
@@ -187,7 +187,7 @@ def test_no_name_leads_out_of_the_runs(recorded: Path, tmp_path: Path) -> None:
     (tmp_path / "runs" / "linked").symlink_to(recorded)
     one = Inspector([tmp_path / "runs"], index_cache=tmp_path / "index_cache")
     with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
-        (id,) = [row.id for row in one.runs().runs]
+        (id,) = [row.id for row in one.list_runs().runs]
         assert client.get(f"/api/run/{id}/picture/{hash}").status_code == 410
         assert client.get(f"/api/run/{id}/picture/ab{'1' * 62}").status_code == 410
         for path in (
@@ -245,7 +245,7 @@ def test_what_was_recorded_comes_out_as_it_was_and_as_text(recorded: Path, tmp_p
         writer.end_episode("Task/0", outcome=replace(played.outcome, reason=text), final=made.final, seconds=1.0)
     one = Inspector([store.path], index_cache=tmp_path / "index_cache")
     with TestClient(build_application(one, Gate("127.0.0.1", 1, open_to_all=True)), base_url=BASE) as client:
-        id = one.runs().runs[0].id
+        id = one.list_runs().runs[0].id
         told = client.get(f"/api/run/{id}/step", params={"episode": "Task/0", "step": 0})
         assert told.content.isascii()
         assert told.headers["content-type"] == "application/json"

@@ -56,7 +56,7 @@ def test_a_spoilt_value_in_an_index_is_read_from_the_log_again(run: Path, record
     spoil_index(run)
     shutil.copytree(recorded, run.parent / "whole")
     inspector = inspect(run.parent)
-    assert [(row.unreadable, row.done) for row in inspector.runs().runs] == [(None, 3), (None, 3)]
+    assert [(row.unreadable, row.done) for row in inspector.list_runs().runs] == [(None, 3), (None, 3)]
 
 
 def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
@@ -64,7 +64,7 @@ def test_a_run_that_cannot_be_read_is_a_line_among_the_others(
 ) -> None:
     spoil_index(run)
     monkeypatch.setattr(readers, "_open_sound_reader", lambda reader, spare: reader)
-    (row,) = inspect(run).runs().runs
+    (row,) = inspect(run).list_runs().runs
     assert "3x" in (row.unreadable or "")
 
 
@@ -76,14 +76,16 @@ def test_a_training_is_read_without_the_rollout_that_cannot_be(recorded: Path, t
     head = json.loads((folder.get_epoch(1).rollout / "run.json").read_text())
     write_json(folder.get_epoch(1).rollout / "run.json", head | {"format_version": "9.0"})
     inspector = inspect(folder.path)
-    id = inspector.runs().runs[0].id
-    assert {one.epoch for one in inspector.episodes(id, EpisodeFilter()).rows} == {2}
+    id = inspector.list_runs().runs[0].id
+    assert {one.epoch for one in inspector.list_episodes(id, EpisodeFilter()).rows} == {2}
     assert inspector.find_steps(id, "overruled").judged > 0
     assert inspector.search(id, "contact").rows
     assert len(inspector.compare(id, id).both) == 3
-    assert any("9.0" in one.reason for one in inspector.problems(id).problems)
+    assert any("9.0" in one.reason for one in inspector.list_problems(id).problems)
     with pytest.raises(RunFormatError, match=r"9\.0"):
-        inspector.episodes(next(one for one in inspector._context.roots._known if "-1-rollout" in one), EpisodeFilter())
+        inspector.list_episodes(
+            next(one for one in inspector._context.roots._known if "-1-rollout" in one), EpisodeFilter()
+        )
 
 
 def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, tmp_path: Path, inspect: Open) -> None:
@@ -92,10 +94,10 @@ def test_a_rollout_that_lost_its_head_is_a_part_of_its_training(recorded: Path, 
     (folder.get_epoch(1).rollout / "run.json").unlink()
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
-    id = inspector.runs().runs[0].id
-    assert len(inspector.episodes(id, EpisodeFilter()).rows) == 3
+    id = inspector.list_runs().runs[0].id
+    assert len(inspector.list_episodes(id, EpisodeFilter()).rows) == 3
     files = ["training.json", "epochs/1/rollout/run.json"]  # it has no method, which is told, too
-    assert [one.file for one in inspector.problems(id).problems] == files
+    assert [one.file for one in inspector.list_problems(id).problems] == files
 
 
 # -------------------------------------------------------------------------------------------------------- half lines
@@ -229,7 +231,7 @@ def test_a_run_of_links_is_not_opened(recorded: Path, run: Path, inspect: Open, 
         path.symlink_to(
             recorded / path.relative_to(run) if place != "segment" else next((recorded / "events").iterdir())
         )
-    (row,) = inspect(run).runs().runs
+    (row,) = inspect(run).list_runs().runs
     assert row.steps == 0
     assert "out of the run" in (row.unreadable or "") or "neither a file" in (row.unreadable or "")
 
@@ -242,7 +244,9 @@ def test_a_training_whose_lock_is_none_is_a_line_among_the_others(tmp_path: Path
     os.mkfifo(folder.path / LOCK) if how == "pipe" else (folder.path / LOCK).symlink_to(tmp_path / LOCK)
     held = RunLock(tmp_path)
     inspector, statuses = inspect(folder.path.parent), queue.Queue[list[str]]()
-    threading.Thread(target=lambda: statuses.put([row.status for row in inspector.runs().runs]), daemon=True).start()
+    threading.Thread(
+        target=lambda: statuses.put([row.status for row in inspector.list_runs().runs]), daemon=True
+    ).start()
     assert statuses.get(timeout=30) == ["stopped"]
     held.release()
 
@@ -274,12 +278,12 @@ def test_parts_of_a_training_that_are_links_are_not_read(recorded: Path, tmp_pat
     folder.get_epoch(1).record.symlink_to(outside)
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
-    id = inspector.runs().runs[0].id
-    assert {one.epoch for one in inspector.episodes(id, EpisodeFilter()).rows} == {1}
-    (epoch,) = inspector.overview(id).epochs
+    id = inspector.list_runs().runs[0].id
+    assert {one.epoch for one in inspector.list_episodes(id, EpisodeFilter()).rows} == {1}
+    (epoch,) = inspector.get_overview(id).epochs
     assert epoch.graph is not None
     assert "spy" not in epoch.graph.agents
-    told = {one.file for one in inspector.problems(id).problems if "out of the run" in one.reason}
+    told = {one.file for one in inspector.list_problems(id).problems if "out of the run" in one.reason}
     assert told == {"epochs/2/rollout", "epochs/1/graph.json", "epochs/1/epoch.json"}
 
 

@@ -36,12 +36,14 @@ def test_a_training_counts_all_that_cannot_be_read_of_it(training: TrainingDir, 
     training.get_epoch(2).get_training_dir("shared").mkdir()
     (training.get_epoch(2).get_training_dir("shared") / "metrics.jsonl").write_text('{"step": 1}\n')
     inspector = inspect(training.path)
-    row = inspector.runs().runs[0]
-    method, *told = inspector.problems(row.id).problems
+    row = inspector.list_runs().runs[0]
+    method, *told = inspector.list_problems(row.id).problems
     assert method.file == "training.json", "it has none"
     assert [one.file.split("/")[1] for one in told] == ["3", "2", "1", "2"]
     assert row.problems == 1 + len(told)
-    assert [inspector.row(part.id).problems for part in inspector.run(row.id).parts] == [1], "the other is unreadable"
+    assert [inspector.get_row(part.id).problems for part in inspector.get_run(row.id).parts] == [1], (
+        "the other is unreadable"
+    )
 
 
 @pytest.mark.slow
@@ -60,15 +62,15 @@ def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
     lines = [json.dumps(good[0]).encode(), *spoilt, *(json.dumps(one).encode() for one in good[1:])]
     (folder / "metrics.jsonl").write_bytes(b"\n".join(lines) + b'\n{"step": 4, "lo')
     inspector = inspect(training.path)
-    row = inspector.runs().runs[0]
-    (policy,) = inspector.overview(row.id).epochs[0].trained
+    row = inspector.list_runs().runs[0]
+    (policy,) = inspector.get_overview(row.id).epochs[0].trained
     assert [(one.step, one.loss, one.margin) for one in policy.measures] == [
         (1, 1.0, 0.5),
         (2, 0.5, 0.5),
         (3, 1 / 3, 0.5),
     ]
     assert (policy.steps, policy.tokens) == (3, 30)
-    told = inspector.problems(row.id).problems[1:]
+    told = inspector.list_problems(row.id).problems[1:]
     assert {one.file for one in told} == {"epochs/1/training/metrics.jsonl"}
     assert [one.line for one in told] == list(range(2, 2 + len(spoilt)))
     assert row.problems == 1 + len(spoilt)
@@ -87,17 +89,17 @@ def test_heads_and_records_that_are_none_are_told_and_the_others_shown(
     training.get_epoch(1).record.write_text("[" * 100_000)
     training.get_epoch(2).record.write_text('{"epoch": 1' + "0" * 400 + "}")
     inspector = inspect(tmp_path / "runs")
-    rows = {row.path.rsplit("/", 1)[-1]: row for row in inspector.runs().runs}
+    rows = {row.path.rsplit("/", 1)[-1]: row for row in inspector.list_runs().runs}
     assert rows.keys() == {"whole", "deep", "marl"}
     assert rows["whole"].problems == 0
-    told = {one.file for one in inspector.problems(rows["marl"].id).problems}
+    told = {one.file for one in inspector.list_problems(rows["marl"].id).problems}
     assert told >= {
         "training.json",
         "epochs/1/epoch.json",
         "epochs/2/epoch.json",
         "epochs/1/rollout/labels/oracle/label.json",
     }
-    assert rows["marl"].problems == len(inspector.problems(rows["marl"].id).problems)
+    assert rows["marl"].problems == len(inspector.list_problems(rows["marl"].id).problems)
 
 
 def test_a_journal_of_a_synthesis_is_no_run_and_a_run_without_a_head_is_one(recorded: Path, tmp_path: Path) -> None:
@@ -113,16 +115,16 @@ def test_a_journal_of_a_synthesis_is_no_run_and_a_run_without_a_head_is_one(reco
     (log,) = (headless / "events").iterdir()
     log.write_bytes(b"spoilt\n" + log.read_bytes())
     inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
-    assert [Path(row.path).name for row in inspector.runs().runs] == ["headless"]
-    assert inspector.runs().runs[0].done == 3
+    assert [Path(row.path).name for row in inspector.list_runs().runs] == ["headless"]
+    assert inspector.list_runs().runs[0].done == 3
     inspector.close()
 
 
 def test_what_is_made_anew_at_the_same_length_is_read_anew(recorded: Path, tmp_path: Path, inspect: Open) -> None:
     run = Path(shutil.copytree(recorded, tmp_path / "runs" / "run"))
     inspector = inspect(run)
-    id = inspector.ids()[0]
-    before = inspector.overview(id).epochs[0].pairs
+    id = inspector.list_ids()[0]
+    before = inspector.get_overview(id).epochs[0].pairs
     (head,) = (run / "pairs").glob("*/pairs.json")
     content = json.loads(head.read_text())
     old = content["counts"]["adversary"]
@@ -131,17 +133,19 @@ def test_what_is_made_anew_at_the_same_length_is_read_anew(recorded: Path, tmp_p
     size = head.stat().st_size
     head.write_text(head.read_text().replace(f'"adversary": {old}', f'"adversary": {new}'))
     assert head.stat().st_size == size
-    after = inspector.overview(id).epochs[0].pairs
+    after = inspector.get_overview(id).epochs[0].pairs
     assert (before["adversary"], after["adversary"]) == (old, new)
-    assert inspector.row(id).seed != "4711"
+    assert inspector.get_row(id).seed != "4711"
     write_json(run / "run.json", json.loads((run / "run.json").read_text()) | {"seed": 4711})
-    assert inspector.row(id).seed == "4711"
+    assert inspector.get_row(id).seed == "4711"
     head = json.loads((run / "run.json").read_text())
     for beside, told in ((1, "4711 (sampled with 1)"), ("x" * 9000, "4711")):
         write_json(run / "run.json", head | {"config": head["config"] | {"sampling_seed": beside}})
-        assert inspector.row(id).seed == told
+        assert inspector.get_row(id).seed == told
     (run / "run.json").write_text("{")
-    assert (inspector.row(id).seed, inspector.row(id).problems) != ("4711", 0), "the copy in the log, and a problem"
+    assert (inspector.get_row(id).seed, inspector.get_row(id).problems) != ("4711", 0), (
+        "the copy in the log, and a problem"
+    )
 
 
 def test_whose_word_is_unknown_is_refused_for_trainings_too(

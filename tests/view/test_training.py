@@ -86,16 +86,16 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
         "".join(json.dumps(one) + "\n" for one in metrics)
     )
     inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
-    (row,) = inspector.runs().runs
+    (row,) = inspector.list_runs().runs
     assert (row.command, row.algorithm) == ("train", "collabuiagents")
     assert (row.kind, row.planned, row.done, row.success.successes) == ("training", 2, 1, 2)
     assert row.seed == "5 (sampled with 1)"
-    played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
-    own = inspector.row(inspector.run(row.id).parts[0].id).sampling
+    played = [inspector.get_row(part.id) for part in inspector.get_run(row.id).parts]
+    own = inspector.get_row(inspector.get_run(row.id).parts[0].id).sampling
     assert row.sampling == f"{own} in rollouts, temperature 0.3 in evaluations"
     assert (row.calls, row.cost_usd) == (sum(one.calls for one in played), None), "of its runs; none told a price"
     assert row.seconds == pytest.approx(sum(one.seconds for one in played) + 60)
-    found = inspector.overview(row.id)
+    found = inspector.get_overview(row.id)
     assert [(epoch.epoch, epoch.over) for epoch in found.epochs] == [(1, True), (2, False)]
     first, second = found.epochs
     assert (found.best, found.labels, first.pairs) == (1, "training", {"contrast": 4})
@@ -109,18 +109,18 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     assert second.graph is not None
     assert (second.graph.added, second.graph.removed) == ([("ada", "cyd")], [("ada", "ben")])
     assert second.rewards is not None, "of an epoch that is not over, what its rollout tells"
-    parts = inspector.run(row.id).parts
+    parts = inspector.get_run(row.id).parts
     assert [(part.epoch, part.role) for part in parts] == [(1, "rollout"), (1, "evaluation"), (2, "rollout")]
-    rows = inspector.episodes(row.id, EpisodeFilter()).rows
+    rows = inspector.list_episodes(row.id, EpisodeFilter()).rows
     assert {one.epoch for one in rows} == {1, 2}
-    assert inspector.episode(rows[0].run, rows[0].id).row.epoch == 1
+    assert inspector.get_episode(rows[0].run, rows[0].id).row.epoch == 1
     assert Counter(one.run for one in rows) == {parts[0].id: 3, parts[2].id: 3}
-    assert inspector.step(rows[0].run, rows[0].id, 0).cells
+    assert inspector.get_step(rows[0].run, rows[0].id, 0).cells
     with pytest.raises(UsageError, match="one of its runs"):
-        inspector.episode(row.id, rows[0].id)
+        inspector.get_episode(row.id, rows[0].id)
     write_json(folder.get_epoch(1).record, {"epoch": "odd"})
     files = ["training.json", "epochs/1/epoch.json"]  # its method is not whole either
-    assert [one.file for one in inspector.problems(row.id).problems] == files
+    assert [one.file for one in inspector.list_problems(row.id).problems] == files
     inspector.close()
 
 
@@ -183,22 +183,22 @@ def two_critics(recorded: Path, tmp_path: Path) -> Path:
 
 def test_whose_word_counts_in_a_training_can_be_chosen(two_critics: Path, inspect: Open) -> None:
     inspector = inspect(two_critics)
-    id = inspector.ids()[0]
-    assert inspector.run(id).label_sets == ["contrary", "training"]
-    learned, other, none = (inspector.overview(id, labels) for labels in (None, "contrary", ""))
+    id = inspector.list_ids()[0]
+    assert inspector.get_run(id).label_sets == ["contrary", "training"]
+    learned, other, none = (inspector.get_overview(id, labels) for labels in (None, "contrary", ""))
     assert (learned.labels, other.labels, none.labels) == ("training", "contrary", None)
-    assert inspector.overview(id, "training").epochs == learned.epochs
+    assert inspector.get_overview(id, "training").epochs == learned.epochs
     first = [one.epochs[0].rewards for one in (learned, other, none)]
     assert first[0] is not None
     assert dict(zip(first[0].agents, first[0].rates, strict=True))["dee"] == [0.25, None], "as its record says"
-    rollout = inspector.run(id).parts[0]
-    assert first[1] == inspector.overview(rollout.id, "contrary").epochs[0].rewards
+    rollout = inspector.get_run(id).parts[0]
+    assert first[1] == inspector.get_overview(rollout.id, "contrary").epochs[0].rewards
     assert (first[2], other.epochs[1].rewards) == (None, None), "the second epoch has no such label set"
     with pytest.raises(UnknownName, match="nobody"):
-        inspector.overview(id, "nobody")
+        inspector.get_overview(id, "nobody")
     assert inspector.find_steps(id, "overruled", "contrary").rows != inspector.find_steps(id, "overruled").rows
-    episode = inspector.episodes(rollout.id, EpisodeFilter()).rows[0].id
-    assert inspector.step(rollout.id, episode, 0).labels == "training"
+    episode = inspector.list_episodes(rollout.id, EpisodeFilter()).rows[0].id
+    assert inspector.get_step(rollout.id, episode, 0).labels == "training"
 
 
 def test_only_the_rollout_that_has_grown_is_counted_again(
@@ -210,12 +210,12 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
         training, "_build_rollout", lambda desk, part, labels: counted.append(part.epoch) or count(desk, part, labels)
     )
     inspector = inspect(two_critics)
-    id = inspector.ids()[0]
-    before = inspector.overview(id)
-    assert (sorted(counted), inspector.overview(id)) == ([1, 2], before)
+    id = inspector.list_ids()[0]
+    before = inspector.get_overview(id)
+    assert (sorted(counted), inspector.get_overview(id)) == ([1, 2], before)
     (path,) = (TrainingDir(two_critics).get_epoch(2).rollout / "labels" / "training" / "events").iterdir()
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-    after = inspector.overview(id)
+    after = inspector.get_overview(id)
     assert sorted(counted) == [1, 2, 2]
     assert (after.epochs[0], after.epochs[1].rewards != before.epochs[1].rewards) == (before.epochs[0], True)
 
@@ -224,25 +224,29 @@ def test_a_report_holds_the_chosen_word_where_there_is_one(
     two_critics: Path, inspect: Open, read_report: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     inspector = inspect(two_critics)
-    id = inspector.ids()[0]
+    id = inspector.list_ids()[0]
     with pytest.raises(UnknownName, match="nobody"):
         export(inspector, id, tmp_path / "none.html", labels="nobody")
     assert export(inspector, id, tmp_path / "report.html", labels="contrary").unread == ()
     answers = read_report(tmp_path / "report.html").answers
     assert answers[f"run/{id}"]["label_sets"] == ["contrary"]
     labels = {address.split("/")[1]: one["labels"] for address, one in answers.items() if "/step?" in address}
-    first, second = (part.id for part in inspector.run(id).parts)
+    first, second = (part.id for part in inspector.get_run(id).parts)
     assert labels == {first: "contrary", second: None}
 
 
 def test_agents_stand_in_the_same_order_everywhere(two_critics: Path, inspect: Open) -> None:
     inspector = inspect(two_critics)
-    id = inspector.ids()[0]
-    rollout = inspector.run(id).parts[0].id
-    step = inspector.step(rollout, inspector.episodes(rollout, EpisodeFilter()).rows[0].id, 0)
+    id = inspector.list_ids()[0]
+    rollout = inspector.get_run(id).parts[0].id
+    step = inspector.get_step(rollout, inspector.list_episodes(rollout, EpisodeFilter()).rows[0].id, 0)
     orders = [
         epoch.rewards.agents
-        for view in (inspector.overview(id), inspector.overview(id, "contrary"), inspector.overview(rollout))
+        for view in (
+            inspector.get_overview(id),
+            inspector.get_overview(id, "contrary"),
+            inspector.get_overview(rollout),
+        )
         for epoch in view.epochs
         if epoch.rewards
     ]
@@ -265,19 +269,19 @@ def test_a_rollout_that_ended_early_counts_what_it_planned_as_its_epoch_and_the_
     folder.write({"config": {}, "created": "2026-11-22T00:00:00.000Z"})
     shutil.copytree(rollout, tmp_path / "alone")
     inspector = Inspector([tmp_path], index_cache=tmp_path / "index_cache")
-    alone, training = sorted(inspector.runs().runs, key=lambda row: row.kind)
-    part = inspector.run(training.id).parts[0].id
-    assert (alone.success.episodes, inspector.row(part).success.episodes) == (10, 10)
-    played = [inspector.overview(id).epochs[0].played for id in (alone.id, part, training.id)]
+    alone, training = sorted(inspector.list_runs().runs, key=lambda row: row.kind)
+    part = inspector.get_run(training.id).parts[0].id
+    assert (alone.success.episodes, inspector.get_row(part).success.episodes) == (10, 10)
+    played = [inspector.get_overview(id).epochs[0].played for id in (alone.id, part, training.id)]
     assert [one.episodes for one in played if one is not None] == [10, 10, 10]
     shown = []
     for place in (tmp_path / "alone", rollout):
         assert main(["runs", "show", str(place), "--json"]) == 0
         shown.append(json.loads(capsys.readouterr().out)["success"]["episodes"])
     assert shown == [10, 10], "as the command line says"
-    solved = sum(one.success is True for one in inspector.episodes(part, EpisodeFilter()).rows)
+    solved = sum(one.success is True for one in inspector.list_episodes(part, EpisodeFilter()).rows)
     assert [one.successes for one in played if one is not None] == [solved] * 3
-    tasks = [inspector.overview(id).tasks for id in (part, training.id)]
+    tasks = [inspector.get_overview(id).tasks for id in (part, training.id)]
     assert [sum(one.success.episodes for one in found) for found in tasks] == [10, 10]
     inspector.close()
 
@@ -290,8 +294,8 @@ def test_without_a_measured_epoch_the_last_rollout_tells_how_a_training_goes(two
     head = json.loads((measured / "run.json").read_text())
     write_json(measured / "run.json", head | {"planned": 40, "tasks": []})
     inspector = inspect(two_critics)
-    row = inspector.runs().runs[0]
-    (rollout,) = [part.id for part in inspector.run(row.id).parts if (part.epoch, part.role) == (2, "rollout")]
-    assert row.success == inspector.row(rollout).success
-    text = report(inspector.run(row.id), inspector.overview(row.id))
+    row = inspector.list_runs().runs[0]
+    (rollout,) = [part.id for part in inspector.get_run(row.id).parts if (part.epoch, part.role) == (2, "rollout")]
+    assert row.success == inspector.get_row(rollout).success
+    text = report(inspector.get_run(row.id), inspector.get_overview(row.id))
     assert "% of its last rollout [95 % Wilson interval]" in text

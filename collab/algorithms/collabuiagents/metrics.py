@@ -101,8 +101,8 @@ def label_metrics(
     """
     judged = list_judgements(labels)
     return CollabMetrics(
-        rewarded=reward_rate(judged, threshold),
-        rewards=reward_rates(judged, run.graph.slots, run.graph.rounds, threshold) if judged else {},
+        rewarded=compute_reward_rate(judged, threshold),
+        rewards=compute_reward_rates(judged, run.graph.slots, run.graph.rounds, threshold) if judged else {},
         judged=sum(one.score is not None for judgement in judged for one in judgement.rewards.rewards),
         disagreeing=disagreeing,
         missing=dict(sum((one.missing for one in judged), Counter[str]())),
@@ -140,7 +140,7 @@ def list_judgements(labels: LabelSet | None) -> list[Judgement]:
     return [] if labels is None else list(labels.judged.values())
 
 
-def reward_rates(
+def compute_reward_rates(
     judgements: Iterable[Judgement], agents: Sequence[str], rounds: int, threshold: float
 ) -> dict[str, list[float | None]]:
     """Return the share of judged cells above the threshold, per agent and round; None if none was judged."""
@@ -153,7 +153,7 @@ def reward_rates(
     return {agent: [_share(rewarded, judged, (agent, round)) for round in range(rounds)] for agent in agents}
 
 
-def reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
+def compute_reward_rate(judgements: Iterable[Judgement], threshold: float) -> float | None:
     """Return the share of all judged cells with a score above the threshold; None if none was judged."""
     scores = [one.score for judgement in judgements for one in judgement.rewards.rewards if one.score is not None]
     return sum(score > threshold for score in scores) / len(scores) if scores else None

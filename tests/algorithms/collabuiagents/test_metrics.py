@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.metrics import count_unasked, reward_rate, reward_rates, sum_judging_usage
+from collab.algorithms.collabuiagents.metrics import (
+    compute_reward_rate,
+    compute_reward_rates,
+    count_unasked,
+    sum_judging_usage,
+)
 from collab.errors import RunFormatError
 from collab.loop.record import (
     EpochRecord,
@@ -66,18 +71,18 @@ def test_reward_rates_count_what_was_judged() -> None:
         judgement(0, ada0=1.0, ada1=0.5, ben0=None, ben1=0.6),
         judgement(1, ada0=0.0, ada1=None, ben0=None, ben1=1.0),
     ]
-    rates = reward_rates(judged, ("ada", "ben"), 2, 0.5)
+    rates = compute_reward_rates(judged, ("ada", "ben"), 2, 0.5)
     assert rates == {"ada": [0.5, 0.0], "ben": [None, 1.0]}
-    assert reward_rates(judged, ("ada", "ben"), 2, 0.7)["ben"] == [None, 0.5]
+    assert compute_reward_rates(judged, ("ada", "ben"), 2, 0.7)["ben"] == [None, 0.5]
 
 
 def test_the_share_of_rewarded_cells_weighs_every_judged_cell_alike() -> None:
     """Six of ten, though the mean over agents and rounds is a third."""
     judged = [judgement(step, ada0=1.0 if step < 6 else 0.2) for step in range(9)]
     judged.append(judgement(9, ada0=None, ben0=0.5))
-    assert reward_rates(judged, ("ada", "ben"), 1, 0.5) == {"ada": [6 / 9], "ben": [0.0]}
-    assert reward_rate(judged, 0.5) == 0.6
-    assert reward_rate([judgement(0, ada0=None)], 0.5) is None
+    assert compute_reward_rates(judged, ("ada", "ben"), 1, 0.5) == {"ada": [6 / 9], "ben": [0.0]}
+    assert compute_reward_rate(judged, 0.5) == 0.6
+    assert compute_reward_rate([judgement(0, ada0=None)], 0.5) is None
 
 
 def test_what_could_not_be_asked_is_counted_by_cause_with_what_was_said_last() -> None:

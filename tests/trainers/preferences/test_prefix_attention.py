@@ -17,7 +17,7 @@ from collab.trainers import packed_attention
 from collab.trainers import prefix_sharing as packed_module
 from collab.trainers.batching import Packing, pack
 from collab.trainers.dpo import unwrap_model
-from collab.trainers.packed_attention import attend, plan_of
+from collab.trainers.packed_attention import attend, plan_attention
 from collab.trainers.prefix_sharing import pack_batch, share
 
 OUTPUTS = ("log_probs", "entropy", "mean_logits", "is_top1")
@@ -132,7 +132,7 @@ def test_attention_is_that_of_a_dense_mask(kernels: str, shortest: int, monkeypa
     packing = pack(rows, shortest=shortest)
     torch.manual_seed(0)
     inputs = [torch.randn(heads, len(packing), 8, requires_grad=True) for heads in (6, 2, 2)]
-    found = attend(*inputs, plan_of(packing.nodes), 0.3)
+    found = attend(*inputs, plan_attention(packing.nodes), 0.3)
     query, key, value = inputs
     scores = query @ key.repeat_interleave(3, 0).transpose(1, 2) * 0.3
     weights = scores.masked_fill(~dense_mask(packing), -torch.inf).softmax(-1)
@@ -205,7 +205,7 @@ def test_attention_on_a_gpu_is_that_of_a_dense_mask(dtype: torch.dtype, limit: f
     inputs = [
         torch.randn(heads, len(packing), 64, device=device, dtype=dtype, requires_grad=True) for heads in (6, 2, 2)
     ]
-    found = attend(*inputs, plan_of(packing.nodes).to(torch.device(device)), 0.1)
+    found = attend(*inputs, plan_attention(packing.nodes).to(torch.device(device)), 0.1)
     query, key, value = (one.double() for one in inputs)
     scores = query @ key.repeat_interleave(3, 0).transpose(1, 2) * 0.1
     weights = scores.masked_fill(~dense_mask(packing).to(device), -torch.inf).softmax(-1)

@@ -134,7 +134,7 @@ def command() -> Callable[..., subprocess.Popen[bytes]]:
 def team(recorded, serving):
     """A judged and paired run, shown: address, inspector and its id."""
     address, inspector = serving(recorded)
-    return address, inspector, inspector.runs().runs[0].id
+    return address, inspector, inspector.list_runs().runs[0].id
 
 
 @pytest.fixture

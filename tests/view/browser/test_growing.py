@@ -36,7 +36,7 @@ def playing(command, tmp_path) -> Iterator[Path]:
 def test_a_growing_run_is_followed(recorded, playing, serving, open_page, turn):
     address, inspector = serving(playing)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}/episodes")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}/episodes")
     told = page.get_by_role("status").filter(has_text="episode")
     count = told.inner_text()
     page.wait_for_function("told => !document.querySelector('main').innerText.includes(told)", arg=count)
@@ -65,12 +65,12 @@ def test_the_newest_step_learns_what_came_of_it_and_the_reader_loses_nothing(
 ):
     run, log, later = half
     address, inspector = serving(run)
-    id = inspector.runs().runs[0].id
+    id = inspector.list_runs().runs[0].id
     page = open_page(address)
     turn(page, step_place(id, EPISODE, 0))
-    assert inspector.step(id, EPISODE, 0).next is None
+    assert inspector.get_step(id, EPISODE, 0).next is None
     page.get_by_text("The next screen is not recorded.").wait_for()
-    name = inspector.step(id, EPISODE, 0).agents[2]
+    name = inspector.get_step(id, EPISODE, 0).agents[2]
     page.keyboard.press("3")
     chosen = page.evaluate("document.activeElement.id")
     assert chosen.startswith(f"cell {name} ")
@@ -92,7 +92,7 @@ def test_an_overview_that_grows_keeps_what_is_open_and_focused(half, serving, op
     run, log, later = half
     address, inspector = serving(run)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}")
     page.get_by_text("Configuration", exact=True).click()
     page.get_by_role("link", name="Episodes", exact=True).focus()
     steps = page.get_by_text("steps", exact=True).locator("xpath=..")

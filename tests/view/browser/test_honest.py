@@ -26,7 +26,9 @@ def test_runs_of_different_temperatures_are_told_apart(recorded, serving, open_p
     for name, temperature in (("cold", 0.3), ("hot", 1.5)):
         reheat(Path(shutil.copytree(recorded, tmp_path / "runs" / name)), temperature)
     address, inspector = serving(tmp_path / "runs")
-    cold, hot = (next(row.id for row in inspector.runs().runs if row.path.endswith(name)) for name in ("cold", "hot"))
+    cold, hot = (
+        next(row.id for row in inspector.list_runs().runs if row.path.endswith(name)) for name in ("cold", "hot")
+    )
     page = open_page(address)
     turn(page, f"#/compare/{cold}/{hot}")
     text = page.inner_text("main")
@@ -52,7 +54,7 @@ def test_a_stopped_run_has_the_success_that_the_command_line_tells(
     told = json.loads(capsys.readouterr().out)
     address, inspector = serving(run)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}")
     text = page.inner_text("main")
     success, replies = told["success"], told["replies"]
     assert f"{success['successes']}/{success['episodes']}, few" in text

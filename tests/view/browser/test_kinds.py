@@ -20,7 +20,7 @@ def test_words_from_outside_stay_words(serving, open_page, turn, tmp_path, kind)
     words = hostile["NASTY"][kind]
     path = hostile["hostile_run"](tmp_path / "hostile", words)
     address, inspector = serving(path)
-    run = inspector.runs().runs[0].id
+    run = inspector.list_runs().runs[0].id
     page = open_page(address)
     turn(page, f"#/run/{run}")
     turn(page, f"#/run/{run}/episodes")
@@ -44,7 +44,7 @@ def test_web_pages_are_shown_as_they_were_pictured(serving, open_page, turn, com
     assert command("rollout", *played, "--episodes", "1", "--out", str(run)).wait() == 0
     address, inspector = serving(run)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}/episode/click-button%2F0/0")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}/episode/click-button%2F0/0")
     page.wait_for_function("document.querySelector('.frame img')?.naturalWidth > 0")
     assert page.locator(".overlay .mark.executed").count() == 1
 
@@ -57,8 +57,8 @@ def test_a_reply_without_an_action_says_why(serving, open_page, turn, aside, ste
     asked += [str(agents.parents[1]), "--tasks", "SystemWifiTurnOff", "--set", "environment.limits.max_steps=1"]
     assert aside(*asked, "--out", str(tmp_path / "run")) == 0
     address, inspector = serving(tmp_path / "run")
-    run, episode = inspector.runs().runs[0].id, "SystemWifiTurnOff/0"
-    (cell,) = inspector.step(run, episode, 0).cells
+    run, episode = inspector.list_runs().runs[0].id, "SystemWifiTurnOff/0"
+    (cell,) = inspector.get_step(run, episode, 0).cells
     assert cell.failure is not None
     page = open_page(address)
     turn(page, step_place(run, episode, 0))
@@ -75,11 +75,11 @@ def test_a_training_is_shown_epoch_by_epoch(serving, open_page, turn, command, f
     verified = command("verify-resume", "--quick", "--kills", "1", "--seed", "1", "--out", str(tmp_path / "trainings"))
     assert verified.wait() == 0
     address, inspector = serving(tmp_path / "trainings" / "undisturbed")
-    run = inspector.runs().runs[0]
+    run = inspector.list_runs().runs[0]
     assert run.kind == "training"
     page = open_page(address)
     turn(page, f"#/run/{run.id}")
-    epochs = inspector.overview(run.id).epochs
+    epochs = inspector.get_overview(run.id).epochs
     names = page.locator("#epoch option").all_inner_texts()
     assert [int(re.findall(r"\d+", name)[0]) for name in names] == [one.epoch for one in epochs]
     rewarded = [rate for row in epochs[-1].rewards.rates for rate in row]
@@ -94,4 +94,4 @@ def test_a_training_is_shown_epoch_by_epoch(serving, open_page, turn, command, f
     column = next(number for number, name in enumerate(headings) if name.startswith("Epoch"))
     rows = page.locator("main table tbody tr").all()
     told = [row.locator("th, td").nth(column).inner_text() for row in rows]
-    assert told == [str(row.epoch) for row in inspector.episodes(run.id, EpisodeFilter()).rows]
+    assert told == [str(row.epoch) for row in inspector.list_episodes(run.id, EpisodeFilter()).rows]

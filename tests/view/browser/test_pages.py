@@ -23,7 +23,7 @@ def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, open_page, st
     page.get_by_role("link", name="Episodes", exact=True).click()
     page.get_by_role("link", name=EPISODE).click()
     page.wait_for_selector("table.matrix")
-    step = inspector.step(run, EPISODE, 0)
+    step = inspector.get_step(run, EPISODE, 0)
     assert page.locator("button.cell").count() == len(step.cells) == 8
     shown = page.locator("button.cell .words").all_inner_texts()
     assert [text for text in shown if not text.startswith("no action")] == [
@@ -35,14 +35,14 @@ def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, open_page, st
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("h1:has-text('step 1')")
     assert page.evaluate("location.hash") == step_place(run, EPISODE, 1)
-    kept = inspector.step(run, EPISODE, 1).vote.representative
+    kept = inspector.get_step(run, EPISODE, 1).vote.representative
     name = next(agent for agent in step.agents if agent != kept.agent)
     page.keyboard.press(str(step.agents.index(name) + 1))
     assert page.evaluate("location.hash") == step_place(run, EPISODE, 1, f"/{name}/{kept.round + 1}")
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector("h1:has-text('step 0')")
     assert page.evaluate("document.activeElement.id") == f"cell {name} {kept.round}"
-    assert page.locator(".crumbs li").all_inner_texts() == ["Runs", inspector.row(run).path, "Episodes"]
+    assert page.locator(".crumbs li").all_inner_texts() == ["Runs", inspector.get_row(run).path, "Episodes"]
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
@@ -53,9 +53,9 @@ def test_from_the_runs_to_a_single_cell_by_mouse_and_by_keys(team, open_page, st
 @pytest.mark.slow
 def test_a_cell_has_an_address_that_shows_its_exact_words(team, open_page, turn, step_place):
     address, inspector, run = team
-    step = inspector.step(run, EPISODE, 1)
+    step = inspector.get_step(run, EPISODE, 1)
     cell = step.cells[-1]
-    whole = inspector.cell(run, EPISODE, 1, cell.agent, cell.round)
+    whole = inspector.get_cell(run, EPISODE, 1, cell.agent, cell.round)
     page = open_page(address)
     turn(page, step_place(run, EPISODE, 1, f"/{cell.agent}/{cell.round + 1}"))
     page.reload()
@@ -97,7 +97,7 @@ def test_a_cell_says_how_its_reply_ended(recorded, serving, open_page, turn, ste
 
 def test_up_and_down_follow_the_list_that_one_came_from(team, open_page, turn):
     address, inspector, run = team
-    listed = inspector.episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
+    listed = inspector.list_episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
     page = open_page(address)
     turn(page, f"#/run/{run}/episodes?q=a&offset=500")
     page.get_by_text(f"{len(listed)} episodes, none behind the first 500").wait_for()
@@ -154,7 +154,7 @@ def test_colours_follow_the_system_until_a_reader_says_otherwise(team, open_page
 
 def test_the_step_that_is_shown_stands_in_the_visible_part_of_its_rail(team, open_page, turn, step_place):
     address, inspector, run = team
-    last = inspector.step(run, EPISODE, 0).steps - 1
+    last = inspector.get_step(run, EPISODE, 0).steps - 1
     page = open_page(address, viewport={"width": 160, "height": 800})
     turn(page, step_place(run, EPISODE, last))
     box = page.locator(".tick[aria-current]").bounding_box()
@@ -229,7 +229,7 @@ def test_lines_that_cannot_be_read_are_told_on_the_page(recorded, serving, open_
     spoilt.write_bytes(b"{}\n" + spoilt.read_bytes())
     address, inspector = serving(run)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}")
     page.get_by_role("heading", name="What cannot be read").wait_for()
     assert spoilt.name in page.locator(".problems").inner_text()
 
@@ -241,8 +241,8 @@ def test_a_score_that_was_flipped_on_purpose_is_marked(recorded, serving, open_p
     wrong.write_text("kind: oracle\nflip: 0.9\n")
     assert aside("pairs", "rebuild", str(run), "--critic", str(wrong)) == 0
     address, inspector = serving(run)
-    id = inspector.runs().runs[0].id
-    flipped = [cell for cell in inspector.step(id, EPISODE, 1, "wrong").cells if cell.original is not None]
+    id = inspector.list_runs().runs[0].id
+    flipped = [cell for cell in inspector.get_step(id, EPISODE, 1, "wrong").cells if cell.original is not None]
     page = open_page(address)
     turn(page, step_place(id, EPISODE, 1, "?labels=wrong"))
     assert flipped
@@ -257,18 +257,18 @@ def test_two_critics_are_compared_and_chosen(recorded, serving, open_page, turn,
     shutil.copytree(recorded, run)
     assert aside("pairs", "rebuild", str(run), "--critic", "outcome", "--name", "second") == 0
     address, inspector = serving(run)
-    id = inspector.runs().runs[0].id
+    id = inspector.list_runs().runs[0].id
     page = open_page(address)
     turn(page, step_place(id, EPISODE, 1))
     page.get_by_text("Compare 2 critics on this step", exact=True).click()
     table = page.get_by_role("region", name="Critics side by side")
     table.wait_for()
-    found = inspector.critics(id, EPISODE, 1)
+    found = inspector.get_critics(id, EPISODE, 1)
     assert table.locator("thead th").all_inner_texts()[2:] == [one.labels for one in found.critics]
     assert table.locator("tr.disputed").count() == len(found.disputed)
     for place in (f"#/run/{id}", f"#/run/{id}/finds/overruled"):
         turn(page, place)
-        other = inspector.run(id).label_sets[1]
+        other = inspector.get_run(id).label_sets[1]
         page.get_by_label("critic").select_option(other)
         page.wait_for_function("labels => location.hash.endsWith('labels=' + labels)", arg=other)
         page.wait_for_selector("main:not([aria-busy]) h1")
@@ -300,7 +300,7 @@ def two_runs(tmp_path_factory, aside):
 def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs, serving, open_page, turn):
     address, inspector = serving(two_runs)
     page = open_page(address)
-    a, b = sorted(inspector.runs().runs, key=lambda row: row.path)
+    a, b = sorted(inspector.list_runs().runs, key=lambda row: row.path)
     turn(page, f"#/compare/{a.id}/{b.id}")
     assert page.locator("h1").inner_text() == f"{a.path} and {b.path}"
     found = inspector.compare(a.id, b.id)

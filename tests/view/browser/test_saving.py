@@ -33,7 +33,7 @@ def test_a_plot_is_saved_as_it_stands(team, open_page, turn, saved):
     address, inspector, run = team
     page = open_page(address, color_scheme="dark")
     turn(page, f"#/run/{run}")
-    heat = inspector.overview(run).epochs[0].rewards
+    heat = inspector.get_overview(run).epochs[0].rewards
     title = f"Rewarded cells, by {heat.critic}"
     name, content = saved(page, title, "SVG")
     drawing = ElementTree.fromstring(content)
@@ -65,7 +65,7 @@ def test_a_plot_is_saved_in_pixels(team, open_page, turn, saved):
 def test_a_report_opens_from_a_file_without_a_network(recorded, open_page, turn, step_place, saved, faults, tmp_path):
     inspector = Inspector([recorded], index_cache=tmp_path / "index_cache")
     out = tmp_path / "report.html"
-    export(inspector, run := inspector.runs().runs[0].id, out)
+    export(inspector, run := inspector.list_runs().runs[0].id, out)
     inspector.close()
     page = open_page(out.as_uri(), offline=True)
     turn(page, f"#/run/{run}")

@@ -76,8 +76,8 @@ def write_at(place: Path, days: float) -> None:
 
 def test_rewards_of_a_critic_that_is_not_through_are_not_final(runs, serving, open_page, turn):
     address, inspector = serving(runs / "marl")
-    id = inspector.runs().runs[0].id
-    epochs = inspector.overview(id).epochs
+    id = inspector.list_runs().runs[0].id
+    epochs = inspector.get_overview(id).epochs
     assert epochs[0].rewards.labelled == epochs[0].rewards.cells
     labelled, cells = epochs[1].rewards.labelled, epochs[1].rewards.cells
     assert 0 < labelled < cells == epochs[0].rewards.cells
@@ -88,13 +88,13 @@ def test_rewards_of_a_critic_that_is_not_through_are_not_final(runs, serving, op
     assert f"Rewards of epoch 2 are not final: {told}." in page.locator("main").inner_text()
     page.get_by_label("Which epoch").select_option("1")
     assert page.locator(".epoch-body .note").count() == 0
-    assert f"Epoch 2 is not final: {told}." in report(inspector.run(id), inspector.overview(id))
+    assert f"Epoch 2 is not final: {told}." in report(inspector.get_run(id), inspector.get_overview(id))
 
 
 def test_after_a_resume_times_come_from_logs_or_it_is_said_why_not(runs, serving, open_page, turn):
     address, inspector = serving(runs / "marl")
-    row = inspector.runs().runs[0]
-    played = [inspector.row(part.id) for part in inspector.run(row.id).parts]
+    row = inspector.list_runs().runs[0]
+    played = [inspector.get_row(part.id) for part in inspector.get_run(row.id).parts]
     assert row.seconds == pytest.approx(61 + 305.5 + played[0].seconds + played[2].seconds)
     page = open_page(address)
     turn(page, f"#/run/{row.id}")
@@ -109,16 +109,16 @@ def test_after_a_resume_times_come_from_logs_or_it_is_said_why_not(runs, serving
     assert notes["rollout"] == ["time by its log, as the training was resumed"]
     assert notes["training"] == ["time of its logged steps, as the training was resumed"]
     assert notes["critic"] == ["time not known: the training was resumed, and no log tells it"]
-    text = report(inspector.run(row.id), inspector.overview(row.id))
+    text = report(inspector.get_run(row.id), inspector.get_overview(row.id))
     assert "- Epoch 1, critic: time not known: the training was resumed, and no log tells it." in text
 
 
 def test_nothing_is_cut_at_the_right_of_a_window(runs, serving, open_page, turn, step_place):
     address, inspector = serving(runs)
-    alone, marl = sorted(inspector.runs().runs, key=lambda row: row.path)
+    alone, marl = sorted(inspector.list_runs().runs, key=lambda row: row.path)
     row = inspector.compare(alone.id, marl.id).both[0].a
     places = ["#/", f"#/compare/{alone.id}/{marl.id}", step_place(row.run, row.id, 0)]
-    for id in (alone.id, marl.id, inspector.run(marl.id).parts[0].id):
+    for id in (alone.id, marl.id, inspector.get_run(marl.id).parts[0].id):
         places += [f"#/run/{id}", f"#/run/{id}/episodes", f"#/run/{id}/finds/overruled"]
     page = open_page(address)
     found = {}
