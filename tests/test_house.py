@@ -531,6 +531,29 @@ def test_help_names_a_thing_or_says_what_happens() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+PREFIXES = ("is_", "are_", "has_", "can_", "was_", "does_")
+FIELD_WORDS = {"contains", "matches", "test", "exist"}
+"""Names that every library gives to such a question; those of the shell and of uiautomator2."""
+
+
+def test_a_question_is_named_like_one() -> None:
+    """Methods and functions; an adjective may name a property (`run.busy`), a verb may not (`run.fits`)."""
+    wrong = [
+        f"{shown(path, node)}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.FunctionDef)
+        and node.returns is not None
+        and ast.unparse(node.returns) == "bool"
+        and (ast.get_docstring(node) or "").startswith("Return whether")
+        and not node.name.startswith("__")
+        and not node.name.lstrip("_").startswith(PREFIXES)
+        and node.name.lstrip("_") not in FIELD_WORDS
+        and not any(ast.unparse(one) == "property" for one in node.decorator_list)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 NO_SUBJECT = re.compile(r"(Of|What|Whose|Who|Whether|How|Where) ")
 
 

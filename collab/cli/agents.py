@@ -93,7 +93,7 @@ def check_agents(
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    judges = [name for name in names if _judges(definitions.load("agents", name, AgentsFile))]
+    judges = [name for name in names if _is_critic(definitions.load("agents", name, AgentsFile))]
     critics = {name: load_critic(definitions, name) for name in judges}
     cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names if name not in critics})
     agents = override(cast, settings or ()).agents
@@ -131,7 +131,7 @@ def check_agents(
                 say(f"  warning: no text came: {said['withheld']}")
 
 
-def _judges(file: AgentsFile) -> bool:
+def _is_critic(file: AgentsFile) -> bool:
     """Return whether an agents file is a critic's, by its kind or by the methods of its class."""
     from collab.errors import ConfigError
     from collab.rollout.build import is_critic, load_class

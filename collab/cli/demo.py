@@ -369,7 +369,7 @@ def _print_gain(team: RunResult, trained: RunResult) -> None:
     found = compare(team.report, trained.report, force=True)
     low, high = found.interval
     told = "" if found.is_separable else "; not separable"
-    other = "; sampled differently" if found.differs_in_sampling else ""
+    other = "; sampled differently" if found.has_other_sampling else ""
     say(f"\nTraining: {100 * found.difference:+.1f} points [{100 * low:+.1f}, {100 * high:+.1f}]{told}{other}")
 
 

@@ -198,7 +198,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
         return list_kept_by(splits.values())
     chosen = [find_split(splits, name, names[0]) for name in wanted]
     # Training instances are met by design, so checking them would always find an overlap.
-    if any(split.trains for split in chosen):
+    if any(split.is_training for split in chosen):
         raise UsageError("--with train: nothing of that split is kept; name new-seeds, unseen-tasks or unseen-app")
     return [collect_held_out(split) for split in chosen]
 

@@ -88,7 +88,7 @@ class Split:
     """Apps and words that training must not contain."""
 
     @property
-    def trains(self) -> bool:
+    def is_training(self) -> bool:
         """Return whether this is the training split."""
         return self.name == TRAIN
 
@@ -96,7 +96,7 @@ class Split:
     def seeds(self) -> str:
         """The run seeds, in words."""
         span = f"{EVALUATION_SEEDS.start} to {EVALUATION_SEEDS.stop - 1}"
-        return f"all but {span}" if self.trains else span
+        return f"all but {span}" if self.is_training else span
 
     @property
     def what(self) -> str:
@@ -109,9 +109,9 @@ class Split:
         text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def accepts_seed(self, seed: int) -> bool:
+    def can_use_seed(self, seed: int) -> bool:
         """Return whether a run with this seed can belong to the split."""
-        return (seed in EVALUATION_SEEDS) is not self.trains
+        return (seed in EVALUATION_SEEDS) is not self.is_training
 
 
 def to_json(split: Split) -> dict[str, Any]:
@@ -119,12 +119,12 @@ def to_json(split: Split) -> dict[str, Any]:
     given = {
         "environment": split.environment,
         "split": split.name,
-        "trains": split.trains,
+        "trains": split.is_training,
         "tasks": list(split.tasks),
         "evaluation_seeds": list(EVALUATION_SEEDS),
         "kept_per_evaluation_seed": INSTANCES,
     }
-    if split.trains:
+    if split.is_training:
         given |= {"unseen_apps": sorted(split.unseen.apps), "unseen_words": sorted(split.unseen.words)}
     return given
 
@@ -274,7 +274,7 @@ def collect_held_out(split: Split) -> HeldOutInstances:
 
 def list_kept_by(splits: Iterable[Split]) -> list[HeldOutInstances]:
     """Return what the evaluation splits among these keep."""
-    return [collect_held_out(split) for split in splits if not split.trains]
+    return [collect_held_out(split) for split in splits if not split.is_training]
 
 
 def refuse_overlap(
@@ -387,8 +387,8 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
     Raises:
         UsageError: its seed is not one of the split's, or none of its tasks is.
     """
-    if not split.accepts_seed(config.seed):
-        example = 0 if split.trains else EVALUATION_SEEDS.start
+    if not split.can_use_seed(config.seed):
+        example = 0 if split.is_training else EVALUATION_SEEDS.start
         raise UsageError(
             f"run seed {config.seed} is not one of split {split.name} of {split.environment} ({split.seeds}); "
             f"take one of these, e.g. {example}"
@@ -401,7 +401,7 @@ def restrict_run(config: SeededT, split: Split) -> SeededT:
             f"see them with: collab env tasks {shlex.quote(str(env))} --split {split.name}"
         )
     # Unseen parts are taken out of the environment, too, or training would meet them by chance.
-    environment = _remove_unseen(config.environment) if split.trains else config.environment
+    environment = _remove_unseen(config.environment) if split.is_training else config.environment
     choice = SplitChoice(name=split.name, hash=split.hash)
     return config.model_copy(update={"tasks": tasks, "environment": environment, "split": choice})
 
@@ -413,7 +413,7 @@ def check_plan(split: Split, splits: Iterable[Split], plan: Sequence[TrainingIns
         UsageError: more instances of a task than an evaluation split keeps.
         OverlapError: a training seed leads by chance to an instance that is kept for evaluation.
     """
-    if split.trains:
+    if split.is_training:
         refuse_overlap(plan, list_kept_by(splits), remedy="take another --seed, or fewer --episodes")
         return
     most = max(Counter(one.task for one in plan).values(), default=0)

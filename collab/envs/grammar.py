@@ -281,7 +281,7 @@ class ActionSpace:
         return None
 
 
-def _number(value: object) -> bool:
+def _is_number(value: object) -> bool:
     """Return whether it is a finite number of sensible size; booleans are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e9
 
@@ -290,13 +290,13 @@ def _read_integer(value: object) -> int | None:
     """Return a whole number given as int, integral float or digits; None for anything else."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < 10:
         return int(value)
-    if _number(value) and value == int(value):  # type: ignore[call-overload]
+    if _is_number(value) and value == int(value):  # type: ignore[call-overload]
         return int(value)  # type: ignore[call-overload, no-any-return]
     return None
 
 
 def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) -> Point:
-    if not _number(x) or not _number(y):
+    if not _is_number(x) or not _is_number(y):
         raise Reject("bad_field", f"{where}: point ({shorten_value(x)}, {shorten_value(y)}), allowed: two numbers")
     x, y = (int(part) if isinstance(part, int) else float(part) for part in (x, y))  # without their spelling
     if not FieldSpec(name="normalised", kind="boolean").read(normalised, where):

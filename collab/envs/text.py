@@ -80,12 +80,12 @@ def bound_element(element: Element) -> Element:
 def _find_boundary(text: str, at: int) -> int:
     """Return where a character begins: `at`, or somewhat before it where that lies within one."""
     for place in range(at, max(0, at - _LONGEST_CHARACTER), -1):
-        if place >= len(text) or not (_continues_character(text[place]) or text[place - 1] == _JOINER):
+        if place >= len(text) or not (_is_joined(text[place]) or text[place - 1] == _JOINER):
             return place
     return at
 
 
-def _continues_character(character: str) -> bool:
+def _is_joined(character: str) -> bool:
     """Return whether a code point belongs to the character before it: an accent, a joiner, a colour of skin."""
     is_skin = "\U0001f3fb" <= character <= "\U0001f3ff"
     return character == _JOINER or is_skin or unicodedata.category(character).startswith("M")

@@ -65,7 +65,7 @@ class RunComparison:
         return not low <= 0 <= high
 
     @property
-    def differs_in_sampling(self) -> bool:
+    def has_other_sampling(self) -> bool:
         """Return whether the two runs have other temperatures, other top-p, or other longest replies."""
         first, second = ((describe_sampling(one), describe_longest(one)) for one in self.sampling)
         return first != second

@@ -88,7 +88,7 @@ def describe_machine() -> dict[str, str | int | None]:
 def is_finished(plan: Plan, unit: EvidenceUnit, work: Path) -> bool:
     """Return whether nothing of a unit is left to do."""
     folder = work / unit.name
-    if plan.trains(unit):
+    if plan.is_training(unit):
         training = TrainingDir(folder)
         return training.file.exists() and "summary" in training.read()
     words, found = plan.command(unit, work), find_runs(folder)
@@ -112,7 +112,7 @@ def gather_unit(
     Raises:
         RunFormatError: what was recorded cannot be read.
     """
-    gather = _gather_training if plan.trains(unit) else _gather_evaluation
+    gather = _gather_training if plan.is_training(unit) else _gather_evaluation
     return UnitRecord(
         arm=unit.arm,
         seed=unit.seed,
@@ -205,7 +205,7 @@ def _gather_epoch(
 
 def get_digest_after(config: TrainingConfig, began: str, trained: Trained) -> str:
     """Return the digest of the weights that play after an epoch: a kept adapter lies over the first checkpoint."""
-    return f"{began.partition('+')[0]}+{trained.digest}" if config.method.keeps_adapters else trained.digest
+    return f"{began.partition('+')[0]}+{trained.digest}" if config.method.is_adapter_kept else trained.digest
 
 
 def _sum_seconds(records: Iterable[EpochRecord], part: str) -> float | None:

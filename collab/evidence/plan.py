@@ -192,7 +192,7 @@ class Plan(Definition):
         """The arms that are trained."""
         return {name: arm for name, arm in self.arms.items() if arm.method is not None}
 
-    def trains(self, unit: EvidenceUnit) -> bool:
+    def is_training(self, unit: EvidenceUnit) -> bool:
         """Return whether a unit is a training."""
         return self.phases[unit.phase].kind == "train-marl"
 
@@ -223,7 +223,7 @@ class Plan(Definition):
         head = [phase.kind, *shlex.split(self.common), *shlex.split(phase.options)]
         agents = self.agents if before is None else f"{work / before.name}@{self.played}"
         tail = ["--agents", agents, "--out", str(work / unit.name)]
-        if not self.trains(unit):
+        if not self.is_training(unit):
             return [*head, "--graph", phase.graph or arm.graph, *tail]
         if arm.method is None or unit.seed is None:
             raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
@@ -240,7 +240,7 @@ class Plan(Definition):
 
     def resume_command(self, unit: EvidenceUnit, work: Path) -> list[str]:
         """Return the words that resume a unit, wherever it was stopped or killed; arguments as of `command`."""
-        return ["train-marl", "--resume", str(work / unit.name)] if self.trains(unit) else self.command(unit, work)
+        return ["train-marl", "--resume", str(work / unit.name)] if self.is_training(unit) else self.command(unit, work)
 
 
 def read_plan(path: Path) -> Plan:

@@ -326,7 +326,7 @@ def check_begun(plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, began:
         return
     found = [] if began is None else _compare_commands(began, plan.shown_command(unit, base))
     training = TrainingDir(folder)
-    if plan.trains(unit) and training.file.exists():
+    if plan.is_training(unit) and training.file.exists():
         found += _compare_recipes(training.read()["config"], derive_recipe(plan, unit), str(training.file))
     if found:
         raise UsageError(
@@ -343,7 +343,7 @@ def derive_recipe(plan: Plan, unit: EvidenceUnit) -> Recipe:
         options.setdefault(name, []).append(value)
     library = Library(own=Path(options["--library"][-1]) if "--library" in options else None)
     graph, settings, method = options.get("--graph", ["team"])[-1], options.get("--set", []), None
-    if plan.trains(unit):
+    if plan.is_training(unit):
         algorithm = load_algorithm(ALGORITHM)
         method = load_method(algorithm, options["--preset"][-1])
         if "--ablation" in options:

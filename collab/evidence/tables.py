@@ -103,7 +103,7 @@ class Results:
     def pool_arm(self, arm: str) -> Report:
         """Return the report of all that an arm plays, whatever the units; ValueError where a part is not measured."""
         parts = []
-        for unit in (one for one in self.plan.units if one.arm == arm and not self.plan.trains(one)):
+        for unit in (one for one in self.plan.units if one.arm == arm and not self.plan.is_training(one)):
             if unit not in self.records or (measured := self.records[unit].measured) is None:
                 raise ValueError(f"{unit}: not measured")
             parts.append(measured)

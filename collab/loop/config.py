@@ -135,7 +135,7 @@ class Method(Definition):
         return self.recipe.model_copy(update={"learning_rate": rate})
 
     @property
-    def keeps_adapters(self) -> bool:
+    def is_adapter_kept(self) -> bool:
         """Return whether a policy is a LoRA adapter over the first checkpoint, trained further from epoch to epoch."""
         return self.recipe.lora is not None and not self.recipe.lora.merge
 

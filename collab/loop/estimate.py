@@ -471,7 +471,7 @@ def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> 
     """Estimate the bytes on disk: at the end, and at most while an epoch trains."""
     method, found = config.method, estimate.training
     recipe = method.recipe
-    written = found.trainable if method.keeps_adapters else found.parameters
+    written = found.trainable if method.is_adapter_kept else found.parameters
     checkpoint = written * (4 if recipe.saved == "float32" else 2)
     held = 4 if recipe.weights == "float32" else 2
     weights = held * found.parameters if recipe.lora is None else 4 * found.trainable

@@ -117,7 +117,7 @@ def update_policy(state: LoopState, number: int, policy: Policy, trained: Mappin
     # Absolute paths inside the process; records hold paths relative to the training, so that it can be moved.
     root, groups = state.folder.path.resolve(), state.config.groups
     new = {slot: str(root / one.checkpoint) for group, one in trained.items() for slot in groups[group]}
-    return policy.replace_trained(number, new, adapters=state.config.method.keeps_adapters)
+    return policy.replace_trained(number, new, adapters=state.config.method.is_adapter_kept)
 
 
 def close_epoch(

@@ -160,7 +160,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
         )
     # A method that keeps adapters trains them further; one that merges could only train over them.
     adapter = agent.options.get("adapter")
-    if adapter is not None and not method.keeps_adapters:
+    if adapter is not None and not method.is_adapter_kept:
         raise ConfigError(
             f"agents/{name}: has an adapter, which this method does not train further; set {method.RECIPE}.lora "
             "with merge=false, or add the adapter to its base first (collab export --merge)"
@@ -183,7 +183,7 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
             "serve a checkpoint's directory (collab serve DIR --lora-rank …) and name it as model, or use kind: local"
         )
     # The server loads adapters; whole checkpoints would mean starting it anew each epoch.
-    if not method.keeps_adapters:
+    if not method.is_adapter_kept:
         raise UsageError(
             f"--agents: {slot} is agents/{name} of kind openai; with {method.RECIPE}.lora, lora.merge=false and "
             "saved=float32 each epoch leaves an adapter, which the server loads"

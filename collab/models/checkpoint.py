@@ -133,7 +133,7 @@ class Adapters:
         self.use(None)
         embeddings = [self._model.get_input_embeddings(), self._model.get_output_embeddings()]
         kept = {weight for part in embeddings if part is not None for weight in part.parameters()}
-        everything = _changes_base_weights(path)
+        everything = _has_changed_base(path)
         return {
             weight: weight.detach().clone()
             for name, weight in self._model.named_parameters()
@@ -193,7 +193,7 @@ def _write_back(values: Mapping[Any, Tensor]) -> None:
             weight.copy_(value)
 
 
-def _changes_base_weights(path: str) -> bool:
+def _has_changed_base(path: str) -> bool:
     """Return whether loading an adapter changes the base weights (PiSSA, OLoRA …)."""
     from peft import PeftConfig
 
@@ -361,7 +361,7 @@ class Checkpoint:
         kinds = set(find_setting(config, "layer_types") or ["full_attention"])
         if kinds != {"full_attention"}:
             return f"its layers are not all full attention ({', '.join(sorted(kinds))})"
-        if self.stretches:
+        if self.has_stretched_positions:
             return "its positions depend on the longest sequence beside them"
         if self._shape is None:
             return "its layers differ in heads or sizes"
@@ -401,7 +401,7 @@ class Checkpoint:
         return self._shape
 
     @property
-    def stretches(self) -> bool:
+    def has_stretched_positions(self) -> bool:
         """Return whether a token's position depends on the longest sequence in its batch."""
         rope = find_setting(self.model.config.get_text_config(), "rope_parameters") or {}
         kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}

@@ -30,7 +30,7 @@ class InnerText:
         self._data.no_truncation()
         self._added = {token.content: token for token in whole.added_tokens_decoder.values()}
         self._found = re.compile("|".join(map(re.escape, sorted(self._added, key=len, reverse=True))) or r"(?!)")
-        self._spaced = self._puts_space_behind_added()
+        self._spaced = self._has_space_behind_added()
 
     @classmethod
     def of(cls, tokenizer: Any) -> InnerText | None:
@@ -96,7 +96,7 @@ class InnerText:
     def _encode_template(self, text: str) -> tuple[int, ...]:
         return tuple(self._whole.encode(text, add_special_tokens=False, split_special_tokens=False))
 
-    def _puts_space_behind_added(self) -> bool:
+    def _has_space_behind_added(self) -> bool:
         """Return whether a space is put behind control tokens, not only at the very beginning."""
         for content, token in self._added.items():
             if token.special and not token.rstrip:

@@ -370,7 +370,7 @@ async def probe_server(
         ),
         seed=await interview.has_seed(),
         images=await question(
-            "images", {"messages": _build_picture_messages()}, lambda answer: _check_picture_counted(answer, plain)
+            "images", {"messages": _build_picture_messages()}, lambda answer: _is_picture_counted(answer, plain)
         ),
         token_ids=await question("token ids", {"return_token_ids": True}, lambda answer: answer.has_ids),
         adapters=any(card.parent is not None for card in offered.data),
@@ -488,7 +488,7 @@ def _is_fitting(text: str) -> bool:
     return isinstance(answer, dict) and isinstance(answer.get("ok"), bool)
 
 
-def _check_picture_counted(answer: Completion, plain: Completion) -> bool:
+def _is_picture_counted(answer: Completion, plain: Completion) -> bool:
     """Return whether a picture entered the prompt, as some servers drop it; True without token counts."""
     if answer.prompt_tokens is None or plain.prompt_tokens is None:
         return True

@@ -407,7 +407,7 @@ def _make_clock(now: datetime.datetime) -> str:
     return f"{{% macro {_CLOCK}(format) %}}{{{{ format{told}|replace('%%', '%') }}}}{{% endmacro %}}{{{{ '' }}}}"
 
 
-def reads_date(path: str) -> bool:
+def has_date(path: str) -> bool:
     """Return whether a checkpoint's chat template reads the date; arguments as `is_in_template`."""
     return is_in_template(path, _CLOCK.encode())
 

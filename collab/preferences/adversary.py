@@ -99,9 +99,9 @@ class Adversary(Protocol):
         ...
 
 
-def reads_rewarded(adversary: Adversary) -> bool:
-    """Return whether answers depend on the step's other rewards: True unless the adversary has a `reads_rewarded`."""
-    return bool(getattr(adversary, "reads_rewarded", True))
+def is_given_rewards(adversary: Adversary) -> bool:
+    """Return whether answers depend on the step's other rewards: True unless the adversary has a `is_given_rewards`."""
+    return bool(getattr(adversary, "is_given_rewards", True))
 
 
 def label_of(adversary: Adversary) -> str:
@@ -144,9 +144,9 @@ class BudgetedAdversary:
         return self.adversary.version
 
     @property
-    def reads_rewarded(self) -> bool:
+    def is_given_rewards(self) -> bool:
         """The other adversary's."""
-        return reads_rewarded(self.adversary)
+        return is_given_rewards(self.adversary)
 
     @property
     def lost(self) -> int:
@@ -273,9 +273,9 @@ class MixtureAdversary:
         return "+".join(label_of(adversary) for adversary, _ in self._parts)
 
     @property
-    def reads_rewarded(self) -> bool:
+    def is_given_rewards(self) -> bool:
         """Return whether one of its parts does."""
-        return any(reads_rewarded(adversary) for adversary, _ in self._parts)
+        return any(is_given_rewards(adversary) for adversary, _ in self._parts)
 
     @property
     def lost(self) -> int:
@@ -349,7 +349,7 @@ class LanguageAdversary:
 
     name = "llm"
     version = "1"
-    reads_rewarded = False
+    is_given_rewards = False
     """It reads the cell's input and the cell's action alone."""
 
     def __init__(

@@ -366,7 +366,7 @@ async def rebuild(
 def _check_seen(config: RunConfig, plan: RebuildPlan) -> None:
     """Raise UsageError where a model would be asked to err on screens that it is not shown."""
     blind = [slot for slot, agent in config.agents.items() if agent.modality == "image"]
-    if blind and plan.adversary is not None and plan.adversary.asks_a_model:
+    if blind and plan.adversary is not None and plan.adversary.has_model:
         raise UsageError(
             f"{blind[0]} saw pictures alone (modality: image), and a language model as adversary is shown no "
             "pictures; use --adversary sampler, or pairs of recorded replies: --source contrast"

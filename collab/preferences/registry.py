@@ -112,9 +112,9 @@ class AdversaryChoice:
         return told
 
     @property
-    def asks_a_model(self) -> bool:
+    def has_model(self) -> bool:
         """Return whether it, or a part of a mixture, asks a model."""
-        return self.agent is not None or any(one.asks_a_model for one, _ in self.turns)
+        return self.agent is not None or any(one.has_model for one, _ in self.turns)
 
     @property
     def free(self) -> bool:

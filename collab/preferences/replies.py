@@ -24,7 +24,7 @@ from pydantic import TypeAdapter
 
 from collab.errors import RunFormatError
 from collab.models.base import count_lost_calls
-from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, label_of, reads_rewarded
+from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, is_given_rewards, label_of
 from collab.rewards.query import hash_prompt
 from collab.store import log
 from collab.store.manifest import find_manifest
@@ -181,7 +181,7 @@ class RememberingAdversary:
 
     def _build_key(self, occasion: Occasion) -> str:
         space = occasion.case.space
-        read = occasion.rewarded if reads_rewarded(self._adversary) else ()
+        read = occasion.rewarded if is_given_rewards(self._adversary) else ()
         rewarded = sorted(space.format(action) for action in read)
         asked = [label_of(self._adversary), self._options, hash_prompt(occasion.prompt), occasion.case.digest]
         return hash_text(json.dumps([*asked, space.format(occasion.right), rewarded, occasion.seed]))

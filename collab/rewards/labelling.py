@@ -132,7 +132,7 @@ class _Worker:
         for case in self.pool.take():
             if self.writer.has_label(case):
                 self.labelling.known += 1
-            elif self.pool.may_go_on():
+            elif self.pool.can_continue():
                 await self._judge(case)
             await asyncio.sleep(0)  # a critic in pure Python never waits, so yield to other tasks here
 

@@ -59,7 +59,7 @@ class DecisionPoint:
         seen = (text for element in self.observation.elements for text in (element.label, element.value) if text)
         object.__setattr__(self, "texts", tuple(dict.fromkeys((*self.words, *seen))) or WORDS)
 
-    def allows(self, action: Action) -> bool:
+    def can_propose(self, action: Action) -> bool:
         """Return whether an agent could propose it here: it parses, and its element is on the screen."""
         if self.space.check(action, self.observation) is not None:
             return False
@@ -95,7 +95,7 @@ def draw_mistakes(
     while barren < _DRAWS:
         kind = rng.choices(tuple(weights), weights=tuple(weights.values()))[0]
         drawn = _DRAW[kind](right, spot, rng)
-        if drawn is not None and spot.allows(drawn):
+        if drawn is not None and spot.can_propose(drawn):
             action = spot.space.canonical(drawn, spot.observation)
             # A "mistake" that is canonically the right action would be a wrong label.
             if action != avoided:

@@ -46,7 +46,7 @@ from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
 from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
-from collab.models.tokenizer import get_prompt_date, is_in_template, open_chat, reads_date
+from collab.models.tokenizer import get_prompt_date, has_date, is_in_template, open_chat
 from collab.prompts.render import Template, read_templates
 from collab.rollout.episode import Episode
 from collab.rollout.protocols import check_class, check_object
@@ -328,7 +328,7 @@ def add_date(part: PartT, kinds: Collection[str] = ("local",)) -> PartT:
     if part.kind not in kinds or part.options.get(DATE) is not None or not isinstance(path, str):
         return part
     dated = {**part.options, DATE: get_prompt_date().isoformat()}
-    return part.model_copy(update={"options": dated}) if reads_date(resolve_checkpoint(path)) else part
+    return part.model_copy(update={"options": dated}) if has_date(resolve_checkpoint(path)) else part
 
 
 def list_template_doubts(config: RunConfig) -> list[str]:

@@ -471,7 +471,7 @@ class _Collector:
 
     def _count_reply(self, reply: Reply) -> None:
         self.progress.count_reply(reply)
-        self.pool.may_go_on()
+        self.pool.can_continue()
 
     def _count(self, trajectory: Trajectory) -> None:
         self.over.append(trajectory.id)  # not the episode, which takes 0.2 MB

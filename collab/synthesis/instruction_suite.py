@@ -319,7 +319,7 @@ class InstructionEnvironment:
         self._episode = replace(episode, is_over=True)
         one, screen = episode.instruction, episode.last.observation
         wanted = self._suite.read(one.actions[-1])
-        success = episode.place == len(episode.way) - 1 and _says_same(action, wanted)
+        success = episode.place == len(episode.way) - 1 and _is_same_ending(action, wanted)
         how = "as" if success else "not as"
         outcome = Outcome(success=success, score=float(success), reason=f"{how} the teacher, {one.teacher}, did it")
         return StepResult(observation=screen, terminated=True, outcome=outcome, info={"effect": "the episode ended"})
@@ -339,7 +339,7 @@ def get_answer(action: Action | None, before: str) -> str:
     return fold(str(action["text"])) if action is not None and action.type == "answer" else before
 
 
-def _says_same(one: Action, other: Action) -> bool:
+def _is_same_ending(one: Action, other: Action) -> bool:
     """Return whether two actions end an episode alike; answers are compared without regard to case and spacing."""
     said = [{name: fold(str(value)) for name, value in action.arguments} for action in (one, other)]
     return one.type == other.type and said[0] == said[1]

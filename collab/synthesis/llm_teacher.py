@@ -61,7 +61,7 @@ from collab.synthesis.llm_prompts import (
     is_shown,
     read_action,
 )
-from collab.synthesis.screens import changes_view, try_action
+from collab.synthesis.screens import is_view_changed, try_action
 from collab.synthesis.teacher import Scene, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, CellRef, HistoryEntry, Prompt, Sampling, Task
@@ -375,7 +375,7 @@ async def _store_instruction(scene: Scene, goal: str, action: Action, row: Examp
     if is_completion(action, space) or is_answer(action):
         return scene.store_instruction(goal, "answer" if is_answer(action) else "complete", [action], row)
     result = await try_action(scene, action)
-    if result is None or not changes_view(scene, result):
+    if result is None or not is_view_changed(scene, result):
         return ()
     return scene.store_instruction(goal, "do", [action], row)
 

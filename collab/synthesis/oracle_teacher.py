@@ -36,7 +36,7 @@ from collab.synthesis.conversation import Talk
 from collab.synthesis.facts import ActionBuilder
 from collab.synthesis.instructions import Instruction, build_two_steps, propose_instructions
 from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
-from collab.synthesis.screens import build_decision_point, changes_view, describe_effect, has_effect, try_action
+from collab.synthesis.screens import build_decision_point, describe_effect, has_effect, is_view_changed, try_action
 from collab.synthesis.teacher import Scene, Sort, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ELEMENT, SCREEN, ElementKind, ScreenKind, ask_about_element, ask_about_screen
 from collab.types import Action, Element, ElementTarget, Prompt, StepResult
@@ -240,11 +240,11 @@ class OracleTeacher:
             result = await try_action(scene, action)
             if result is not None and not has_effect(scene, result):
                 raise Refusal("the instruction changes nothing")
-            if result is not None and _opens_nothing(instruction, action, scene, result):
+            if result is not None and _is_opening_nothing(instruction, action, scene, result):
                 raise Refusal("what is to be opened does not open")
         kind = "one-step" if instruction.sort == "do" else f"one-step-{instruction.sort}"
         # As a task it is told from nothing done by what is seen: a notice alone is too little.
-        is_seen = instruction.sort != "do" or (result is not None and changes_view(scene, result))
+        is_seen = instruction.sort != "do" or (result is not None and is_view_changed(scene, result))
         self._ask(examples, kind, replace(instruction, action=action), [action] if is_seen else [])
 
     async def _teach_two_steps(self, examples: ExampleCollector, first: Instruction) -> None:
@@ -381,7 +381,7 @@ def _find_here(action: Action, result: StepResult, scene: Scene) -> Action | Non
     return scene.suite.space.canonical(action, scene.observation)
 
 
-def _opens_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:
+def _is_opening_nothing(instruction: Instruction, action: Action, scene: Scene, result: StepResult) -> bool:
     """Return whether an entry should be opened but the tap selects it or leads elsewhere."""
     if not instruction.goal.startswith("Open ") or not isinstance(action.target, ElementTarget):
         return False

@@ -220,7 +220,7 @@ def has_effect(scene: Scene, result: StepResult) -> bool:
     return result.terminated or result.observation.digest != scene.observation.digest
 
 
-def changes_view(scene: Scene, result: StepResult) -> bool:
+def is_view_changed(scene: Scene, result: StepResult) -> bool:
     """Return whether an action ended the episode or changed more of the screen than a notice."""
     return result.terminated or describe_view(result.observation) != describe_view(scene.observation)
 

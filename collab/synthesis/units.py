@@ -249,7 +249,7 @@ async def work(
     )
     worker = _Work(config=config, resources=resources, journal=journal, ledger=ledger, pool=pool)
     # Limits are looked at after every call, not only between units.
-    ledger.watch(pool.may_go_on)
+    ledger.watch(pool.can_continue)
     workers = min(config.concurrency, len(units))
     # Environments that fork may run out of processes: fewer units then work at once.
     most = limit_forking(resources.suite)
@@ -341,7 +341,7 @@ def finish(
         if found.broken:
             (directory / CARD).unlink(missing_ok=True)
         else:
-            card = write_card(head, config, found, [name for name, split in splits.items() if not split.trains])
+            card = write_card(head, config, found, [name for name, split in splits.items() if not split.is_training])
             write_atomic(directory / CARD, card.encode("utf-8", "replace"))
             files[CARD] = {"sha256": hash_file(directory / CARD)}
     # The head comes last: a date in it means that all files are there.

@@ -442,7 +442,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
 
     def _send(self, status: int, text: str | bytes, headers: Mapping[str, str] | None = None) -> bool:
-        """Return whether it was sent completely: the client may have given up, or the server have died."""
+        """Send a response; return False if the client gave up or the server died meanwhile."""
         data = text.encode() if isinstance(text, str) else text
         self.send_response(status)
         kind = "application/json" if data[:1] in (b"{", b"[") else "text/plain"

@@ -117,7 +117,7 @@ _EXPERTS = {
 """Names by which TRL reads a configuration's experts → names of families that call them otherwise."""
 
 
-def _balances_experts(config: Any) -> bool:
+def _has_balanced_experts(config: Any) -> bool:
     """Return whether TRL adds a loss that balances experts, as this configuration asks for."""
     return hasattr(config, "output_router_logits") and bool(find_setting(config, "router_aux_loss_coef"))
 
@@ -125,7 +125,7 @@ def _balances_experts(config: Any) -> bool:
 def _check_experts(config: Any, named: str) -> None:
     """Check that a configuration which balances experts has what TRL counts them by; else ConfigError."""
     lacking = [name for name, others in _EXPERTS.items() if find_setting(config, name, *others) is None]
-    if _balances_experts(config) and lacking:
+    if _has_balanced_experts(config) and lacking:
         raise ConfigError(
             f"{named}: its loss balances experts, and its configuration has no {lacking[0]}, by which they are counted "
             "while it is trained; set router_aux_loss_coef to 0 in its config.json to train it without"
@@ -160,7 +160,7 @@ def _prepare_balancing(model: Any) -> None:
     import torch
 
     config = model.config.get_text_config()
-    if not _balances_experts(config):
+    if not _has_balanced_experts(config):
         return
     for name, others in _EXPERTS.items():
         if find_setting(config, name) is None:

@@ -31,7 +31,7 @@ from collab.data.tokenize import (
 )
 from collab.errors import ConfigError, MissingExtra, RunFormatError, UnknownName
 from collab.library import resolve_checkpoint
-from collab.models.tokenizer import get_prompt_date, reads_date
+from collab.models.tokenizer import get_prompt_date, has_date
 from collab.trainers.base_model import Adapter, Base, open_adapter, open_base, silence_libraries
 from collab.trainers.batching import (
     BatchStep,
@@ -193,15 +193,15 @@ def collect_versions() -> dict[str, str]:
 
 
 def prepare(
-    task: FinetuneTask, rows: Sequence[Example], *, processes: int | None = None, fits: bool = False
+    task: FinetuneTask, rows: Sequence[Example], *, processes: int | None = None, can_shrink: bool = False
 ) -> Prepared:
     """Tokenise and order; nothing is written and no weight is loaded.
 
     Args:
         rows: that the stage trains on; none for `copy`.
         processes: that will train together; None for those that the launcher has started.
-        fits: whether few rows make one smaller step by fewer processes (`fit_recipe`), counting rows short enough to
-            be trained.
+        can_shrink: whether few rows may make one smaller step by fewer processes (`fit_recipe`); only rows short enough
+            to be trained count.
 
     Raises:
         NothingFits: every row is longer than the context.
@@ -209,7 +209,7 @@ def prepare(
         MissingExtra: a package is not installed.
     """
     check_installed()
-    if task.recipe.date is None and reads_date(resolve_checkpoint(task.base)):
+    if task.recipe.date is None and has_date(resolve_checkpoint(task.base)):
         task = replace(task, recipe=task.recipe.model_copy(update={"date": get_prompt_date()}))
     base = open_base(task.base, task.recipe)
     with silence_libraries():  # a row that is too long is counted here
@@ -217,7 +217,7 @@ def prepare(
     if not encoded.items:
         raise ConfigError(f"--stage {task.stage}: there is nothing to train; {_format_advice(task)}")
     digest, processes = hash_examples(rows) if task.stage != "copy" else None, processes or get_world()[1]
-    if fits:
+    if can_shrink:
         recipe, processes = fit_recipe(task.recipe, len(encoded.items), processes)
         task = replace(task, recipe=recipe)
     return order_examples(task, base, encoded, rows=digest, processes=processes)

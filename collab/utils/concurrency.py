@@ -120,7 +120,7 @@ class WorkerPool(Generic[ItemT]):
                 return
             yield item
 
-    def may_go_on(self) -> bool:
+    def can_continue(self) -> bool:
         """Check for a stop or a used-up limit; return whether work may continue."""
         # A request comes before a limit: a user's own stop is the reported reason.
         why = REQUESTED if self._stop.is_set() else self._exceeded()
@@ -167,7 +167,7 @@ class WorkerPool(Generic[ItemT]):
         try:
             while self._has_clock:
                 await asyncio.sleep(0.2)
-                self.may_go_on()
+                self.can_continue()
         except Exception:
             # A limit that cannot be watched is no limit: the work ends, and `run` raises the error.
             self._halt.set()

@@ -73,7 +73,7 @@ class Gate:
         base = f"http://{f'[{named}]' if ':' in named else named}:{self.port}/"
         return base if self.token is None else f"{base}?token={self.token}"
 
-    def knows_host(self, host: str) -> bool:
+    def is_known_host(self, host: str) -> bool:
         """Return whether a Host header names this server; beyond loopback, addresses count as well as its names."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
@@ -92,7 +92,7 @@ class Gate:
             self.used.set()
             return self._session
 
-    def admits(self, cookies: str) -> bool:
+    def has_session(self, cookies: str) -> bool:
         """Return whether a Cookie header carries the session."""
         if self._session is None:
             return True
@@ -134,7 +134,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         # An unknown host name may be another site's that resolves to this machine.
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._gate.knows_host(hosts[0]):
+        if len(hosts) != 1 or not self._gate.is_known_host(hosts[0]):
             return build_error_response(403, "this server does not go by that name")
         origin = headers.get("origin")
         # Pages of other sites may send requests here, and must not read the answers.
@@ -144,7 +144,7 @@ class Guard:
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 return build_error_response(403, "pages of another site may not ask")
             # The session comes from the printed address, which only its user has.
-            if not self._gate.admits(headers.get("cookie", "")):
+            if not self._gate.has_session(headers.get("cookie", "")):
                 return build_error_response(
                     401, "no session: open the address that collab view printed, or start it again"
                 )

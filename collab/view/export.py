@@ -240,7 +240,7 @@ class ReportPacker:
         """Why episodes and steps of the run are not in the report."""
         self._inspector, self._id, self._asked = inspector, id, labels
         self._known, self._place = tuple(known), Path(inspector.get_row(id).path)
-        self._chosen = [one for one in chosen if self._needs_part(one)]
+        self._chosen = [one for one in chosen if self._can_open(one)]
         self._places: dict[str, int] = {}
         self._named: dict[str, str] = {}
         self._whose: dict[str, str | None] = {}
@@ -269,7 +269,7 @@ class ReportPacker:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _needs_part(self, row: EpisodeRow) -> bool:
+    def _can_open(self, row: EpisodeRow) -> bool:
         """Return whether an episode can be opened: the index also lists episodes whose start is damaged."""
         try:
             self._inspector.get_episode(row.run, row.id, "")

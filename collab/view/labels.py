@@ -109,7 +109,7 @@ class LabelSetIndex:
         """Return the present size of each segment in bytes."""
         return tuple((segment, log.get_size(self.folder, segment)) for segment in log.list_segments(self.folder))
 
-    def fits(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether its segments still begin as they were read."""
         return all(log.get_size(self.folder, segment) >= end for segment, (end, _) in self._read.items())
 
@@ -234,7 +234,7 @@ _UNFIT = (ValueError, LookupError, TypeError, AttributeError)
 
 
 class PairSetIndex:
-    """A stored set of pairs as it was read; a new set of the same name is another file (`fits`).
+    """A stored set of pairs as it was read; a new set of the same name is another file (`is_current`).
 
     Args:
         about: a trajectory; only its pairs are known, found without reading the others. None for all.
@@ -262,7 +262,7 @@ class PairSetIndex:
         except OSError as error:
             self._find_trouble(None, error)
 
-    def fits(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether its files are those that were read."""
         return self._state == stat_pair_set(*self._made)
 
@@ -355,7 +355,7 @@ _T = TypeVar("_T")
 
 
 class _Read(Protocol):
-    def fits(self) -> bool: ...
+    def is_current(self) -> bool: ...
 
 
 _R = TypeVar("_R", bound=_Read)
@@ -535,7 +535,7 @@ class RunLabels:
 
     def _forget(self, known: dict[str, _R], there: Sequence[str]) -> None:
         """Forget files that are gone or replaced."""
-        for name in [name for name, one in known.items() if name not in there or not one.fits()]:
+        for name in [name for name, one in known.items() if name not in there or not one.is_current()]:
             del known[name]
             self._version += 1
 

@@ -122,7 +122,7 @@ class OpenRun:
         self._beside.refresh()
         return self._beside
 
-    def fits(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether head and log still begin as they were read, and are inside the run."""
         folders = common.stamp_folders(self.reader.directory)
         if folders != self._folders:  # else nothing was exchanged since it was checked
@@ -213,15 +213,15 @@ class ReaderPool:
             if one is None:
                 return None
             one.users += 1  # from here on it stays open
-        fits = False
+        is_current = False
         try:
-            fits = one.fits()
+            is_current = one.is_current()
         finally:
-            if not fits:
+            if not is_current:
                 with self._mutex:
                     self._drop(directory)
                 self._give_back(one)
-        return one if fits else None
+        return one if is_current else None
 
     def _give_back(self, one: OpenRun) -> None:
         with self._mutex:

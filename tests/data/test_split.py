@@ -67,8 +67,8 @@ def test_a_task_keeps_its_group_whatever_others_there_are(infos: list[TaskInfo],
 @given(st.integers())
 def test_a_run_seed_is_for_training_or_for_evaluation(seed: int) -> None:
     splits = read_splits("world", SEVEN, Unseen())
-    assert {split.accepts_seed(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 49}
-    assert splits[TRAIN].accepts_seed(seed) is not splits[NEW_SEEDS].accepts_seed(seed)
+    assert {split.can_use_seed(seed) for name, split in splits.items() if name != TRAIN} == {30 <= seed <= 49}
+    assert splits[TRAIN].can_use_seed(seed) is not splits[NEW_SEEDS].can_use_seed(seed)
 
 
 def test_kept_instances_are_those_that_evaluation_plays() -> None:

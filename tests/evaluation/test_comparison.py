@@ -58,7 +58,7 @@ def test_a_slot_that_was_sampled_hot_is_not_held_against_a_cold_one() -> None:
     for hot in (sampled(found, ada=1.5), sampled(found, solo=1.5), sampled(found, ada=0.1, ben=1.5)):
         with pytest.raises(UsageError, match="sampled differently"):
             compare(hot, team)
-        assert compare(hot, team, force=True).differs_in_sampling
+        assert compare(hot, team, force=True).has_other_sampling
 
 
 def test_a_slot_that_was_cut_short_is_not_held_against_one_that_was_not() -> None:

@@ -118,7 +118,7 @@ def recorder(place: Workspace, make_record: MakeRecord, monkeypatch: pytest.Monk
     def gather_unit(
         plan: Plan, unit: EvidenceUnit, work: Path, *, base: str, code: Sequence[str], seconds: float
     ) -> UnitRecord:
-        trains = plan.trains(unit)
+        trains = plan.is_training(unit)
         took = make_record("full", 0, "train", "1").seconds.model_copy(update={"whole": seconds})
         more = {"code": list(code), "seconds": took}
         return make_record(unit.arm, unit.seed, unit.phase, "10", epochs=["1", "1"] if trains else (), **more)

@@ -122,7 +122,7 @@ def test_what_is_begun_is_cancelled_or_finished(
                     first.set()
                     if cause == "request":
                         stop.set()
-                elif pool.may_go_on() or item == 2:
+                elif pool.can_continue() or item == 2:
                     await asyncio.sleep(0.05)
                     over.append(item)
 

@@ -90,10 +90,10 @@ def test_names_of_this_machine_are_known_at_any_port(client: TestClient, gate: G
 
 def test_beyond_loopback_its_addresses_are_known_and_other_names_are_not() -> None:
     gate = Gate("0.0.0.0", 8477)
-    assert gate.knows_host("10.0.0.7:8477")
-    assert gate.knows_host("[fe80::1]:8477")
-    assert not gate.knows_host("evil.example:8477")
-    assert Gate("box.example", 1).knows_host("box.example:1")
+    assert gate.is_known_host("10.0.0.7:8477")
+    assert gate.is_known_host("[fe80::1]:8477")
+    assert not gate.is_known_host("evil.example:8477")
+    assert Gate("box.example", 1).is_known_host("box.example:1")
 
 
 @pytest.mark.parametrize(

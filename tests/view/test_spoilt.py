@@ -141,14 +141,14 @@ def test_who_is_counted_keeps_a_run_open(
     with opened.open_run(run):
         pass
     looking, go = threading.Event(), threading.Event()
-    fits = readers.OpenRun.fits
+    fits = readers.OpenRun.is_current
 
     def slowly(one: readers.OpenRun) -> bool:
         looking.set()
         assert go.wait(10)
         return fits(one)
 
-    monkeypatch.setattr(readers.OpenRun, "fits", slowly)
+    monkeypatch.setattr(readers.OpenRun, "is_current", slowly)
     found: list[int] = []
 
     def ask() -> None:

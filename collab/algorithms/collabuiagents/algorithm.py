@@ -142,7 +142,7 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
     if method.is_judged:
         async with open_critic(config.build_critic_choice(method.critic, run.seed), budget, call_s):
             pass
-    if method.asks_an_adversary:
+    if method.has_adversary:
         async with open_adversary(config.erring, budget, call_s):
             pass
 
@@ -182,7 +182,7 @@ def _doubt_temperatures(config: CollabConfig) -> list[str]:
 def _doubt_adversary(config: CollabConfig) -> list[str]:
     """Return a warning if an adversary is named that no source of pairs asks."""
     method = config.method
-    if method.asks_an_adversary or method.adversary.kind == SAMPLER:
+    if method.has_adversary or method.adversary.kind == SAMPLER:
         return []
     name = method.adversary.agent or method.adversary.kind
     return [f"adversary {name} is not asked: no source of pairs uses it; --set pairs.adversary=1 makes them"]
@@ -193,7 +193,7 @@ def _doubt_keys(config: CollabConfig) -> list[str]:
     method, found = config.method, list[str]()
     if method.is_judged:
         found += doubt_key(config.critic, f"critic {method.critic}")
-    if method.asks_an_adversary:
+    if method.has_adversary:
         choices = [config.erring, *(one for one, _ in config.erring.turns)]
         found += [line for one in choices if one.agent is not None for line in doubt_key(one.agent, "adversary")]
     return found
@@ -210,7 +210,7 @@ def _warn_of_flipped(config: CollabConfig) -> list[str]:
 def _warn_of_whole_episodes(config: CollabConfig) -> list[str]:
     """Warn that episodes continue after their first error, although the method would end them there."""
     method = config.method
-    if not method.teaches_to_first_error or config.ends_at_first_error:
+    if not method.is_taught_to_first_error or config.can_end_at_first_error:
         return []
     why = "its rewards are flipped" if config.critic.kind == ORACLE else "it is not the oracle"
     return [

@@ -143,12 +143,12 @@ class CollabMethod(Method):
         return self.objective != "trajectory-dpo"
 
     @property
-    def teaches_to_first_error(self) -> bool:
-        """Return whether rollouts should end where they stop teaching; see `CollabConfig.ends_at_first_error`."""
+    def is_taught_to_first_error(self) -> bool:
+        """Return whether rollouts should end where they stop teaching; see `CollabConfig.can_end_at_first_error`."""
         return self.is_judged and self.end_at_first_error and self.pairs.stop_at_first_error
 
     @property
-    def asks_an_adversary(self) -> bool:
+    def has_adversary(self) -> bool:
         """Return whether a source of pairs needs invented rejected replies."""
         return self.objective == "dpo" and self.pairs.adversary > 0
 
@@ -165,15 +165,15 @@ class CollabConfig(TrainingConfig):
     """The adversary, with the content of its files: `AdversaryChoice.as_json`."""
 
     @property
-    def ends_at_first_error(self) -> bool:
+    def can_end_at_first_error(self) -> bool:
         """Return whether rollouts end their episodes with the first error."""
         # What judges must be what ends: the episode's end would tell the team more than an inexact critic knows.
-        return self.method.teaches_to_first_error and self.critic.kind == ORACLE and not self.critic.flip
+        return self.method.is_taught_to_first_error and self.critic.kind == ORACLE and not self.critic.flip
 
     def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout, which may end its episodes with their first error."""
         team = super().explore(run)
-        if not self.ends_at_first_error:
+        if not self.can_end_at_first_error:
             return team
         limits = team.environment.limits.model_copy(update={"stop_at_first_error": True})
         return team.model_copy(update={"environment": team.environment.model_copy(update={"limits": limits})})

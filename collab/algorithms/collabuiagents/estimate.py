@@ -266,7 +266,7 @@ def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:
         return forecast(task, build_likely_examples(said, read, chat), tried.device, processes=method.processes)
     task = FinetuneTask(stage="dpo", base=base, preset=config.preset, recipe=recipe)
     # The reference is the base as long as nothing was trained; later it costs memory of its own.
-    if method.reference == "initial" and method.epochs > 1 and not method.keeps_adapters:
+    if method.reference == "initial" and method.epochs > 1 and not method.is_adapter_kept:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, build_likely_pairs(said, read, chat), tried.device, processes=method.processes)
 

@@ -477,7 +477,7 @@ async def pair_judged(state: LoopState, rollout: Rollout, labels: LabelSet) -> P
 async def _build_pairs(state: LoopState, rollout: Rollout, labels: LabelSet, suite: Suite) -> None:
     run, out = rollout.run, rollout.path
     # Where no source needs an adversary, the sampler stands in; it is never asked.
-    recipe, asks = get_config(state).method.pairs.build_recipe(run.seed), get_config(state).method.asks_an_adversary
+    recipe, asks = get_config(state).method.pairs.build_recipe(run.seed), get_config(state).method.has_adversary
     choice = (
         get_config(state).erring if asks else AdversaryChoice(part=PartDefinition(kind=SAMPLER))
     )  # which is never asked then
@@ -555,7 +555,7 @@ def _explain_difference(head: PairHead, labels: LabelSet | None, config: CollabC
     wanted = config.method.pairs.build_recipe(run.seed)
     if head.recipe != wanted:
         return f"were made by the recipe {_describe_recipe(head.recipe)}, this training's is {_describe_recipe(wanted)}"
-    asked = labels is not None and config.method.asks_an_adversary
+    asked = labels is not None and config.method.has_adversary
     # Options of an adversary that is never asked are not stored, so there is nothing to compare.
     if asked and read_adversary(head).as_json != config.erring.as_json:
         return "were made with another adversary, or with one that was asked in another way"

@@ -401,7 +401,7 @@ def _prepare_task(state: LoopState, number: int, policy: Policy, group: str) -> 
     if method.objective == "rft":
         rows = read_data([epoch.examples / group], ("demonstration",)).rows
         task = build_task(state, number, group, policy, build_sft_recipe(recipe), "sft")
-        return prepare(task, rows, processes=method.processes, fits=True)
+        return prepare(task, rows, processes=method.processes, can_shrink=True)
     # DPO learns log π − log π_ref, so the reference is a part of the task.
     task = _set_reference(config, state.first, policy, group, build_task(state, number, group, policy, recipe, "dpo"))
     # Whole trajectories: the counts say which rows belong to which side of which pair.
@@ -412,7 +412,7 @@ def _prepare_task(state: LoopState, number: int, policy: Policy, group: str) -> 
         file = get_examples_file(state.folder, number, group, FILES[method.objective])
         return prepare_trajectories(task, read_trajectories(file, counts.replies))
     return prepare(
-        task, read_data([epoch.examples / group], ("preference",)).rows, processes=method.processes, fits=True
+        task, read_data([epoch.examples / group], ("preference",)).rows, processes=method.processes, can_shrink=True
     )
 
 

@@ -289,7 +289,7 @@ def describe(method: CollabMethod, flip: float = 0.0) -> str:
         return f"{critic}; fine-tuning on rewarded replies"
     if method.objective == "trajectory-dpo":
         return f"{compared} between whole trajectories by their outcome"
-    asked = f", adversary {method.adversary.kind}" if method.asks_an_adversary else ""
+    asked = f", adversary {method.adversary.kind}" if method.has_adversary else ""
     return f"{critic}{asked}, {compared}"
 
 

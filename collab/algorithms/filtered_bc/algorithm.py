@@ -85,7 +85,7 @@ class ImitationLearner:
         def prepare_group(group: str) -> Prepared:
             rows = read_data([folder.get_epoch(number).examples / group], ("demonstration",)).rows
             task = build_task(state, number, group, policy, method.build_recipe(number), "sft")
-            return prepare(task, rows, processes=method.processes, fits=True)
+            return prepare(task, rows, processes=method.processes, can_shrink=True)
 
         finetuning = Finetuning(
             nothing="no reply of a solved episode in this epoch",

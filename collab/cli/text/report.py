@@ -284,7 +284,7 @@ def show_comparison(comparison: RunComparison, first: str, second: str) -> None:
     for word, those in (("won", won), ("lost", lost)):
         for line in _format_instances(those):
             say(f"{word:<{width}}  {line}")
-    if comparison.differs_in_sampling:
+    if comparison.has_other_sampling:
         note("the two were sampled differently: what differs may come from that alone")
 
 
@@ -312,7 +312,7 @@ def build_comparison_data(comparison: RunComparison, first: str, second: str) ->
         "won": _build_instances_data(comparison.won),
         "lost": _build_instances_data(comparison.lost),
         "sampling": [build_sampling_data(one) for one in comparison.sampling],
-        "sampled_alike": not comparison.differs_in_sampling,
+        "sampled_alike": not comparison.has_other_sampling,
     }
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from collab.envs.android.device import CHANGED, describe_effect, find_again, looks_the_same
+from collab.envs.android.device import CHANGED, describe_effect, find_again, has_same_look
 from collab.envs.android.device_adb import title_package
 from collab.envs.android.device_guard import TOUCHING
 from collab.envs.android.device_screen import observe, read_views
@@ -236,7 +236,7 @@ class AndroidWorldEnvironment:
         if (
             before.pixels is not None
             and now.pixels is not None
-            and not looks_the_same(action, before.pixels, now.pixels)
+            and not has_same_look(action, before.pixels, now.pixels)
         ):
             again = None
         return None if again is None else (again, now)

@@ -117,7 +117,7 @@ def find_again(action: Action, before: Observation, now: Observation) -> Action 
     return action if found is not None and "focused" in found.flags else None
 
 
-def looks_the_same(action: Action, before: NDArray[np.uint8], now: NDArray[np.uint8]) -> bool:
+def has_same_look(action: Action, before: NDArray[np.uint8], now: NDArray[np.uint8]) -> bool:
     """Check on two pictures that what an action touches still looks as it did.
 
     Args:

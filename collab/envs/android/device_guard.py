@@ -75,7 +75,7 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
     if not asking and package not in allowed.values():
         return GuardVerdict(refused=f"the app {package} is not in allow_apps; go back or home")
     # An allowed app can still send, buy or call: that is not refused but named, for the user to allow.
-    if action.type in _PRESSING and element is not None and reaches_beyond(element, asking=asking):
+    if action.type in _PRESSING and element is not None and has_outside_effect(element, asking=asking):
         return GuardVerdict(effect=f'{action.type} on {element.role} "{cut(element.label, _SHOWN)}" in {package}')
     # Swiping a row may delete or archive it, which no button says.
     row = _find_swept_row(action, element, observation)
@@ -84,14 +84,14 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
             effect=f'{action.type} {action["direction"]} on {row.role} "{cut(row.label, _SHOWN)}" in {package}'
         )
     # Enter sends where a screen has something to send; elsewhere it ends a line.
-    sending = any(reaches_beyond(one) for one in observation.elements)
-    if sending and (action.type == "keyboard_enter" or _presses_enter(action)):
+    sending = any(has_outside_effect(one) for one in observation.elements)
+    if sending and (action.type == "keyboard_enter" or _has_lines(action)):
         return GuardVerdict(effect=f"the Enter key in {package}")
     # Where nothing can be sent, typing may end with Enter.
     return GuardVerdict(enter=not sending)
 
 
-def reaches_beyond(element: Element, *, asking: bool = False) -> bool:
+def has_outside_effect(element: Element, *, asking: bool = False) -> bool:
     """Return whether touching an element may reach beyond the screen.
 
     Args:
@@ -137,14 +137,14 @@ def _find_swept_row(action: Action, element: Element | None, observation: Observ
     return element if element is not None and element.role in _ROWS else None
 
 
-def _presses_enter(action: Action) -> bool:
+def _has_lines(action: Action) -> bool:
     """Return whether a text has lines, which are typed with the Enter key between them."""
     return action.type == "input_text" and "\n" in str(action["text"])
 
 
 def _judge_on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> GuardVerdict:
     """Judge an action on the home screen: scrolling and searching are free, opening only what is allowed."""
-    if action.type in ("scroll", "swipe") or (action.type == "input_text" and not _presses_enter(action)):
+    if action.type in ("scroll", "swipe") or (action.type == "input_text" and not _has_lines(action)):
         return GuardVerdict(enter=False)
     if action.type == "click" and element is not None:
         if element.role == "input" or element.label.casefold() in allowed:

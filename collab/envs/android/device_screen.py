@@ -174,7 +174,7 @@ class _DumpReader:
             if box is not None and self._is_group(node, box):
                 self._emit(node, box, _collect_texts(node))
                 claimed = True
-            elif box is not None and _own(node) and not (claimed and not _is_touchable(node)):
+            elif box is not None and _is_own(node) and not (claimed and not _is_touchable(node)):
                 self._emit(node, box, [])
             waiting += [(child, claimed) for child in reversed(node)]
 
@@ -223,7 +223,7 @@ def _is_touchable(node: ElementTree.Element) -> bool:
     return _is(node, "clickable") or _is(node, "long-clickable") or _map_class(node) == "input"
 
 
-def _own(node: ElementTree.Element) -> bool:
+def _is_own(node: ElementTree.Element) -> bool:
     """Return whether a view is an element by itself."""
     said = node.get("text") or node.get("content-desc")
     known = _map_class(node) not in ("", "image")

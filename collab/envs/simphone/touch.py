@@ -155,12 +155,12 @@ def _scroll(frame: Frame, action: Action) -> Phone:
 
 def _swipe(frame: Frame, action: Action) -> Phone:
     direction = str(action["direction"])
-    if direction == "down" and _from_status_bar(action):
+    if direction == "down" and _is_from_status_bar(action):
         return pull_down(frame.phone)
     return _drag(frame, action, direction)
 
 
-def _from_status_bar(action: Action) -> bool:
+def _is_from_status_bar(action: Action) -> bool:
     """Return whether a swipe starts at the top edge; without a target it goes over the whole screen."""
     return action.target is None or (isinstance(action.target, Point) and action.target.y < STATUS_BAR)
 

@@ -103,7 +103,7 @@ class HostPolicy:
         # Names alone: whether they lead to a private address is seen when they are resolved.
         return None if self.find_site(host, port) else self.explain_host_refusal(host, port)
 
-    def accepts_certificate(self, url: str) -> bool:
+    def can_trust_certificate(self, url: str) -> bool:
         """Return whether this https address may show a certificate that no authority has signed."""
         try:
             parts = urlsplit(url)

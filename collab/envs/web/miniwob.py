@@ -287,7 +287,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
             await page.click(spot)
             return Effect()
     if element is not None and action.type == "type_string":
-        if forwards_focus(element):
+        if is_focus_forwarder(element):
             return await _type_beyond(page, element, str(action["content"]), bool(action.get("press_enter")))
         # Some fields rewrite what is typed; the text is given in the form that they take.
         content = await as_taken(page, element, str(action["content"]))
@@ -308,7 +308,7 @@ _TRIGGERS = frozenset(
 )
 
 
-def forwards_focus(element: Element) -> bool:
+def is_focus_forwarder(element: Element) -> bool:
     """Return whether typing may go through an element that is no field (a drawn terminal)."""
     return element.role not in _TRIGGERS and element.box is not None
 

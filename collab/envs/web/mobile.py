@@ -28,7 +28,7 @@ from collab.envs.web.miniwob import (
     PageView,
     as_taken,
     build_task,
-    forwards_focus,
+    is_focus_forwarder,
     list_infos,
 )
 from collab.envs.web.miniwob_page import PHONE, XY, MiniwobPage, Rules, Tabs
@@ -177,7 +177,7 @@ def _find_element(action: Action, screen: Observation) -> Element | None:
 
 
 def _is_text_field(element: Element) -> bool:
-    return "editable" in element.flags or element.role == "slider" or forwards_focus(element)
+    return "editable" in element.flags or element.role == "slider" or is_focus_forwarder(element)
 
 
 async def _touch_list(page: MiniwobPage, element: Element) -> Effect | None:

@@ -324,7 +324,7 @@ class BrowserWindow:
 
     async def _accept_certificate(self, session: CDPSession, event: Mapping[str, Any]) -> None:
         """Accept an unsigned certificate where the policy says so, and no other."""
-        action = "continue" if self._policy.accepts_certificate(str(event["requestURL"])) else "cancel"
+        action = "continue" if self._policy.can_trust_certificate(str(event["requestURL"])) else "cancel"
         if action == "cancel":
             self.distrusted, url = str(event["errorType"]), str(event["requestURL"])
             pages = [one for one in self._pending if one.is_navigation_request() and not _is_framed(one)]
@@ -340,7 +340,7 @@ class BrowserWindow:
                 if time.monotonic() > end or (page is not None and page.is_closed()):
                     return
                 await asyncio.sleep(0.02)
-            is_believed = request.method == "GET" and self._policy.accepts_certificate(request.url)
+            is_believed = request.method == "GET" and self._policy.can_trust_certificate(request.url)
             if is_believed and page not in self._reopened:
                 self._reopened.add(page)
                 await page.goto(request.url, wait_until="commit")

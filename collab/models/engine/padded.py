@@ -219,7 +219,7 @@ def measure_trusted_width(checkpoint: Checkpoint, width: int) -> int:
     if checkpoint.family is not None:
         return width
     # Full width first: if that passes, the single-row check is not needed.
-    if width > 1 and not checkpoint.stretches and _find_difference(checkpoint, 2) is None:
+    if width > 1 and not checkpoint.has_stretched_positions and _find_difference(checkpoint, 2) is None:
         return width
     # A model that differs even alone would be computed in another way than it was trained.
     reason = _find_difference(checkpoint, 1)

@@ -106,7 +106,7 @@ class _PassWork:
     """All computed nodes."""
     tokens: int = 0
 
-    def fits(self, tokens: int, most: int) -> bool:
+    def can_fit(self, tokens: int, most: int) -> bool:
         """Return whether so many more tokens fit; a single piece may be larger than the pass."""
         return not self.tokens or self.tokens + tokens <= most
 
@@ -237,7 +237,7 @@ class DecodeBatch:
             run = _PieceRun(running=running, known=len(running.path) - len(missing))
             # Pieces in order, the tail last: a piece attends to all before it.
             for tokens, node in [*((len(node.ids), node) for node in missing), (len(running.tail), None)]:
-                if not work.fits(tokens, prefill):
+                if not work.can_fit(tokens, prefill):
                     break
                 work.tokens += tokens
                 if node is None:

@@ -322,7 +322,7 @@ def test_an_adversary_that_no_source_needs_is_neither_asked_nor_named(
     """Its key is missing; `collab` and the ablations of contrasts and corrections have no use for it."""
     (run, _), out, played = rehearsed, epoch.rollout, load_trajectories(epoch.rollout)
     config = configure_toy("pairs={adversary: 0, contrast: 1, correction: 0}", "adversary=openai")
-    assert not config.method.asks_an_adversary
+    assert not config.method.has_adversary
     loop = process(config, tmp_path)
     made = asyncio.run(pair_judged(loop, rollout(run, out, played), asyncio.run(judge_rollout(loop, run, out, played))))
     assert made.pairs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collab.envs.android import device_guard
-from collab.envs.android.device import CHANGED, DeviceSuite, find_again, looks_the_same
+from collab.envs.android.device import CHANGED, DeviceSuite, find_again, has_same_look
 from collab.envs.android.device_drive import Driver
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
@@ -290,9 +290,9 @@ def test_pictures_may_blink_but_not_where_they_are_touched():
     word[50:53, 48:58] = 0
     dialog[60:200] = 0
     touch = MOBILE.make("click", x=50, y=51)
-    assert [looks_the_same(touch, seen, now) for now in (seen, caret, word, dialog)] == [True, True, False, False]
-    assert looks_the_same(MOBILE.make("click", x=50, y=200), seen, word)
-    assert not looks_the_same(touch, seen, seen.swapaxes(0, 1))
+    assert [has_same_look(touch, seen, now) for now in (seen, caret, word, dialog)] == [True, True, False, False]
+    assert has_same_look(MOBILE.make("click", x=50, y=200), seen, word)
+    assert not has_same_look(touch, seen, seen.swapaxes(0, 1))
 
 
 # ------------------------------------------------------------------------------------------------------- turning

@@ -86,7 +86,7 @@ KEPT = "dpo.lora={rank: 4, alpha: 8}"
 
 def test_an_adapter_is_played_over_the_first_checkpoint(configure_toy) -> None:
     config = configure_toy(KEPT)
-    assert config.method.keeps_adapters
+    assert config.method.is_adapter_kept
     first = build_first_policy(config.run, config.method)
     policy = first.replace_trained(2, {"ada": "adapter"}, adapters=True)
     assert (policy.weights, policy.get_adapter(["ada"]), policy.get_adapter(["ben"])) == (

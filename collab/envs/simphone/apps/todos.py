@@ -124,14 +124,14 @@ def entry_key(id: int) -> str:
     return f"{_ID}task/{id}"
 
 
-def shows(phone: Phone, what: str) -> bool:
+def is_shown(phone: Phone, what: str) -> bool:
     """Return whether the list shows what is "completed" or "unstarted"."""
     return bool(recall(phone, PACKAGE, what, False))
 
 
 def task_list(phone: Phone, page: Page) -> View:
     """Show the list of tasks."""
-    found = list_todos(phone, completed=shows(phone, "completed"), unstarted=shows(phone, "unstarted"))
+    found = list_todos(phone, completed=is_shown(phone, "completed"), unstarted=is_shown(phone, "unstarted"))
     body: list[Item] = [row(_entry(one), _box(one)) for one in found]
     return View(
         title="My Tasks",
@@ -145,7 +145,7 @@ def menu(phone: Phone, page: Page) -> View:
     """Show what the list hides otherwise."""
     body: list[Item] = [
         item(
-            f"{'Hide' if shows(phone, what) else 'Show'} {what}",
+            f"{'Hide' if is_shown(phone, what) else 'Show'} {what}",
             f"{_ID}show_{what}",
             partial(_toggle_shown, what=what),
         )
@@ -233,7 +233,7 @@ def _read_id(one: TableRow) -> int:
 
 
 def _toggle_shown(phone: Phone, what: str) -> Phone:
-    return pop(remember(phone, PACKAGE, **{what: not shows(phone, what)}))
+    return pop(remember(phone, PACKAGE, **{what: not is_shown(phone, what)}))
 
 
 def _complete(phone: Phone, id: int) -> Phone:

@@ -141,11 +141,11 @@ def _iterate_starts(row: TableRow, first: int, last: int) -> Iterator[int]:
             yield start
         return
     for day in range(max(compute_day(start), first - length), last + 1):
-        if _repeats_on(row, day):
+        if _is_repeated_on(row, day):
             yield start + (day - compute_day(start)) * DAY
 
 
-def _repeats_on(row: TableRow, day: int) -> bool:
+def _is_repeated_on(row: TableRow, day: int) -> bool:
     """Return whether a repeating event has an occurrence that starts on a day not before its first."""
     begin, limit, interval = (
         compute_day(compute_span(row)[0]),

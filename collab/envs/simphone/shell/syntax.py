@@ -275,14 +275,14 @@ class _Parser:
         self._place += 1
         return token
 
-    def _is(self, *texts: str) -> bool:
+    def _is_next(self, *texts: str) -> bool:
         """Return whether an operator or a reserved word comes now."""
         token = self.now
         plain = len(token.word) == 1 and token.word[0].kind == "text" and not token.word[0].quoted
         return token.text in texts and (token.kind == "operator" or (token.kind == "word" and plain))
 
     def _expect(self, text: str, opened: str) -> None:
-        if not self._is(text):
+        if not self._is_next(text):
             raise SyntaxProblem(f"'{opened}' unmatched")
         self._take_next()
 
@@ -296,11 +296,11 @@ class _Parser:
         operator = ""
         while True:
             # Empty commands between separators mean nothing; after an operator only line breaks may stand.
-            while not operator and self._is(";", "\n", "&"):
+            while not operator and self._is_next(";", "\n", "&"):
                 self._take_next()
-            while operator and self._is("\n"):
+            while operator and self._is_next("\n"):
                 self._take_next()
-            if self.now.kind == "end" or self._is(*ends, ")"):
+            if self.now.kind == "end" or self._is_next(*ends, ")"):
                 # An operator needs a command behind it.
                 if operator:
                     raise SyntaxProblem(f"'{operator}' unexpected")
@@ -308,34 +308,34 @@ class _Parser:
             parts.append((operator, self._parse_pipeline()))
             # The operator belongs to the pipeline behind it: it decides whether that is run.
             operator = ""
-            if self._is("&&", "||"):
+            if self._is_next("&&", "||"):
                 operator = self._take_next().text
-            elif not self._is(";", "\n", "&"):
+            elif not self._is_next(";", "\n", "&"):
                 break
         self._depth -= 1
         return Sequence(tuple(parts))
 
     def _parse_pipeline(self) -> Pipeline:
         negated = False
-        while self._is("!"):
+        while self._is_next("!"):
             self._take_next()
             negated = not negated
         commands = [self._parse_command()]
-        while self._is("|"):
+        while self._is_next("|"):
             self._take_next()
-            while self._is("\n"):
+            while self._is_next("\n"):
                 self._take_next()
             commands.append(self._parse_command())
         return Pipeline(tuple(commands), negated)
 
     def _parse_command(self) -> CommandNode:
-        if self._is("if"):
+        if self._is_next("if"):
             return self._parse_if()
-        if self._is("for"):
+        if self._is_next("for"):
             return self._parse_for()
-        if self._is("while", "until"):
+        if self._is_next("while", "until"):
             return self._parse_while()
-        if self._is("(", "{"):
+        if self._is_next("(", "{"):
             # Parentheses run in a subshell, braces do not; both may be redirected as a whole.
             opened = self._take_next().text
             closing = ")" if opened == "(" else "}"
@@ -353,10 +353,10 @@ class _Parser:
             self._expect("then", "if")
             # Each condition with what follows it, so that `elif` is one branch more.
             branches.append((condition, self.parse_sequence(("elif", "else", "fi"))))
-            if not self._is("elif"):
+            if not self._is_next("elif"):
                 break
             self._take_next()
-        if self._is("else"):
+        if self._is_next("else"):
             self._take_next()
             otherwise = self.parse_sequence(("fi",))
         self._expect("fi", "if")
@@ -369,11 +369,11 @@ class _Parser:
         if name.kind != "word" or not NAME.fullmatch(name.text):
             raise SyntaxProblem("'for' unmatched")
         # Without "in" a loop would go over the script's arguments, of which there are none.
-        if self._is("in"):
+        if self._is_next("in"):
             self._take_next()
             while self.now.kind == "word":
                 words.append(self._take_next().word)
-        while self._is(";", "\n"):
+        while self._is_next(";", "\n"):
             self._take_next()
         self._expect("do", "for")
         body = self.parse_sequence(("done",))
@@ -405,7 +405,7 @@ class _Parser:
         assignments: list[tuple[str, ShellWord]] = []
         words: list[ShellWord] = []
         redirects: list[Redirect] = []
-        if self._is(*_RESERVED):
+        if self._is_next(*_RESERVED):
             raise SyntaxProblem(f"'{self.now.text}' unexpected")
         while self.now.kind in ("word", "redirect"):
             if self.now.kind == "redirect":

@@ -68,7 +68,7 @@ def compile_pattern(pattern: str, flags: int = 0) -> Expression:
     if len(pattern) > MAX_PATTERN:
         raise PatternProblem("expression is too long")
     plain = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern, flags=re.DOTALL).replace("(?", "(")
-    if _repeats_repetition(plain):
+    if _has_nested_repetition(plain):
         raise PatternProblem("expression repeats a group with a choice or repetition in it")
     try:
         return Expression(re.compile(pattern, flags), len(_CHOICE.findall(plain)))
@@ -80,7 +80,7 @@ _CHOICE = re.compile(r"[*+?]|\{\d*,\d*\}|\|(?=[^(]*\))")
 """A repetition of no fixed number, or an alternative within a group."""
 
 
-def _repeats_repetition(plain: str) -> bool:
+def _has_nested_repetition(plain: str) -> bool:
     """Return whether a group that may match in several ways is repeated, as in (a+)+ or (a|aa)*."""
     open_groups: list[bool] = []
     for place, letter in enumerate(plain):

@@ -7,7 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from collab.envs.simphone.apps.todos import BLANK, HIGH, LOW, PACKAGE, TODOS, entry_key, find_due_day, find_todo, shows
+from collab.envs.simphone.apps.todos import (
+    BLANK,
+    HIGH,
+    LOW,
+    PACKAGE,
+    TODOS,
+    entry_key,
+    find_due_day,
+    find_todo,
+    is_shown,
+)
 from collab.envs.simphone.content.calendar import DAY, to_date
 from collab.envs.simphone.state import Phone, TableRow, fill, rows, to_whole
 from collab.envs.simphone.tasks import plans
@@ -132,7 +142,7 @@ def _show(frame: Frame, found: list[TableRow]) -> Action | None:
         "completed": any(row is not None and to_whole(row["completed"]) for row in now),
         "unstarted": any(row is not None and to_whole(row["hideUntil"]) > frame.phone.now_ms for row in now),
     }
-    missing = next((what for what, needed in hidden.items() if needed and not shows(frame.phone, what)), None)
+    missing = next((what for what, needed in hidden.items() if needed and not is_shown(frame.phone, what)), None)
     route = {"todos.list": "" if missing is None else _ID + "more"}
     if missing is not None:
         route["todos.menu"] = f"{_ID}show_{missing}"

@@ -56,7 +56,7 @@ class Brush:
         """Colour of the label."""
         return self.theme.faint if "disabled" in self.element.flags else self.theme.ink
 
-    def on(self, flag: str) -> bool:
+    def has_flag(self, flag: str) -> bool:
         """Return whether the element has the flag."""
         return flag in self.element.flags
 
@@ -98,7 +98,7 @@ def _draw_heading(brush: Brush) -> None:
 
 def _list_item(brush: Brush) -> None:
     left, top, right, bottom = brush.box
-    if brush.on("selected"):
+    if brush.has_flag("selected"):
         brush.canvas.draw_rounded((left + 12, top + 4, right - 12, bottom - 4), 28, brush.theme.tint)
     brush.words(left + MARGIN, right - MARGIN)
     brush.divider()
@@ -108,7 +108,7 @@ def _switch(brush: Brush) -> None:
     right, middle, theme = brush.box.right - MARGIN, brush.middle, brush.theme
     brush.words(brush.box.left + MARGIN, right - 160)
     track = (right - 124, middle - 36, right, middle + 36)
-    if brush.on("checked"):
+    if brush.has_flag("checked"):
         brush.canvas.draw_rounded(track, 36, theme.accent)
         brush.canvas.draw_rounded((right - 64, middle - 28, right - 8, middle + 28), 28, theme.on_accent)
     else:
@@ -120,7 +120,7 @@ def _switch(brush: Brush) -> None:
 def _draw_checkbox(brush: Brush) -> None:
     x = _place_control(brush)
     box = (x - 30, brush.middle - 30, x + 30, brush.middle + 30)
-    if brush.on("checked"):
+    if brush.has_flag("checked"):
         brush.canvas.draw_rounded(box, 10, brush.theme.accent)
         brush.canvas.sketch(load_sketch("check"), (x, brush.middle), 48, brush.theme.on_accent)
     else:
@@ -128,7 +128,7 @@ def _draw_checkbox(brush: Brush) -> None:
 
 
 def _draw_radio(brush: Brush) -> None:
-    x, checked = _place_control(brush), brush.on("checked")
+    x, checked = _place_control(brush), brush.has_flag("checked")
     ring = brush.theme.accent if checked else brush.theme.faint
     brush.canvas.draw_outlined((x - 30, brush.middle - 30, x + 30, brush.middle + 30), 30, ring, brush.theme.card, 6)
     if checked:
@@ -170,8 +170,8 @@ def _draw_spinner(brush: Brush) -> None:
 def _draw_input(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     canvas, theme, element = brush.canvas, brush.theme, brush.element
-    focused, value = brush.on("focused"), element.value or ""
-    shown = "•" * len(value) if brush.on("password") else value
+    focused, value = brush.has_flag("focused"), element.value or ""
+    shown = "•" * len(value) if brush.has_flag("password") else value
     x, width = left + MARGIN, max(1, right - left - 2 * MARGIN)
     # A tall field is a page to write on; others are a line with a label.
     if bottom - top > 240:
@@ -212,7 +212,7 @@ def _draw_paper(brush: Brush, shown: str) -> tuple[int, int]:
 def _draw_button(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     inset = MARGIN if right - left > 900 else min(12, (right - left) // 8)
-    off = brush.on("disabled")
+    off = brush.has_flag("disabled")
     ground, ink = (brush.theme.line, brush.theme.faint) if off else (brush.theme.tint, brush.theme.accent)
     brush.canvas.draw_rounded((left + inset, top + 18, right - inset, bottom - 18), 60, ground)
     middle = (left + right) // 2, brush.middle
@@ -236,12 +236,12 @@ def _draw_icon(brush: Brush) -> None:
 
 def _draw_tab(brush: Brush) -> None:
     left, _, right, bottom = brush.box
-    colour = brush.theme.accent if brush.on("selected") else brush.theme.faint
+    colour = brush.theme.accent if brush.has_flag("selected") else brush.theme.faint
     middle = (left + right) // 2, brush.middle
     brush.canvas.draw_centred(
-        brush.element.label, middle, 38, colour, width=right - left - 16, bold=brush.on("selected")
+        brush.element.label, middle, 38, colour, width=right - left - 16, bold=brush.has_flag("selected")
     )
-    if brush.on("selected"):
+    if brush.has_flag("selected"):
         brush.canvas.draw_rounded((left + 50, bottom - 14, right - 50, bottom - 4), 5, colour)
 
 
@@ -260,7 +260,7 @@ def _draw_image(brush: Brush) -> None:
 
 def _draw_chip(brush: Brush) -> None:
     left, top, right, bottom = brush.box
-    chosen = brush.on("selected") or brush.on("checked")
+    chosen = brush.has_flag("selected") or brush.has_flag("checked")
     ground = brush.theme.tint if chosen else brush.theme.ground
     brush.canvas.draw_outlined((left + 8, top + 16, right - 8, bottom - 16), 24, brush.theme.line, ground)
     middle, value = (left + right) // 2, brush.element.value
@@ -320,7 +320,7 @@ def _draw_app_list_item(brush: Brush) -> None:
     left, top, right, bottom = brush.box
     if not (people or file) or right - left < 500:
         return PAINTERS["list item"](brush)
-    if brush.on("selected"):
+    if brush.has_flag("selected"):
         brush.canvas.draw_rounded((left + 12, top + 4, right - 12, bottom - 4), 28, brush.theme.tint)
     x, y = left + MARGIN + 40, brush.middle
     if file:
@@ -361,7 +361,7 @@ def _draw_bubble(brush: Brush) -> None:
     width = min(room, max(measure_text(line, size) for line in wrap(shown, size, room) or ("",)))
     start = right - MARGIN - width if own else left + MARGIN
     ground, ink = (theme.accent, theme.on_accent) if own else (theme.line, theme.ink)
-    if brush.on("selected"):
+    if brush.has_flag("selected"):
         ground, ink = theme.tint, theme.ink
     brush.canvas.draw_rounded((start - 22, top + 6, start + width + 22, bottom - 6), 40, ground)
     brush.canvas.draw_paragraph(label, (start, top + 20, start + room, bottom), BODY, 55, ink)
@@ -385,7 +385,7 @@ _MARGIN, _PAD = 24, 48
 
 def _draw_tile(brush: Brush) -> None:
     left, top, right, bottom = brush.box
-    canvas, theme, on = brush.canvas, brush.theme, brush.on("checked")
+    canvas, theme, on = brush.canvas, brush.theme, brush.has_flag("checked")
     outer, inner = (_MARGIN, 8) if left == 0 else (8, _MARGIN)
     canvas.draw_rounded((left + outer, top + 8, right - inner, bottom - 8), 76, theme.accent if on else theme.line)
     ink, faint = (theme.on_accent, theme.on_accent) if on else (theme.ink, theme.faint)
