@@ -22,7 +22,6 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import emit, say, to_data
-from collab.cli.output import to_data as as_data
 from collab.cli.progress import handle_signals, print_finished, run_interruptible
 from collab.utils.progress import note
 from collab.utils.text import format_amount, split_names
@@ -400,7 +399,7 @@ def _show_plan(prepared: Prepared, device: str, as_json: bool) -> None:
     if get_world()[0] != 0:
         return
     if as_json:
-        emit(as_data(found))
+        emit(to_data(found))
     else:
         say(format_plan(found))
 
@@ -463,7 +462,7 @@ def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
     if get_world()[0] != 0:
         return
     if as_json:
-        emit(as_data(result))
+        emit(to_data(result))
     elif result.final is not None:
         say(f"trained {format_amount(result.steps, 'step')}, loss {result.loss:.4g}: {result.final}")
     if result.final is None:

@@ -37,7 +37,7 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
-from collab.rollout.collector import Progress as Playing
+from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import plan_episodes
 from collab.rollout.run import start
 from collab.store.run import RunStore
@@ -335,9 +335,9 @@ async def _play_first_steps(run: RunConfig, library: Library, out: Path) -> list
     """
     stop = asyncio.Event()
     asked = Counter[str]()
-    so_far: Playing | None = None
+    so_far: RolloutProgress | None = None
 
-    def watch(progress: Playing) -> None:
+    def watch(progress: RolloutProgress) -> None:
         nonlocal so_far
         so_far = progress
 

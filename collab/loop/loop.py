@@ -56,12 +56,11 @@ from collab.loop.record import (
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.layout import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
-from collab.store.manifest import collect_versions as installed
-from collab.store.manifest import format_now
+from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir, RunLimits
 from collab.trainers.distributed import build_threads_head, use_recorded_threads
 from collab.trainers.launch import check_processes
-from collab.trainers.prepare import check_device, check_installed, check_reports, collect_versions
+from collab.trainers.prepare import check_device, check_installed, check_reports, collect_training_versions
 from collab.types import Usage
 from collab.utils.concurrency import Stopped
 from collab.utils.files import place_within, report_write_errors, write_json
@@ -303,7 +302,7 @@ def build_first_head(config: Definition, method: Method | None, limits: RunLimit
     """
     return {
         "created": format_now(),
-        "versions": {"collab": collab.__version__} if method is None else collect_versions(),
+        "versions": {"collab": collab.__version__} if method is None else collect_training_versions(),
         **(build_threads_head() if method is not None and method.determinism == "exact" else {}),
         **limits.head,
         "config": config.model_dump(mode="json"),
@@ -384,7 +383,7 @@ async def resume(
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
     """Return a line about packages whose version changed since a training began; None if all are the same."""
     recorded = dict(head.get("versions") or {})
-    now = installed(recorded)
+    now = collect_versions(recorded)
     begun = {name: was for name, was in recorded.items() if now.get(name) != was}
     if not begun:
         return None

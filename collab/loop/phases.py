@@ -40,7 +40,7 @@ from collab.loop.step_budget import (
     list_counted,
     open_ending,
 )
-from collab.rollout.collector import Progress
+from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
 from collab.rollout.run import Trajectories, resume, start
 from collab.rollout.seeds import plan_series, play
@@ -152,11 +152,11 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
         state.halt(result.stopped)
 
 
-def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[Progress], None]:
+def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[RolloutProgress], None]:
     """Return a callback that shows a rollout's progress, in steps if it ends by steps."""
     before = 0 if steps is None or not out.exists() else count_steps(out)
 
-    def watch(progress: Progress) -> None:
+    def watch(progress: RolloutProgress) -> None:
         progress.wanted_steps, progress.steps_before = steps, before
         state.inner(progress)
 

@@ -219,7 +219,7 @@ class UsageMeter:
 
 
 @dataclass(slots=True, kw_only=True)
-class Progress(UsageMeter):
+class RolloutProgress(UsageMeter):
     """Progress of a collection; a live object for displays."""
 
     planned: int
@@ -360,7 +360,7 @@ async def collect(
     concurrency: int = 4,
     budget: Budget | None = None,
     unfinished: Mapping[str, Sequence[Step]] | None = None,
-    progress: Progress | None = None,
+    progress: RolloutProgress | None = None,
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
 ) -> Collection:
@@ -375,7 +375,7 @@ async def collect(
     Raises:
         StoreFailure: the recorder cannot write; running episodes are abandoned.
     """
-    budget, progress = budget or Budget(), progress or Progress(planned=len(plan))
+    budget, progress = budget or Budget(), progress or RolloutProgress(planned=len(plan))
     collector = _Collector(
         pool=WorkerPool(
             plan,
@@ -413,7 +413,7 @@ class _Collector:
     stage: Stage
     recorder: Recorder
     unfinished: Mapping[str, Sequence[Step]]
-    progress: Progress
+    progress: RolloutProgress
     admit: Admit | None
     over: list[str] = field(default_factory=list)
 

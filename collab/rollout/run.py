@@ -33,7 +33,7 @@ from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
 from collab.rollout.build import Team, build_suite, build_team, check_sees, with_prompts
-from collab.rollout.collector import Collection, Progress, collect
+from collab.rollout.collector import Collection, RolloutProgress, collect
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
 from collab.rollout.protocols import check_environment
@@ -49,7 +49,7 @@ from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
 
 _PROBING = "the models were asked what they support"
-Watch = Callable[[Progress], None]
+Watch = Callable[[RolloutProgress], None]
 """Called once, with a live object that is updated during the run."""
 
 
@@ -62,7 +62,7 @@ class RunResult:
     """Label of the environment in results."""
     report: Report
     """Over all planned episodes, in the order of the plan."""
-    progress: Progress
+    progress: RolloutProgress
     """Progress of this process alone."""
     stopped: str | None
     """Why it ended early; None if every planned episode is over."""
@@ -236,7 +236,7 @@ def read_finished(path: Path) -> RunResult | None:
         if reader.status != "finished" or any(episode.id not in over for episode in plan):
             return None
         manifest, done = reader.manifest, len(over)
-        progress = Progress(
+        progress = RolloutProgress(
             planned=len(plan), done=done, before=done, succeeded=sum(over.values()), earlier=read_usage(reader)
         )
     return RunResult(
@@ -485,7 +485,7 @@ async def _play(
     # What is finished is taken out of the plan: resuming needs no list of its own.
     left = [episode for episode in plan if episode.id not in recorded.finished]
     # Earlier processes count in the display, and in no budget of this one.
-    progress = Progress(
+    progress = RolloutProgress(
         planned=len(plan),
         done=len(recorded.finished),
         before=len(recorded.finished),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from collab.data.example import LEVELS
 from collab.envs.base import Environment, HasOracle, Suite
-from collab.rollout.collector import Progress as Calls
+from collab.rollout.collector import RolloutProgress
 from collab.seeds import derive, generator
 from collab.synthesis.config import SynthConfig, Unit, list_units
 from collab.synthesis.run import open_synthesis
@@ -51,7 +51,7 @@ async def estimate(config: SynthConfig) -> SynthesisEstimate:
         UsageError: a part cannot be built.
         EnvironmentFailure: the environment broke.
     """
-    ledger = Ledger(SynthesisProgress(calls=Calls(planned=0)))
+    ledger = Ledger(SynthesisProgress(calls=RolloutProgress(planned=0)))
     units = list_units(config)
     rng = generator(derive(config.seed, "plan"))
     # A drawn sample of units: all would take as long as the synthesis itself.

@@ -17,7 +17,7 @@ from collab.errors import EnvironmentFailure, RunFormatError, UsageError, bounda
 from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, warn_of_lost_calls
 from collab.prompts.render import Template
 from collab.rollout.build import build
-from collab.rollout.collector import Progress as Calls
+from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import load_splits
 from collab.store import log
 from collab.synthesis.card import SynthesisReport, gather
@@ -160,7 +160,7 @@ async def start(
     _check_budget(config)
     # Check before opening the environment, which takes long.
     SynthesisDir(out).check_free()
-    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
+    ledger = Ledger(SynthesisProgress(calls=RolloutProgress(planned=len(list_units(config)))))
     async with open_synthesis(config, ledger) as opened:
         suite = opened.resources.suite
         # The head holds all that rows depend on, for a resume to compare.
@@ -201,10 +201,10 @@ async def resume(
     over = read_report(path, head)
     # A finished set asks nothing any more.
     if over is not None:
-        calls = Calls(planned=over.units, done=over.units, before=over.units)
+        calls = RolloutProgress(planned=over.units, done=over.units, before=over.units)
         progress = SynthesisProgress(calls=calls, rows=Counter(over.by_level))
         return SynthResult(path=path, label=head.environment, report=over, progress=progress, stopped=None)
-    ledger = Ledger(SynthesisProgress(calls=Calls(planned=len(list_units(config)))))
+    ledger = Ledger(SynthesisProgress(calls=RolloutProgress(planned=len(list_units(config)))))
     async with open_synthesis(config, ledger) as opened:
         _check_unchanged(path, head, config, opened)
         return await _make(config, head, opened, path, ledger, watch, stop)

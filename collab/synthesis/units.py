@@ -31,8 +31,7 @@ from collab.data.splits import HeldOutInstances, Split, split_words
 from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
-from collab.rollout.collector import OwnEnvironment
-from collab.rollout.collector import Progress as Calls
+from collab.rollout.collector import OwnEnvironment, RolloutProgress
 from collab.store.manifest import format_now
 from collab.synthesis.card import (
     Made,
@@ -172,7 +171,7 @@ async def _close_at_end(items: AsyncIterator[ItemT]) -> AsyncIterator[AsyncItera
 class SynthesisProgress:
     """Live progress of a synthesis."""
 
-    calls: Calls
+    calls: RolloutProgress
     """Units (planned, done, broken), model calls and what they cost."""
     rows: Counter[str] = field(default_factory=Counter)
     """By level, those of earlier processes included; before anything is left out at the end."""
@@ -208,7 +207,7 @@ class Ledger:
         """Count and log a reply; StoreFailure if it cannot be written."""
         self.progress.calls.count_reply(reply)
         if self._journal is not None:
-            cost = Calls(planned=0)
+            cost = RolloutProgress(planned=0)
             cost.count_reply(reply)
             self._journal.record(Said(said=call, text=reply.text, spent=cost.spent))
         self._changed()

@@ -159,7 +159,7 @@ class Prepared:
             "steps": len(self.steps),
             "order": _hash_steps(self.steps),
             "processes": self.world,
-            "versions": collect_versions(),
+            "versions": collect_training_versions(),
         }
 
 
@@ -187,7 +187,7 @@ def get_world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def collect_versions() -> dict[str, str]:
+def collect_training_versions() -> dict[str, str]:
     """Return the versions of Collab and the training packages."""
     return {"collab": collab.__version__, **{name: importlib.metadata.version(name) for name in PACKAGES}}
 

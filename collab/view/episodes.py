@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from collab.errors import UnknownName
 from collab.evaluation.comparison import bootstrap
-from collab.evaluation.metrics import FEW
-from collab.evaluation.metrics import Rate as Counted
+from collab.evaluation.metrics import FEW, Rate
 from collab.view import common
 from collab.view.readers import OpenRun
 from collab.view.runs import ListedRun, build_rate
@@ -363,7 +362,7 @@ def _compute_difference(over: Sequence[InstanceView]) -> DifferenceView:
 
 
 def _compute_rate(episodes: Sequence[EpisodeRow]) -> RateView:
-    return build_rate(Counted(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
+    return build_rate(Rate(successes=sum(one.success is True for one in episodes), episodes=len(episodes)))
 
 
 def _pair(

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from collab.errors import CollabError
-from collab.evaluation.metrics import Rate as Counted
+from collab.evaluation.metrics import Rate
 from collab.preferences import store
 from collab.preferences.explain import count_sources, count_unpaired
 from collab.store.reader import RunReader
@@ -147,9 +147,9 @@ def _list_episodes(reader: RunReader, number: int, among: frozenset[str] | None)
     return found if among is None else found & among
 
 
-def _list_played(reader: RunReader, names: str) -> Counted:
+def _list_played(reader: RunReader, names: str) -> Rate:
     successes, episodes = reader.query(_PLAYED, names)[0]
-    return Counted(successes=int(successes), episodes=int(episodes))
+    return Rate(successes=int(successes), episodes=int(episodes))
 
 
 def _read_scores(run: OpenRun, episodes: Container[str], labels: str) -> list[StepScores]:

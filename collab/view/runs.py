@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from collab.errors import CollabError, RunFormatError, UnknownName, UsageError
-from collab.evaluation.metrics import Rate as Counted
-from collab.evaluation.metrics import Report, describe_sampling
+from collab.evaluation.metrics import Rate, Report, describe_sampling
 from collab.evaluation.report import report_of
 from collab.loop.interfaces import Algorithm, EpochSummary, load_algorithm, load_config
 from collab.loop.record import (
@@ -248,7 +247,7 @@ CONFIG = 200_000
 NO_RATE = RateView(successes=0, episodes=0, value=None, low=None, high=None)
 
 
-def build_rate(counted: Counted) -> RateView:
+def build_rate(counted: Rate) -> RateView:
     """Build the view of a rate."""
     if not counted.episodes:
         return NO_RATE

@@ -18,7 +18,7 @@ import pytest
 
 from collab.cli import progress as watch
 from collab.cli.main import main
-from collab.rollout.collector import Progress
+from collab.rollout.collector import RolloutProgress
 from collab.types import Usage
 from collab.utils import progress as display
 from collab.utils.text import format_clock, shorten_number
@@ -48,7 +48,7 @@ def somewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_progress_tells_everything_there_is_to_know(monkeypatch):
-    progress = Progress(planned=20, done=5, succeeded=4, broken=1)
+    progress = RolloutProgress(planned=20, done=5, succeeded=4, broken=1)
     progress.spent = Usage(calls=1200, prompt_tokens=2_000_000, cost_usd=0.5)
     for number in range(4):
         progress.workload.plan(f"Task/{number}", 5)
@@ -68,13 +68,13 @@ def test_progress_tells_everything_there_is_to_know(monkeypatch):
     assert "prefix hits) | batches 12.0 wide | 0.50 USD" in str(progress)
     progress.queue_s, progress.work_s, progress.timed_calls = 60.0, 1500.0, 1000
     assert "wide | 0.06 s in line, 1.50 s at work | 0.50 USD" in str(progress)
-    assert str(Progress(planned=1, done=1, spent=Usage(calls=1, prompt_tokens=1))).startswith(
+    assert str(RolloutProgress(planned=1, done=1, spent=Usage(calls=1, prompt_tokens=1))).startswith(
         "1/1 episode over, 0 solved | 1 call, 1 token, "
     )
-    assert str(Progress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
-    by_steps = Progress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
+    assert str(RolloutProgress(planned=3)).startswith("0/3 episodes | 0 calls, 0 tokens, ")
+    by_steps = RolloutProgress(planned=800, done=9, wanted_steps=800, steps_before=70, steps=30)
     assert str(by_steps).startswith("100/800 steps | 9 episodes over, 0 solved | 0 calls, ")
-    beyond = Progress(planned=250, done=1, wanted_steps=250, steps_before=70, steps=281)
+    beyond = RolloutProgress(planned=250, done=1, wanted_steps=250, steps_before=70, steps=281)
     assert str(beyond).startswith("250/250 steps, ending episodes that were begun | 1 episode over, 0 solved")
 
 
@@ -338,10 +338,10 @@ def test_the_second_ctrl_c_leaves_at_once_wherever_it_comes(somewhere, body: lis
         [
             "import asyncio, collab.cli.rollout as rollout, collab.rollout.run as runs, hashlib, sys, threading, time",
             "from collab.utils.concurrency import run_in_background",
-            "from collab.rollout.collector import Progress",
+            "from collab.rollout.collector import RolloutProgress",
             "lock = threading.Lock()",
             "async def start(*_, watch, stop, **__):",
-            "    watch(Progress(planned=1))",
+            "    watch(RolloutProgress(planned=1))",
             "    print('ready', flush=True)",
             *body,
             "runs.start = start",

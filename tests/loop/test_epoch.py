@@ -37,7 +37,7 @@ from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.loop.step_budget import count_steps
 from collab.rollout.build import with_prompts
-from collab.rollout.collector import Progress
+from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.run import start
 from collab.store.run import RunStore
@@ -158,7 +158,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     configure_toy: Any, process: Any, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A resuming process counts the steps that were there before."""
-    seen: list[Progress] = []
+    seen: list[RolloutProgress] = []
     monkeypatch.setattr(LoopState, "spend", lambda self, spent: seen.append(self.progress.inner))
     run, out = run_config(library=library, env="corridor", graph="pair", agents="show", episodes=600), tmp_path / "run"
     for more in (8, 20):

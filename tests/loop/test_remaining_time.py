@@ -5,7 +5,7 @@ from __future__ import annotations
 from collab.loop.record import EpochRecord, Spending
 from collab.loop.state import TrainingProgress, estimate_seconds_left, sum_epoch_seconds, sum_spent_so_far
 from collab.rewards.labelling import LabellingProgress
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import RolloutProgress as Collecting
 from collab.types import Usage
 
 

@@ -20,7 +20,7 @@ from collab.library import find_builtin_root
 from collab.models.base import Capabilities, Reply, Request
 from collab.prompts.parse import write_reply
 from collab.prompts.render import Template, read_templates, rebuild
-from collab.rollout.collector import Collection, Progress, Workload, collect
+from collab.rollout.collector import Collection, RolloutProgress, Workload, collect
 from collab.rollout.episode import Episode, Stage, play
 from collab.seeds import Seeds
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
@@ -434,7 +434,7 @@ def test_an_environment_that_cannot_be_opened_breaks_episodes_only() -> None:
 )
 def test_budgets_stop_a_collection(budget: Budget, words: str) -> None:
     plan = [episode("OpenDoors", number) for number in range(50)]
-    progress = Progress(planned=50)
+    progress = RolloutProgress(planned=50)
     collection = gather(
         plan, team(Follower(slow_s=0.01)), stage(), Log(), budget=budget, progress=progress, concurrency=2
     )
@@ -465,7 +465,7 @@ def test_a_full_disk_ends_the_collection() -> None:
 
 
 def test_progress_counts() -> None:
-    progress = Progress(planned=2)
+    progress = RolloutProgress(planned=2)
     plan = [episode("PressButton", number) for number in range(2)]
     collection = gather(plan, team(Follower()), stage(), Log(), progress=progress)
     steps = sum(len(trajectory.steps) for trajectory in collection.trajectories)
@@ -482,7 +482,7 @@ def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> 
             told = "You are ada" not in request.prompt.suffix
             return replace(reply, computed_tokens=25, queue_s=0.5, work_s=1.5, width=2.5) if told else reply
 
-    progress = Progress(planned=1)
+    progress = RolloutProgress(planned=1)
     collection = gather([episode()], team(Cached()), stage(), Log(), progress=progress)
     cells = [cell for step in collection.trajectories[0].steps for cell in step.matrix]
     told = [cell for cell in cells if cell.computed_tokens is not None]
@@ -494,8 +494,8 @@ def test_a_cell_keeps_what_its_call_told_and_progress_adds_up_what_is_told() -> 
     assert (progress.mean_width, progress.wide_calls) == (2.5, len(told))
     assert (progress.queue_s, progress.work_s) == (0.5 * len(told), 1.5 * len(told))
     assert progress.timed_calls == len(told)
-    assert Progress(planned=1).mean_width is None
-    assert Progress(planned=1).hit_rate is None
+    assert RolloutProgress(planned=1).mean_width is None
+    assert RolloutProgress(planned=1).hit_rate is None
 
 
 def test_what_a_broken_step_cost_is_counted_too() -> None:
@@ -503,7 +503,7 @@ def test_what_a_broken_step_cost_is_counted_too() -> None:
         if number == 8:
             raise ModelFailure("the server is gone")
 
-    progress = Progress(planned=1)
+    progress = RolloutProgress(planned=1)
     gather([episode()], team(Follower(trouble=refuse)), stage(), Log(), progress=progress)
     assert (progress.steps, progress.broken) == (0, 1)
     assert progress.spent.calls >= 8
@@ -511,7 +511,7 @@ def test_what_a_broken_step_cost_is_counted_too() -> None:
 
 
 def test_a_budget_that_ends_with_the_last_episode_stopped_nothing() -> None:
-    whole = Progress(planned=1)
+    whole = RolloutProgress(planned=1)
     gather([episode()], team(Follower()), stage(), Log(), progress=whole)
     collection = gather([episode()], team(Follower()), stage(), Log(), budget=Budget(tokens=whole.tokens))
     assert len(collection.trajectories) == 1
@@ -531,11 +531,13 @@ def paced(steps: int, seconds: float) -> Workload:
 
 
 def test_time_left_is_reckoned_from_what_this_process_did() -> None:
-    assert Progress(planned=10, done=5, before=5).seconds_left is None
-    steps = Progress(planned=800, wanted_steps=800, steps_before=500, steps=100, workload=paced(100, seconds=10))
+    assert RolloutProgress(planned=10, done=5, before=5).seconds_left is None
+    steps = RolloutProgress(planned=800, wanted_steps=800, steps_before=500, steps=100, workload=paced(100, seconds=10))
     assert steps.seconds_left == pytest.approx(20, rel=0.05)
-    assert Progress(planned=800, done=3, wanted_steps=800, steps_before=500).seconds_left is None
-    beyond = Progress(planned=800, wanted_steps=600, steps_before=500, steps=101, workload=paced(101, seconds=10))
+    assert RolloutProgress(planned=800, done=3, wanted_steps=800, steps_before=500).seconds_left is None
+    beyond = RolloutProgress(
+        planned=800, wanted_steps=600, steps_before=500, steps=101, workload=paced(101, seconds=10)
+    )
     assert beyond.seconds_left is None, "episodes that were begun are still played"
 
 

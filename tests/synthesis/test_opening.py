@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from collab.rollout.collector import Progress as Calls
+from collab.rollout.collector import RolloutProgress as Calls
 from collab.synthesis.config import SynthConfig
 from collab.synthesis.conversation import Reader
 from collab.synthesis.oracle_teacher import OracleTeacher

@@ -15,7 +15,7 @@ from collab.cli.text.training import format_below, format_news, show_result
 from collab.loop.loop import TrainingResult
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Summary, Trained
 from collab.loop.state import TrainingProgress
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import RolloutProgress as Collecting
 from collab.rollout.collector import UsageMeter
 from collab.types import Usage
 from collab.utils import progress as display

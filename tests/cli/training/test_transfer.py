@@ -14,7 +14,7 @@ from collab.cli.transfer import format_below, format_news
 from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import TrainingProgress as Training
-from collab.rollout.collector import Progress as Collecting
+from collab.rollout.collector import RolloutProgress as Collecting
 from collab.transfer.outcome import TransferDir
 from collab.transfer.run import TRAINING, TransferProgress, Work
 

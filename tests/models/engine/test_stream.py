@@ -15,7 +15,7 @@ from collab.library import find_builtin_root
 from collab.models.base import Reply, Request
 from collab.models.local import LocalModel
 from collab.prompts.render import PromptContext, Template, read_templates
-from collab.rollout.collector import Progress, collect
+from collab.rollout.collector import RolloutProgress, collect
 from collab.rollout.episode import Episode, Stage
 from collab.seeds import Seeds
 from collab.testing.corridor import CorridorSuite
@@ -100,11 +100,11 @@ def test_a_cell_waits_for_what_it_hears_and_for_nothing_else(checkpoint: Path) -
             assert all(place[seeds[other]] < place[seed] for other in CHAIN.list_dependencies(cell))
 
 
-def played(checkpoint: Path, environments: int) -> tuple[Progress, tuple[Trajectory, ...]]:
+def played(checkpoint: Path, environments: int) -> tuple[RolloutProgress, tuple[Trajectory, ...]]:
     model = LocalModel(path=str(checkpoint))
     stage = Stage(suite=CorridorSuite(), seeds=Seeds(7), limits=Limits(max_steps=1))
     plan = [Episode(task="OpenDoors", number=number, seed=Seeds(7).task("OpenDoors", number)) for number in range(4)]
-    progress, recorder, ended = Progress(planned=len(plan)), Mock(), list[Trajectory]()
+    progress, recorder, ended = RolloutProgress(planned=len(plan)), Mock(), list[Trajectory]()
     recorder.end = ended.append
 
     async def scene() -> tuple[Trajectory, ...]:
