@@ -213,7 +213,7 @@ _TAG = "tag:yaml.org,2002:"
 _TAGS = {f"{_TAG}{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map", "merge")}
 
 
-class _Bounded(Composer):
+class _BoundedLoader(Composer):
     """YAML of definitions: plain values in bounded depth and number; dates stay texts."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {
@@ -272,23 +272,23 @@ class _Bounded(Composer):
         return size
 
 
-class _Loader(_Bounded, yaml.SafeLoader):
+class _Loader(_BoundedLoader, yaml.SafeLoader):
     """Parse in Python, about 50 KB a second, with errors that name the expected token."""
 
     def __init__(self, text: str) -> None:
         yaml.SafeLoader.__init__(self, text)
-        _Bounded.__init__(self)
+        _BoundedLoader.__init__(self)
 
 
 _FastLoader: type[Any] | None = None
 if yaml.__with_libyaml__:
 
-    class _LibyamlLoader(_Bounded, yaml.CSafeLoader):
+    class _LibyamlLoader(_BoundedLoader, yaml.CSafeLoader):
         """Parse in C, at least ten times as fast."""
 
         def __init__(self, text: str) -> None:
             yaml.CSafeLoader.__init__(self, text)
-            _Bounded.__init__(self)
+            _BoundedLoader.__init__(self)
 
     _FastLoader = _LibyamlLoader
 
@@ -297,7 +297,7 @@ def load_yaml(text: str) -> tuple[Any, yaml.Node | None]:
     """Load untrusted YAML in bounded time and memory: its data, and its nodes with their lines.
 
     Raises:
-        yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_Bounded`.
+        yaml.YAMLError: it is not YAML, or none that a definition may hold: see `_BoundedLoader`.
     """
     if text.count("%TAG") > _PREFIXES and len(re.findall("^%TAG", text, re.MULTILINE)) > _PREFIXES:
         raise yaml.YAMLError(f"more than {_PREFIXES} %TAG lines; write plain values")

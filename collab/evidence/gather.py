@@ -256,7 +256,7 @@ def measure_play(records: Iterable[Record]) -> PlayTime:
     """Measure a run's log: the records of all processes that wrote it, in log order."""
     total = PlayTime()
     for _, own in groupby(records, key=lambda record: record.writer):
-        clock = _Clock()
+        clock = _ProcessTimes()
         for record in own:
             clock.read(record)
         total += clock.play_time
@@ -273,7 +273,7 @@ def measure_union(intervals: Iterable[Interval]) -> float:
 
 
 @dataclass(slots=True)
-class _Clock:
+class _ProcessTimes:
     """Times at which one process worked."""
 
     work: list[Interval] = field(default_factory=list)

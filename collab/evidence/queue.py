@@ -214,7 +214,7 @@ def work_off(
     failed: list[BaseException] = []
     is_ending = False
     with Commands(jobs, say) as commands, ThreadPoolExecutor(jobs) as workers:
-        worker = _Worker(plan, place, run or commands, clock, say)
+        worker = _UnitWorker(plan, place, run or commands, clock, say)
         while True:
             # Begin as many units as may run, unless the next one would not fit into the time.
             while not (is_ending or commands.stopping) and len(working) < jobs:
@@ -274,7 +274,7 @@ def describe_undone(plan: Plan, place: Workspace, records: Records, asked: Seque
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
+class _UnitWorker:
     """Does single units, in any thread."""
 
     plan: Plan

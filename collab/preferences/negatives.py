@@ -8,7 +8,7 @@
 Every question has a seed of its own, derived from run seed, epoch, task, episode, step, agent, round and attempt. The
 result depends on these and on the record alone.
 
-`lint` is the filter: it returns the canonical action of a synthesised reply, or why it cannot be a rejected reply:
+`filter_negative` returns the canonical action of a synthesised reply, or why it cannot be a rejected one:
 
     does not parse                    as a policy's reply would not, on this very screen; with the kind of failure
     equals the chosen action          canonically, on this screen
@@ -53,7 +53,7 @@ def explain_refusal(action: Action, chosen: Action, rewarded: Collection[Action]
     return EQUALS_REWARDED if action in rewarded else None
 
 
-async def lint(
+async def filter_negative(
     text: str,
     space: ActionSpace,
     observation: Observation,
@@ -208,7 +208,7 @@ async def _check(occasion: Occasion, proposal: AdversaryProposal | None, reach: 
     """Return a negative, or why there is none."""
     if proposal is None:
         return NOTHING_WORSE
-    found = await lint(
+    found = await filter_negative(
         proposal.text,
         occasion.case.space,
         occasion.case.observation,

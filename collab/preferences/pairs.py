@@ -411,7 +411,7 @@ async def build_run_pairs(
     # `finishes`: an answer in flight is paid for already, so workers are not cancelled.
     lost = count_lost_calls(adversary)
     pool = WorkerPool(enumerate(judged), exceeded=lambda: None, failing="steps in a row", finishes=True)
-    asking = _Asking(
+    asking = _AdversaryRun(
         recipe=recipe, prefix=prefix, adversary=adversary, pool=pool, watch=lambda done: watch(done, len(judged))
     )
     asking.watch(0)
@@ -466,7 +466,7 @@ class TooManyFailures(RunError):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asking:
+class _AdversaryRun:
     """Asks an adversary about steps; calls in flight are finished, as they are paid for."""
 
     recipe: PairRecipe

@@ -104,7 +104,7 @@ async def label_cases(
         cases, exceeded=lambda: labelling.stopped or labelling.explain_exceeded(limits), stop=stop, finishes=True
     )
     pool.failed_in_a_row = labelling.failed_in_a_row
-    worker = _Worker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
+    worker = _LabelWorker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
     watch(labelling)
     before = count_lost_calls(critic)
     try:
@@ -118,7 +118,7 @@ async def label_cases(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Worker:
+class _LabelWorker:
     """State that all workers share: one queue of cases, one writer, one count of failures."""
 
     critic: Critic

@@ -68,7 +68,7 @@ REACHING = frozenset(
 
 A date that a template tells is noted, and makes no other critic: one that was calibrated yesterday may judge today."""
 
-_NOBODY = "http://nobody.invalid/v1"
+_PLACEHOLDER_URL = "http://nobody.invalid/v1"
 """An address that no server can have (RFC 2606)."""
 
 
@@ -172,7 +172,7 @@ def make_token_counter(engine: PartDefinition) -> PartDefinition:
     """Return the engine for counting tokens only: OpenAI's own server, which insists on a key, gets a dead address."""
     if engine.kind != "openai" or engine.options.get("base_url") is not None:
         return engine
-    return engine.model_copy(update={"options": {**engine.options, "base_url": _NOBODY}})
+    return engine.model_copy(update={"options": {**engine.options, "base_url": _PLACEHOLDER_URL}})
 
 
 def doubt_key(part: PartDefinition, where: str) -> list[str]:
@@ -524,14 +524,14 @@ async def open_critic(
         )
     # The definition comes from a file beside the run, so its parts must be trusted before they are imported.
     check_trusted(choice.definition.model_dump(mode="json"), f"labels {choice.labels!r}")
-    bench = CriticResources.of(choice.name, choice.definition, choice.texts)
+    resources = CriticResources.of(choice.name, choice.definition, choice.texts)
     try:
         # Weights go into the head: the same path with other weights is another critic.
         options = {name: value for name, value in choice.options.items() if name != WEIGHTS}
-        if bench.model is not None:
-            able = await check_counted(bench.model, budget, f"agents/{choice.name}", stop)
+        if resources.model is not None:
+            able = await check_counted(resources.model, budget, f"agents/{choice.name}", stop)
             options |= {} if able.weights is None else {WEIGHTS: able.weights}
-        critic = bench.build_critic(seed=choice.seed, call_s=call_s)
+        critic = resources.build_critic(seed=choice.seed, call_s=call_s)
         yield critic, LabelHead(critic=label_of(critic), options=options, seed=choice.seed)
     finally:
-        await bench.close()
+        await resources.close()

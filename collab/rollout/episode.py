@@ -119,7 +119,7 @@ async def play(
         # Everything the environment raises becomes data of this episode; one dead browser must not end the collection.
         with boundary(EnvironmentFailure, f"episode {episode.id} (limit {stage.limits.episode_s:g} s)"):
             async with asyncio.timeout(stage.limits.episode_s) as limit:
-                player = _Player(environment, network, episode, stage, recorder, watch, spent)
+                player = _EpisodePlayer(environment, network, episode, stage, recorder, watch, spent)
                 trajectory = replace(trajectory, task=await player.reset(task))
                 if done:
                     # Replay asks no model: the recorded steps stay as they are, and only the world is brought back.
@@ -173,7 +173,7 @@ def _hide_secrets(observation: Observation) -> Observation:
     )
 
 
-class _Player:
+class _EpisodePlayer:
     """The state of one running episode."""
 
     def __init__(

@@ -149,7 +149,7 @@ async def start(
         RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities, out))
         store = RunStore.open(out)  # its head is read once for all that follows
         with store.open_writer() as writer:
-            return await _play(config, plan, suite, team, store, writer, _Recorded(), watch, stop, admit)
+            return await _play(config, plan, suite, team, store, writer, _RecordedEpisodes(), watch, stop, admit)
 
 
 async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
@@ -436,7 +436,7 @@ def _plan_tasks(plan: Sequence[Episode], suite: Suite) -> tuple[PlannedTask, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Recorded:
+class _RecordedEpisodes:
     """Episodes that earlier processes recorded."""
 
     finished: Mapping[str, bool] = field(default_factory=dict)
@@ -446,7 +446,7 @@ class _Recorded:
     spent: Usage = Usage()
 
 
-def _split(store: RunStore, suite: Suite) -> _Recorded:
+def _split(store: RunStore, suite: Suite) -> _RecordedEpisodes:
     """Read the recorded episodes of a run.
 
     An episode that a model server broke continues after its last step; one that the environment broke starts again.
@@ -456,11 +456,11 @@ def _split(store: RunStore, suite: Suite) -> _Recorded:
         finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
         spent = read_usage(reader)
         if "deterministic" not in suite.capabilities:
-            return _Recorded(finished=finished, spent=spent)
+            return _RecordedEpisodes(finished=finished, spent=spent)
         broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.list_unfinished(), *(reader.read_trajectory(id) for id in broken)]
     unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
-    return _Recorded(finished=finished, unfinished=unfinished, spent=spent)
+    return _RecordedEpisodes(finished=finished, unfinished=unfinished, spent=spent)
 
 
 def _is_hidden(step: Step) -> bool:
@@ -477,7 +477,7 @@ async def _play(
     team: Team,
     store: RunStore,
     writer: RunWriter,
-    recorded: _Recorded,
+    recorded: _RecordedEpisodes,
     watch: Watch,
     stop: asyncio.Event | None,
     admit: Admit | None,

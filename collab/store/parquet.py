@@ -90,14 +90,14 @@ class ParquetFolder:
         """Once all are whole: those that were written, those of `COLUMNS` always, others where they have rows."""
         self._out, self._columns = out, tables
         self._stack = ExitStack()
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _ParquetTable] = {}
 
     def __enter__(self) -> ParquetFolder:
         """Open the files for writing."""
         with report_write_errors(self._out, "export again"):
             self._out.mkdir(parents=True, exist_ok=True)
             for name, kinds in self._columns.items():
-                self._tables[name] = self._stack.enter_context(closing(_Table(self._out, name, kinds)))
+                self._tables[name] = self._stack.enter_context(closing(_ParquetTable(self._out, name, kinds)))
         return self
 
     def add(self, table: str, row: Row) -> None:
@@ -151,7 +151,7 @@ def split_of(manifest: Manifest) -> str | None:
     return split["name"] if split else None
 
 
-class _Table:
+class _ParquetTable:
     """A Parquet file that appears under its name only once it is complete."""
 
     def __init__(self, out: Path, name: str, kinds: Kinds) -> None:

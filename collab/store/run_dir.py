@@ -51,7 +51,7 @@ from collab.store.manifest import format_now
 from collab.utils.files import NotPlain, check_plain, open_descriptor, read_plain, report_write_errors, write_json
 
 LOCK = "lock"
-GRANTED = "granted"
+LIMITS_KEY = "granted"
 """Field of a head: the limits."""
 
 _ATTEMPTS, _PAUSE_S = 5, 0.02
@@ -210,7 +210,7 @@ class RunLimits(Definition):
     @property
     def head(self) -> dict[str, Any]:
         """The limits as the field of a head."""
-        return {GRANTED: self.model_dump(mode="json")}
+        return {LIMITS_KEY: self.model_dump(mode="json")}
 
 
 @dataclass(frozen=True)
@@ -366,9 +366,9 @@ class RunDir:
         """
         # From the head, not from defaults: a resume without options must train where and as it was begun.
         head = self.read()
-        if GRANTED not in head:
+        if LIMITS_KEY not in head:
             raise RunFormatError(f"{self.file}: names no budget and no device; begin again")
-        stored = validate(RunLimits, head[GRANTED], str(self.file))
+        stored = validate(RunLimits, head[LIMITS_KEY], str(self.file))
         reports = stored.reports if report_to is None else tuple(report_to)
         return RunLimits(budget=budget or stored.budget, device=device or stored.device, reports=reports)
 

@@ -234,7 +234,7 @@ class InstructionSuite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Episode:
+class _InstructionState:
     """State of an episode; replaced, never changed, so that a fork may share it."""
 
     task: Task
@@ -260,7 +260,7 @@ class _Episode:
 class InstructionEnvironment:
     """One instruction at a time. Made by `InstructionSuite.open`."""
 
-    def __init__(self, suite: InstructionSuite, inner: Environment, episode: _Episode | None = None) -> None:
+    def __init__(self, suite: InstructionSuite, inner: Environment, episode: _InstructionState | None = None) -> None:
         self.inner = inner
         self._suite = suite
         self._episode = episode
@@ -270,7 +270,9 @@ class InstructionEnvironment:
         one = self._suite.find(task.name)
         way = await self._suite.find_way(one, self.inner)
         last = await self._suite.reach(one, self.inner)
-        self._episode = _Episode(task=task, instruction=one, way=way, last=last, state=describe_state(self.inner, last))
+        self._episode = _InstructionState(
+            task=task, instruction=one, way=way, last=last, state=describe_state(self.inner, last)
+        )
         return last.observation
 
     async def step(self, action: Action | None) -> StepResult:
@@ -309,12 +311,12 @@ class InstructionEnvironment:
         """Close the wrapped environment."""
         await self.inner.close()
 
-    def _require_running(self) -> _Episode:
+    def _require_running(self) -> _InstructionState:
         if self._episode is None or self._episode.is_over:
             raise UsageError(f"{self._suite.label}: step outside an episode; call reset first")
         return self._episode
 
-    def _end(self, episode: _Episode, action: Action) -> StepResult:
+    def _end(self, episode: _InstructionState, action: Action) -> StepResult:
         """End the episode by an action of the agents."""
         self._episode = replace(episode, is_over=True)
         one, screen = episode.instruction, episode.last.observation

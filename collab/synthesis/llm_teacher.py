@@ -75,7 +75,7 @@ Propose = Callable[[Scene], Awaitable[Decided | Counter[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class TeacherStep:
     """A step that was proposed and carried out."""
 
     decided: Decided | None
@@ -88,18 +88,18 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class TeacherEpisode:
     """A whole episode."""
 
-    steps: tuple[Taken, ...]
+    steps: tuple[TeacherStep, ...]
     success: bool
     refused: Mapping[str, int] = field(default_factory=Counter)
 
 
-async def play(suite: Suite, environment: Environment, task: Task, *, seed: int, propose: Propose) -> Played:
+async def play(suite: Suite, environment: Environment, task: Task, *, seed: int, propose: Propose) -> TeacherEpisode:
     """Play one episode; may raise EnvironmentFailure and ModelFailure."""
     scene = await _begin(suite, environment, task, seed)
-    steps: list[Taken] = []
+    steps: list[TeacherStep] = []
     refused: Counter[str] = Counter()
     idle = 0
     # As an agent would play it, but with one teacher that decides alone.
@@ -111,15 +111,15 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
         idle = 0 if decided else idle + 1
         # A teacher that decides nothing several times in a row would do so to the end.
         if idle == PATIENCE:
-            return Played(steps=tuple(steps), success=False, refused=refused)
+            return TeacherEpisode(steps=tuple(steps), success=False, refused=refused)
         result = await environment.step(executed := decided.action if decided else None)
         after = result.observation
         # Steps that change nothing are kept with that mark: they teach nothing, and are left out later.
         changed = result.terminated or after.digest != scene.observation.digest
-        steps.append(Taken(decided=decided, executed=executed, screen=scene.observation.digest, changed=changed))
+        steps.append(TeacherStep(decided=decided, executed=executed, screen=scene.observation.digest, changed=changed))
         if result.done:
             success = result.outcome is not None and result.outcome.success
-            return Played(steps=tuple(steps), success=success, refused=refused)
+            return TeacherEpisode(steps=tuple(steps), success=success, refused=refused)
         # The history is worded as in a rollout, so that rows look like what a policy will read.
         entry = build_history_entry(suite.space, scene.observation, executed, decided.reason if decided else "", result)
         scene = _advance_scene(scene, entry, executed, seed=seed)
@@ -127,7 +127,7 @@ async def play(suite: Suite, environment: Environment, task: Task, *, seed: int,
 
 
 async def replay(
-    suite: Suite, environment: Environment, task: Task, played: Played, *, seed: int
+    suite: Suite, environment: Environment, task: Task, played: TeacherEpisode, *, seed: int
 ) -> AsyncIterator[Scene]:
     """Yield the scenes of an episode's executed steps, with the environment in their state.
 
@@ -350,7 +350,7 @@ async def teach_instructions(context: TeacherContext, scene: Scene, count: int) 
     """Request `count` instructions and build one row per valid one."""
     prompt = context.prompts.build_instructions(scene.observation.text, count)
     found = read_items(await context.caller.ask(prompt, scene.seed, "instructions"), InstructionItem)
-    refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _Taken()
+    refused, asked, taken = Counter(found.refused), hash_prompt(prompt), _ScreenInstructions()
     rows: list[Example] = []
     instructions: list[StoredInstruction] = []
     # Item by item: one bad instruction must not cost the others.
@@ -381,7 +381,7 @@ async def _store_instruction(scene: Scene, goal: str, action: Action, row: Examp
 
 
 @dataclass(slots=True)
-class _Taken:
+class _ScreenInstructions:
     """Instructions of a screen so far."""
 
     instructions: set[str] = field(default_factory=set)
@@ -405,7 +405,7 @@ class _Taken:
         return None
 
 
-def _check_item(item: InstructionItem, scene: Scene, taken: _Taken) -> Decided | str:
+def _check_item(item: InstructionItem, scene: Scene, taken: _ScreenInstructions) -> Decided | str:
     space, observation = scene.suite.space, scene.observation
     if is_foreign(item.instruction, "", observation.text):
         return FOREIGN
@@ -508,7 +508,7 @@ class LanguageTeacher:
     instructions: int = 8
     """That are asked for per screen."""
     levels: frozenset[Level] = frozenset(LEVELS)
-    _played: dict[tuple[str, int], Played] = field(default_factory=dict)
+    _played: dict[tuple[str, int], TeacherEpisode] = field(default_factory=dict)
     """Episodes whose screens are being met again, by task and seed."""
 
     @property
@@ -552,7 +552,7 @@ class LanguageTeacher:
         finally:
             del self._played[key]
 
-    def _get_taken(self, scene: Scene) -> Taken | None:
+    def _get_taken(self, scene: Scene) -> TeacherStep | None:
         played = self._played.get((scene.task.name, scene.task.seed))
         return played.steps[scene.step] if played else None
 

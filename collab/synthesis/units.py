@@ -246,7 +246,7 @@ async def work(
         failing="units in a row broke",
         has_clock=config.budget.minutes is not None,
     )
-    worker = _Work(config=config, resources=resources, journal=journal, ledger=ledger, pool=pool)
+    worker = _SynthesisWork(config=config, resources=resources, journal=journal, ledger=ledger, pool=pool)
     # Limits are looked at after every call, not only between units.
     ledger.watch(pool.can_continue)
     workers = min(config.concurrency, len(units))
@@ -259,7 +259,7 @@ async def work(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Work:
+class _SynthesisWork:
     config: SynthConfig
     resources: SynthesisResources
     journal: Journal

@@ -214,13 +214,13 @@ class Judged:
         return None if self.judgement is None else self.judgement.call_of(cell)
 
 
-NOBODY = Judged(judgement=None, unjudged=None)
+UNJUDGED = Judged(judgement=None, unjudged=None)
 
 
 def read_judged(run: OpenRun, labels: str | None, episode: str, goal: str, step: Step) -> Judged:
     """Read a label set's judgement of a step; nothing for None."""
     if labels is None:
-        return NOBODY
+        return UNJUDGED
     verdict = run.beside.read_verdict(labels, episode, step.index)
     if verdict is None:
         return Judged(judgement=None, unjudged=UNASKED)

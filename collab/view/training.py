@@ -174,7 +174,7 @@ UNUSED = "rollout, not learned from"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Played:
+class _RolloutNumbers:
     """The rollout of an epoch in numbers."""
 
     epoch: EpochView | None
@@ -189,7 +189,7 @@ class _Played:
     """Label set of its rewards, or None."""
 
 
-def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
+def build_training_overview(context: ViewContext, root: ListedRun, labels: str | None) -> RunOverview:
     """Return a training in numbers. Those of its runs that have grown are read again.
 
     Args:
@@ -200,15 +200,15 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
         UnknownName: no rollout has a label set of that name.
     """
     # A misspelt label set is refused before anything is counted.
-    if labels and labels not in (names := list_label_sets(desk, root)):
+    if labels and labels not in (names := list_label_sets(context, root)):
         raise UnknownName.of(f"label set of {root.path}", labels, names)
     records, _ = read_epoch_records(root.path)
     known = {record.epoch: record for record in records}
-    played = _list_played(desk, root, labels)
-    measured = _list_evaluations(desk, root)
-    parts = list_part_rows(desk, root)
+    played = _list_played(context, root, labels)
+    measured = _list_evaluations(context, root)
+    parts = list_part_rows(context, root)
     # Epochs of records and of runs: a running epoch has no record, a pruned one no run.
-    numbers = sorted({*known, *(part.epoch for part in desk.roots.parts(root))})
+    numbers = sorted({*known, *(part.epoch for part in context.roots.parts(root))})
     epochs = [
         # A record counts where there is one; runs fill in the rest.
         _add_spending(
@@ -221,7 +221,7 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
         for number in numbers
     ]
     return RunOverview(
-        run=desk.row(root.id),
+        run=context.row(root.id),
         # The labels that were counted are named, so that a default is no riddle.
         labels=next((one.labels for one in played.values() if one.labels is not None), None),
         # Tasks of the latest rollout: they are drawn anew in every epoch.
@@ -232,9 +232,9 @@ def build_training_overview(desk: ViewContext, root: ListedRun, labels: str | No
     )
 
 
-def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
+def list_part_rows(context: ViewContext, root: ListedRun) -> list[PartRow]:
     """List the rows of a training's runs; unreadable ones are among its problems."""
-    rows = [(part, desk.row(part.id)) for part in desk.roots.parts(root)]
+    rows = [(part, context.row(part.id)) for part in context.roots.parts(root)]
     return [
         PartRow(id=part.id, epoch=part.epoch, role=part.role, seed=row.seed)
         for part, row in rows
@@ -242,27 +242,29 @@ def list_part_rows(desk: ViewContext, root: ListedRun) -> list[PartRow]:
     ]
 
 
-def list_label_sets(desk: ViewContext, root: ListedRun) -> list[str]:
+def list_label_sets(context: ViewContext, root: ListedRun) -> list[str]:
     """List the label sets of a training's rollouts, each name once."""
-    return sorted({name for one in _list_played(desk, root, None).values() for name in one.label_sets})
+    return sorted({name for one in _list_played(context, root, None).values() for name in one.label_sets})
 
 
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _list_played(desk: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _Played]:
+def _list_played(context: ViewContext, root: ListedRun, labels: str | None) -> dict[int, _RolloutNumbers]:
     """Return epoch → its rollouts that can be read."""
-    found: dict[int, _Played] = {}
-    for part in desk.list_played(root.id):
+    found: dict[int, _RolloutNumbers] = {}
+    for part in context.list_played(root.id):
         with contextlib.suppress(RunFormatError):
-            found[part.epoch] = desk.fresh(part, f"played {labels!r}", partial(_build_rollout, desk, part, labels))
+            found[part.epoch] = context.fresh(
+                part, f"played {labels!r}", partial(_build_rollout, context, part, labels)
+            )
     return found
 
 
-def _build_rollout(desk: ViewContext, part: ListedRun, labels: str | None) -> _Played:
-    with desk.open_run(part.path) as run:
+def _build_rollout(context: ViewContext, part: ListedRun, labels: str | None) -> _RolloutNumbers:
+    with context.open_run(part.path) as run:
         chosen, took = run.beside.choose_label_set(labels, known=False), sum_paid(run.reader)
-        return _Played(
+        return _RolloutNumbers(
             epoch=next(iter(build_epochs(part, run, chosen)), None),
             tasks=build_task_rates(part, run.reader),
             took=took,
@@ -279,7 +281,7 @@ def _build_epoch(
     root: ListedRun,
     number: int,
     record: EpochRecord | None,
-    played: _Played | None,
+    played: _RolloutNumbers | None,
     parts: Sequence[PartRow],
     labels: str | None,
 ) -> EpochView:
@@ -334,11 +336,11 @@ def _count_labelled(heat: HeatView | None, read: HeatView | None) -> HeatView | 
     return heat and read and replace(heat, labelled=read.labelled, cells=read.cells)
 
 
-def _list_evaluations(desk: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
+def _list_evaluations(context: ViewContext, root: ListedRun) -> dict[int, list[RunRow]]:
     """Return epoch → its evaluations that can be read."""
     found: dict[int, list[RunRow]] = {}
-    for part in desk.roots.parts(root):
-        row = desk.row(part.id)
+    for part in context.roots.parts(root):
+        row = context.row(part.id)
         if part.role == "evaluation" and row.unreadable is None:
             found.setdefault(part.epoch, []).append(row)
     return found
@@ -357,7 +359,7 @@ def _add_spending(
     folder: EpochDir,
     epoch: EpochView,
     record: EpochRecord | None,
-    played: _Played | None,
+    played: _RolloutNumbers | None,
     measured: Sequence[RunRow],
 ) -> EpochView:
     """Add to an epoch the time of its parts: from its record, else from their logs."""

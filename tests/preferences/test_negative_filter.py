@@ -8,7 +8,7 @@ import pytest
 
 from collab.envs.base import Environment, HasOracle
 from collab.envs.grammar import MOBILE
-from collab.preferences.negatives import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, lint
+from collab.preferences.negatives import EQUALS_CHOSEN, EQUALS_REWARDED, REWARDED_STATE, SAME_STATE, filter_negative
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CriticInput, build_inputs
 from collab.rewards.oracle import open_reach
@@ -38,9 +38,9 @@ def linted(
     async def look() -> Action | str:
         told = {"chosen": right, "rewarded": [case.space.canonical(one, case.observation) for one in rewarded]}
         if case.state is None:
-            return await lint(text, case.space, case.observation, **told)
+            return await filter_negative(text, case.space, case.observation, **told)
         async with open_reach(case.state) as reach:
-            return await lint(text, case.space, case.observation, **told, reach=reach)
+            return await filter_negative(text, case.space, case.observation, **told, reach=reach)
 
     return asyncio.run(look())
 

@@ -26,14 +26,14 @@ from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 ENGINE = {"kind": "scripted", "options": {"replies": ["{}"]}}
 
 
-def bench(**changes: Any) -> CriticResources:
+def build_resources(**changes: Any) -> CriticResources:
     definition = CriticDefinition.model_validate({"kind": "llm", "options": {"model": ENGINE}, **changes})
     return CriticResources.of("a-test", definition, read_critic_texts(Library(), definition))
 
 
 def served(digest_of: Mapping[str, Any]) -> str:
     options = {"model": "m", "base_url": "http://127.0.0.1:1/v1", **digest_of}
-    return bench(options={"model": {"kind": "openai", "options": options}}).digest
+    return build_resources(options={"model": {"kind": "openai", "options": options}}).digest
 
 
 @pytest.mark.parametrize("name", ["critic-oracle", "critic-outcome", "critic-replay", "critic-llm"])
@@ -47,29 +47,32 @@ def test_what_comes_with_the_package_is_made(name: str, monkeypatch: pytest.Monk
 
 
 def test_critics_of_one_bench_share_its_model() -> None:
-    made = bench(options={"model": ENGINE, "per": "round"})
+    made = build_resources(options={"model": ENGINE, "per": "round"})
     one, other = made.build_critic(seed=1), made.build_critic(seed=2)
     assert isinstance(one, LanguageCritic)
     assert one is not other
-    assert isinstance(bench(kind="outcome", options={"replay": True}).build_critic(), OutcomeCritic)
+    assert isinstance(build_resources(kind="outcome", options={"replay": True}).build_critic(), OutcomeCritic)
 
 
 def test_the_digest_is_of_what_decides_scores() -> None:
-    same = bench().digest
-    assert bench(description="in other words").digest == same
+    plain = build_resources()
+    same = plain.digest
+    assert build_resources(description="in other words").digest == same
     changed = [
-        bench(options={"model": ENGINE, "per": "round"}).digest,
-        bench(sampling={"temperature": 0.7, "max_tokens": 2048}).digest,
-        bench(history=3).digest,
-        bench(kind="oracle", options={}).digest,
-        CriticResources.of("a-test", bench().definition, {**bench().texts, "system": "Be kind."}).digest,
+        build_resources(options={"model": ENGINE, "per": "round"}).digest,
+        build_resources(sampling={"temperature": 0.7, "max_tokens": 2048}).digest,
+        build_resources(history=3).digest,
+        build_resources(kind="oracle", options={}).digest,
+        CriticResources.of(
+            "a-test", build_resources().definition, {**build_resources().texts, "system": "Be kind."}
+        ).digest,
     ]
     assert len({same, *changed}) == 1 + len(changed)
 
 
 def test_a_reward_model_is_told_by_its_weights_and_not_by_its_place(tmp_path: Path) -> None:
     def scoring(folder: Path, **changes: Any) -> str:
-        made = bench(kind="model", options={"path": str(folder), **changes}, prompt="critic-model")
+        made = build_resources(kind="model", options={"path": str(folder), **changes}, prompt="critic-model")
         assert made.build_critic().name == "model"
         return made.digest
 
@@ -119,7 +122,7 @@ def test_how_a_model_is_reached_does_not_count() -> None:
 )
 def test_what_does_not_fit_is_one_line(changes: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError) as refused:
-        bench(**changes).build_critic()
+        build_resources(**changes).build_critic()
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 

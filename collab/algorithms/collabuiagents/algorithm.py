@@ -67,16 +67,16 @@ async def admit_critic(
         return f"not asked, objective {config.method.objective} learns from outcomes alone"
     name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
     # Calibrations are found by the critic's digest: the same name with other weights or prompts has none.
-    bench = CriticResources.of(name, config.critic, config.critic_texts)
+    resources = CriticResources.of(name, config.critic, config.critic_texts)
     try:
         found = _find_calibration(
-            bench.digest, calibrations, needed=least is not None and not allow_uncalibrated and kind not in EXEMPT
+            resources.digest, calibrations, needed=least is not None and not allow_uncalibrated and kind not in EXEMPT
         )
     finally:
-        await bench.close()
+        await resources.close()
     # A calibration in the same environment says most; of others the latest is shown, with a caution.
     if found is not None and found.environment != suite.label:
-        found = find_last_calibration(calibrations, bench.digest, suite.label) or found
+        found = find_last_calibration(calibrations, resources.digest, suite.label) or found
     # The gate comes before the cautions: a critic that may not judge stops the training, whatever else is known.
     if least is not None:
         admit(

@@ -23,7 +23,7 @@ from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
 from collab.rewards.base import CriticInput, build_inputs
-from collab.rewards.calibration.run import Asking
+from collab.rewards.calibration.run import HasQuestions
 from collab.rewards.flip import find_asked
 from collab.rewards.registry import (
     MODEL,
@@ -129,20 +129,20 @@ async def estimate_critic_questions(choice: CriticChoice, name: str, case: Criti
     # A critic without a model (the oracle) asks nothing, and opening it could start a server.
     if choice.free:
         return NONE_ASKED
-    bench = CriticResources.of(name, choice.definition, choice.texts, asks=False)
+    resources = CriticResources.of(name, choice.definition, choice.texts, asks=False)
     try:
-        critic, model = find_asked(bench.build_critic(seed=choice.seed)), bench.model
+        critic, model = find_asked(resources.build_critic(seed=choice.seed)), resources.model
         if not isinstance(model, Model):
             return (
                 None if model is None else NONE_ASKED
             )  # a critic of one's own, or a model that scores in this process
-        if not isinstance(critic, Asking):
+        if not isinstance(critic, HasQuestions):
             # Only a critic that shows its prompts can be counted without being asked.
             return None
         prompts = critic.build_prompts(case)
         tokens = sum(_count_prompt_tokens(model, prompt) for prompt in prompts)
     finally:
-        await bench.close()
+        await resources.close()
     # At most: replies may use all their tokens. How long they really are is not known before.
     said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
     engine = PartDefinition.model_validate(choice.definition.options[MODEL])

@@ -266,13 +266,15 @@ async def _follow(
     async with open_labelling(state, run, out, budget) as (critic, writer):
         with RunStore.open(out).open_reader() as reader:
             # With a step budget the rollout may drop late episodes: only those that are sure to be kept are judged.
-            pile = _Pile(reader=reader, suite=suite, steps=steps, order=() if steps is None else plan_order(reader))
+            rest = _RolloutSteps(
+                reader=reader, suite=suite, steps=steps, order=() if steps is None else plan_order(reader)
+            )
             last = False
             # One look more after the rollout is over, or its last episodes would be left.
             while not last and told.stopped is None:
                 last = over.is_set()
                 # Each pass takes the episodes that have ended since the last one.
-                found = pile.iterate_inputs()
+                found = rest.iterate_inputs()
                 await label_cases(found, critic, writer, concurrency=many, budget=budget, stop=state.stop, so_far=told)
                 await _pause(over)
 
@@ -283,7 +285,7 @@ async def _pause(over: asyncio.Event) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Pile:
+class _RolloutSteps:
     """Finished episodes, each taken once."""
 
     reader: RunReader

@@ -151,12 +151,12 @@ class CalibrationResources:
 
     config: CalibrationConfig
     suite: Suite
-    bench: CriticResources
+    critic: CriticResources
 
     def build_critic(self, seed: int, attempt: int) -> Critic:
         """Build the critic of a pass, see `collab.rewards.calibration.metrics.CalibrationPass`."""
         limit = self.config.environment.limits.call_s
-        return self.bench.build_critic(seed=self.derive_seed(seed), attempt=attempt, call_s=limit)
+        return self.critic.build_critic(seed=self.derive_seed(seed), attempt=attempt, call_s=limit)
 
     def derive_seed(self, number: int) -> int:
         """Derive the critic's own seed in a pass."""
@@ -176,7 +176,7 @@ class CalibrationResources:
             UsageError: a limit is on something that is not counted.
             ModelFailure: its server does not answer.
         """
-        name, budget, model = self.bench.name, self.config.budget, self.bench.model
+        name, budget, model = self.critic.name, self.config.budget, self.critic.model
         # Without a model nothing can be counted but time.
         if model is None:
             _require_minutes_only(name, budget)
@@ -202,16 +202,16 @@ async def open_resources(config: CalibrationConfig, *, asks: bool = True) -> Asy
     Raises:
         UsageError: a part cannot be built.
     """
-    bench = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
+    resources = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
-        bench.build_critic()  # finds mistakes before anything is written
+        resources.build_critic()  # finds mistakes before anything is written
         suite = build_calibration_suite(config)
         try:
-            yield CalibrationResources(config=config, suite=suite, bench=bench)
+            yield CalibrationResources(config=config, suite=suite, critic=resources)
         finally:
             await suite.close()
     finally:
-        await bench.close()
+        await resources.close()
 
 
 def _require_minutes_only(name: str, budget: Budget) -> None:

@@ -93,8 +93,8 @@ async def start(
         # Digest, texts and seeds say exactly which critic was measured; another one does not match.
         record = CalibrationRecord(
             critic=config.critic_name,
-            label=place.bench.label,
-            digest=place.bench.digest,
+            label=place.critic.label,
+            digest=place.critic.digest,
             config=config.model_dump(mode="json"),
             environment=place.suite.label,
             environment_version=place.suite.version,
@@ -146,9 +146,9 @@ def _check_unchanged(path: Path, record: CalibrationRecord, place: CalibrationRe
             f"{path}: made with {record.environment} version {record.environment_version}, this is version "
             f"{place.suite.version}; resume it with the Collab version that wrote it"
         )
-    if record.digest != place.bench.digest:
+    if record.digest != place.critic.digest:
         raise RunFormatError(
-            f"{path}: was begun with {record.label}, which judged otherwise than {place.bench.label} does now; "
+            f"{path}: was begun with {record.label}, which judged otherwise than {place.critic.label} does now; "
             "resume it with the Collab version that wrote it, or calibrate anew"
         )
 
@@ -197,8 +197,8 @@ async def _ask(
     stop: asyncio.Event | None,
 ) -> None:
     """Judge all steps of a pass that are not judged yet; each judgement is stored before the next question."""
-    bench, config = place.bench, place.config
-    head = LabelHead(critic=bench.label, options={"digest": bench.digest}, seed=place.derive_seed(one.seed))
+    critic, config = place.critic, place.config
+    head = LabelHead(critic=critic.label, options={"digest": critic.digest}, seed=place.derive_seed(one.seed))
     with LabelWriter(path, one.name, head, home=lambda path: CalibrationDir(path).read()) as writer:
         await label_cases(
             one.cases,
@@ -239,7 +239,7 @@ def _add_numbers(
 
 
 @runtime_checkable
-class Asking(Protocol):
+class HasQuestions(Protocol):
     """A critic that shows its questions."""
 
     def build_prompts(self, case: CriticInput) -> list[Prompt]:
@@ -282,16 +282,19 @@ async def estimate(config: CalibrationConfig) -> CalibrationEstimate:
         calls: int | None = 0
         tokens: int | None = 0
         unfit: int | None = 0
-        model = place.bench.model
+        model = place.critic.model
         if model is not None:
             # One critic per pass, as each has its own order and seed.
             critics = [(find_asked(place.build_critic(one.seed, one.attempt)), one.cases) for one in asked]
             found = [
-                list(one.build_prompts(case)) for one, cases in critics if isinstance(one, Asking) for case in cases
+                list(one.build_prompts(case))
+                for one, cases in critics
+                if isinstance(one, HasQuestions)
+                for case in cases
             ]
             prompts = [prompt for asked_of_one in found for prompt in asked_of_one]
             # A critic that does not show its questions leaves calls and tokens unknown, not zero.
-            shows = all(isinstance(critic, Asking) for critic, _ in critics)
+            shows = all(isinstance(critic, HasQuestions) for critic, _ in critics)
             unfit = sum(not asked_of_one for asked_of_one in found) if shows else None
             calls = len(prompts) if shows else None
             counted = (model.count_tokens(prompt.system) + model.count_tokens(prompt.user) for prompt in prompts)
