@@ -93,7 +93,7 @@ def test_programs_stop_in_good_order_when_the_queue_is_ended(
     with Commands(jobs, say) as run, ThreadPoolExecutor(jobs) as workers:
         assert list(workers.map(run, ["unit"] * jobs, asked)) == [1] * jobs
         assert run.stopping
-        with pytest.raises(QueueStopped, match="stopped on request; give the same command again"):
+        with pytest.raises(QueueStopped, match="stopped on request; repeat the same command"):
             run("unit", ["third"])
     assert capfd.readouterr().out.count("stopping\n") == jobs
 
