@@ -6,6 +6,7 @@ run needs and nothing else, so a run directory can be resumed from its own manif
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,9 +85,15 @@ class Limits(Definition):
     """One episode, from reset to outcome."""
     max_steps: int | None = Field(default=None, ge=1)
     """Step budget for all tasks; None uses each task's own."""
+    horizon: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """Factor on that budget, rounded up."""
     stop_at_first_error: bool = False
     """End an episode, unsolved, with the first step that the environment's own solution does not reward. Steps without
     a known way are none. Needs an environment that can be forked and knows solutions."""
+
+    def limit_steps(self, own: int) -> int:
+        """Return the step budget of a task, given its own."""
+        return math.ceil((self.max_steps or own) * self.horizon)
 
 
 class Unseen(Definition):

@@ -39,6 +39,8 @@ class HeldOut(Definition):
     """Per seed; None plays every task once."""
     before: bool = True
     """Whether the untrained team is measured, too; then it can be the best."""
+    every: int = Field(default=1, ge=1)
+    """Measure behind each so many epochs, and behind the last."""
 
     @field_validator("seeds")
     @classmethod
@@ -128,6 +130,20 @@ class Method(Definition):
         """The recipe that policies are fine-tuned by."""
         recipe: Recipe = getattr(self, self.RECIPE)
         return recipe
+
+    def is_measured(self, number: int) -> bool:
+        """Return whether the policy behind an epoch, 0 for the first one, is evaluated on the held-out seeds."""
+        if number == 0:
+            return self.held_out.before
+        return number % self.held_out.every == 0 or number == self.epochs
+
+    def get_steps(self, number: int) -> int | None:
+        """Return the step budget of an epoch, from 1; an algorithm's epochs may differ."""
+        return self.steps
+
+    def get_episodes(self, number: int) -> int | None:
+        """Return how many episodes an epoch plays at most, if it is another number than the run's."""
+        return None
 
     def build_recipe(self, number: int) -> Recipe:
         """Return the recipe of an epoch, from 1: `learning_rate_decay` times the rate of the epoch before."""

@@ -32,12 +32,13 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep, load_algorithm
 from collab.loop.phases import get_curriculum
 from collab.loop.policy import Policy, build_first_policy
-from collab.loop.ranges import Estimate, Questions, Range
+from collab.loop.ranges import ZERO, Estimate, Questions, Range
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
 from collab.rollout.collector import RolloutProgress
+from collab.rollout.episode import Episode
 from collab.rollout.plan import plan_episodes
 from collab.rollout.run import start
 from collab.store.run import RunStore
@@ -172,7 +173,7 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
         finally:
             await state.close_suite()
     at_once = max(1, min(run.concurrency, run.episodes, most))
-    tried = await probe(config, run, library, policy, device, steps[0].times(config.method.epochs), at_once)
+    tried = await probe(config, run, library, policy, device, steps[0], at_once)
     return replace(build_plan(config.model_copy(update={"run": run}), steps, tried), notes=notes)
 
 
@@ -181,13 +182,13 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
 
     Args:
         config: its run is one that an epoch plays.
-        steps: environment steps of one rollout, and of one evaluation over all held-out seeds.
+        steps: environment steps of all rollouts, and of one evaluation over all held-out seeds.
         tried: one step.
     """
     # Ranges run from one step per episode to the whole budget of each; everything below scales with these steps.
     method, cells, found = config.method, len(config.run.graph.slots) * config.run.graph.rounds, tried.estimate
-    measures = method.epochs + method.held_out.before
-    rolled = steps[0].times(method.epochs)
+    measures = sum(map(method.is_measured, range(method.epochs + 1)))
+    rolled = steps[0]
     played = rolled.plus(steps[1].times(measures))
     # Tokens of later steps are taken as those of the first: what is not known is not guessed, and a note says so.
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
@@ -210,7 +211,8 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     )
     # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
-        episodes=method.epochs * config.run.episodes + measures * sum(one.episodes for one in config.held_out),
+        episodes=sum(method.get_episodes(number) or config.run.episodes for number in range(1, method.epochs + 1))
+        + measures * sum(one.episodes for one in config.held_out),
         epoch_steps=method.steps,
         calls=played.times(cells),
         tokens=played.times(cells * per_call),
@@ -393,10 +395,16 @@ def _estimate_seconds(
 ) -> float | None:
     """Estimate the seconds that the training is likely to take; None if a part is unknown."""
     method = config.method
-    rolled = min(_estimate_likely_steps(steps[0]), method.steps or _estimate_likely_steps(steps[0])) * method.epochs
-    played = rolled + _estimate_likely_steps(steps[1]) * (method.epochs + method.held_out.before)
-    share = rolled / (steps[0].high * method.epochs)
-    found = played * tried.seconds + shared_s.high * share * _LIKELY_EXAMPLES
+    budgets = [method.get_steps(number) for number in range(1, method.epochs + 1)]
+    rolled = _estimate_likely_steps(steps[0])
+    if None not in budgets:
+        rolled = min(rolled, float(sum(filter(None, budgets))))
+    played = rolled + _estimate_likely_steps(steps[1]) * sum(map(method.is_measured, range(method.epochs + 1)))
+    found = played * tried.seconds
+    if tried.estimate.fixed:
+        found += shared_s.high
+    else:
+        found += shared_s.high * rolled / steps[0].high * _LIKELY_EXAMPLES
     for one in tried.estimate.labels:
         if one.seconds is None:
             return None
@@ -482,24 +490,32 @@ def _estimate_disk(config: TrainingConfig, calls: Range, estimate: Estimate) -> 
 
 def _list_budgets(run: RunConfig, suite: Suite) -> dict[str, int]:
     """Return the step budget of each task of a suite in a run."""
-    return {info.name: run.environment.limits.max_steps or info.max_steps for info in suite.tasks()}
+    return {info.name: run.environment.limits.limit_steps(info.max_steps) for info in suite.tasks()}
 
 
 def _estimate_steps(
     config: TrainingConfig, run: RunConfig, budgets: Mapping[str, int], held_out: Mapping[str, int]
 ) -> tuple[Range, Range]:
-    """Estimate the steps of a rollout, and of one evaluation on all held-out seeds.
+    """Estimate the steps of all rollouts, and of one evaluation on all held-out seeds.
 
     Args:
         budgets: step budgets of a rollout's tasks.
         held_out: step budgets of an evaluation's tasks.
     """
     measured = [episode for one in config.held_out for episode in plan_episodes(one)]
-    rolled, tested = (
-        Range(low=len(those), high=sum(most[one.task] for one in those))
-        for those, most in ((plan_episodes(run), budgets), (measured, held_out))
-    )
-    return _limit_steps(rolled, config.method.steps, run.concurrency * max(budgets.values())), tested
+    tested, rolled, beyond = _count_steps(measured, held_out), ZERO, run.concurrency * max(budgets.values())
+    for number in range(1, config.method.epochs + 1):
+        episodes = config.method.get_episodes(number)
+        planned = run if episodes is None else run.model_copy(update={"episodes": episodes})
+        rolled = rolled.plus(
+            _limit_steps(_count_steps(plan_episodes(planned), budgets), config.method.get_steps(number), beyond)
+        )
+    return rolled, tested
+
+
+def _count_steps(episodes: Sequence[Episode], budgets: Mapping[str, int]) -> Range:
+    """Return the steps of some episodes: at least one each, at most the budgets of their tasks."""
+    return Range(low=len(episodes), high=sum(budgets[one.task] for one in episodes))
 
 
 def _limit_steps(rolled: Range, steps: int | None, beyond: int) -> Range:

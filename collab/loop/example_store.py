@@ -93,10 +93,16 @@ def store(
         _write(get_examples_file(folder, number, group, file), rows, folder.resume)
         _write(epoch.examples / group / OLDER, mixed, folder.resume)
         counts[group] = made.count_group(group, mixed)
-    with report_write_errors(epoch.examples, folder.resume):
-        epoch.examples.mkdir(parents=True, exist_ok=True)
-        write_json(epoch.examples / COUNTS, {group: one.model_dump() for group, one in counts.items()})
+    write_counts(folder, number, counts)
     return counts
+
+
+def write_counts(folder: TrainingDir, number: int, counts: Mapping[str, ExampleCounts]) -> None:
+    """Write the counts of an epoch's examples, after the examples themselves; StoreFailure if the disk is full."""
+    examples = folder.get_epoch(number).examples
+    with report_write_errors(examples, folder.resume):
+        examples.mkdir(parents=True, exist_ok=True)
+        write_json(examples / COUNTS, {group: one.model_dump() for group, one in counts.items()})
 
 
 def read_counts(examples: Path, model: type[CountsT]) -> dict[str, CountsT] | None:

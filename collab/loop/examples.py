@@ -42,9 +42,18 @@ class RecordedRun:
     prefix: Callable[[str], str]
     """Stored text of a prompt's shared part by its hash (`RunReader.read_prefix`)."""
 
+    @classmethod
+    def of(cls, run: RunConfig, reader: RunReader) -> RecordedRun:
+        """Return a run that is read on request."""
+        return cls(run=run, trajectories=_Episodes(reader), prefix=reader.read_prefix)
+
+    def get_step(self, trajectory: str, index: int) -> Step:
+        """Return a step by the id of its episode and its index."""
+        return next(step for step in self.trajectories[trajectory].steps if step.index == index)
+
     def step(self, ref: ReplyRef) -> Step:
         """Return the step of a reply."""
-        return next(step for step in self.trajectories[ref.trajectory].steps if step.index == ref.step)
+        return self.get_step(ref.trajectory, ref.step)
 
     def get_cell(self, ref: ReplyRef) -> Utterance:
         """Return the cell of a reply."""
@@ -97,11 +106,11 @@ class ExampleBuilder:
         ref, record = target.said, self.recorded
         cell, step, trajectory = record.get_cell(ref), record.step(ref), record.trajectories[ref.trajectory]
         # The prompt may be that of another cell of the step: a reply can be learned where another one was given.
-        asked = record.get_cell(target.answered or ref)
-        heard = [step.matrix[other] for other in asked.heard]
+        answered = target.answered or ref
         # Template and tokenizer of the cell whose prompt it is: each slot may have its own.
-        template, chat = self.templates[record.run.agents[asked.agent].prompt], self.chats[asked.agent]
-        prompt = rebuild_prompt(asked, heard, record.prefix(asked.prompt.prefix), template, step.matrix.rounds)
+        slot = answered.cell.agent
+        template, chat = self.templates[record.run.agents[slot].prompt], self.chats[slot]
+        prompt = read_prompt(record, template, answered, chat)
         # A prompt that today's templates do not give again would be trained in a form that is never played.
         if prompt is None:
             return OTHER_PROMPT, False
@@ -110,14 +119,14 @@ class ExampleBuilder:
         if not cell.text or text == "":
             return EMPTY, False
         # Without its own tokens a reply is tokenised anew, which may differ from what was sampled.
-        again = any(_get_known_tokens(one, chat) is None for one in (cell, beside) if one is not None)
+        again = any(get_known_tokens(one, chat) is None for one in (cell, beside) if one is not None)
         if again and self.config.method.retokenised == "refuse":
             return RETOKENISED, True
         # With sampled tokens where they are known: log-probabilities belong to those and to no other spelling.
         row = Example(
             level=target.level,
             kind=target.kind,
-            prompt=_as_read(prompt, chat),
+            prompt=prompt,
             reply=cell.text,
             reply_sampled=_get_sampled(cell, chat),
             rejected=text,
@@ -138,8 +147,7 @@ class ExampleBuilder:
 def make_builder(config: TrainingConfig, rollout: Rollout, policy: Policy) -> ExampleBuilder:
     """Return the builder for a rollout; its tokenizers are those of training."""
     chats = {slot: build_chat_tokenizer(rollout.run.agents[slot], path) for slot, path in policy.weights.items()}
-    said, prefix = _Episodes(rollout.reader), rollout.reader.read_prefix
-    return ExampleBuilder.of(RecordedRun(run=rollout.run, trajectories=said, prefix=prefix), chats, config)
+    return ExampleBuilder.of(RecordedRun.of(rollout.run, rollout.reader), chats, config)
 
 
 class _Episodes(Mapping[str, Trajectory]):
@@ -176,6 +184,31 @@ def rebuild_prompt(
     return prompt if again.hash == cell.prompt.hash else None
 
 
+def read_prompt(record: RecordedRun, template: Template, ref: ReplyRef, chat: ChatTokenizer) -> Prompt | None:
+    """Return the prompt of a reply with the tokens in which its messages were read, where those differ from the text's.
+
+    Args:
+        template: of the cell's prompt.
+
+    Returns:
+        None if the text differs from the record.
+    """
+    cell, matrix = record.get_cell(ref), record.step(ref).matrix
+    heard = [matrix[other] for other in cell.heard]
+    prompt = rebuild_prompt(cell, heard, record.prefix(cell.prompt.prefix), template, matrix.rounds)
+    if prompt is None:
+        return None
+    pieces = chat.prompt_ids(prompt).pieces[1:-1]
+    return replace(
+        prompt, segments=tuple(_build_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True))
+    )
+
+
+def get_known_tokens(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
+    """Return the tokens in which a reply was sampled; None if unknown, or of another tokenizer."""
+    return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
+
+
 # ------------------------------------------------------------------------------------------------------ inside
 
 
@@ -193,25 +226,12 @@ def _build_provenance(target: Target, trajectory: Trajectory, step: Step) -> Pro
     )
 
 
-def _get_known_tokens(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | None:
-    """Return the tokens in which a reply was sampled; None if unknown, or of another tokenizer."""
-    return (cell.tokens or None) if cell.tokenizer == chat.fingerprint else None
-
-
 def _get_sampled(cell: Utterance, chat: ChatTokenizer) -> Sampled | None:
     """Return the sampled tokens of a reply; None if unknown, or equal to those of its text."""
-    known = _get_known_tokens(cell, chat)
+    known = get_known_tokens(cell, chat)
     if known is None or known == chat.encode(cell.text):
         return None
     return Sampled(tokens=known, tokenizer=chat.fingerprint)
-
-
-def _as_read(prompt: Prompt, chat: ChatTokenizer) -> Prompt:
-    """Return the prompt with the tokens in which its messages were read, where they differ from those of the text."""
-    pieces = chat.prompt_ids(prompt).pieces[1:-1]
-    return replace(
-        prompt, segments=tuple(_build_segment(*one, chat) for one in zip(prompt.segments, pieces, strict=True))
-    )
 
 
 def _build_segment(said: Segment, read: tuple[int, ...], chat: ChatTokenizer) -> Segment:

@@ -230,6 +230,8 @@ class Algorithm:
     toy: ClassVar[Sequence[str]] = ()
     """Settings of its default preset and of the run for a tiny training in the fake corridor that covers all kinds of
     its work (`collab verify-resume`)."""
+    toy_graph: ClassVar[str] = ""
+    """Built-in graph of such a training; empty for two agents with two rounds."""
     toy_options: ClassVar[Mapping[str, Any]] = {}
     """Those of `options` for such a training, because nothing (e.g. a calibration) was prepared for it."""
 

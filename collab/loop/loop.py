@@ -34,7 +34,7 @@ from collab.loop.interfaces import (
     load_algorithm,
     load_config,
 )
-from collab.loop.phases import HeldOutResult, collect, get_curriculum, measure, sum_paid
+from collab.loop.phases import NOT_MEASURED, HeldOutResult, collect, get_curriculum, measure, sum_paid
 from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import (
     EpochDir,
@@ -75,15 +75,15 @@ async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
         return read_closed(state, folder)
     # Epoch 0 may have been begun by a process that died: progress shows what that one spent, too.
     count_earlier(state, None, folder)
-    found = await measure(state, policy, folder) if state.config.method.held_out.before else None
-    # Nothing measured still closes epoch 0, with the hash of nothing, so that resuming skips it.
-    hashes = {"evaluation": hash_named({}) if found is None else found.hash}
+    found = await measure(state, policy, folder) if state.config.method.is_measured(0) else NOT_MEASURED
+    # Nothing measured still closes epoch 0, so that resuming skips it.
+    hashes = {"evaluation": found.hash}
     record = EpochRecord(
         algorithm=state.config.algorithm,
         epoch=0,
         **_describe_weights(policy, state.folder.path),
-        success=None if found is None else Success.of(found.report),
-        spent={"evaluation": Spending.of(Usage() if found is None else found.spent, state.seconds.get("evaluation"))},
+        success=None if found.report is None else Success.of(found.report),
+        spent={"evaluation": Spending.of(found.spent, state.seconds.get("evaluation"))},
         hashes=hashes,
         hash=hash_named(hashes),
     )
@@ -151,7 +151,7 @@ def close_epoch(
         algorithm=state.config.algorithm,
         epoch=rollout.number,
         **_describe_weights(policy, state.folder.path),
-        success=Success.of(measured.report),
+        success=None if measured.report is None else Success.of(measured.report),
         **played,
         metrics={**labels.metrics, **update.metrics},
         examples=dict(update.examples),
@@ -520,7 +520,7 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
         policy = update_policy(state, number, policy, update.trained)
 
         # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
-        measured = await measure(state, policy, folder)
+        measured = await measure(state, policy, folder) if state.config.method.is_measured(number) else NOT_MEASURED
         return close_epoch(state, folder, policy, played, rollout, paid, labels, update, measured)
 
 

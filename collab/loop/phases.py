@@ -112,7 +112,8 @@ async def build_rollout_config(
     tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
     team = config.explore(assign_policy(run, policy, config.method.determinism))
-    team = team.model_copy(update={"tasks": tasks, "graph": graph})
+    episodes = config.method.get_episodes(number) or run.episodes
+    team = team.model_copy(update={"tasks": tasks, "graph": graph, "episodes": episodes})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
         chosen = team.model_copy(update={"seed": seed})
@@ -121,16 +122,18 @@ async def build_rollout_config(
     raise AssertionError("count ends never")
 
 
-async def roll_out(state: LoopState, config: RunConfig, out: Path) -> None:
+async def roll_out(state: LoopState, config: RunConfig, out: Path, steps: int | None) -> None:
     """Play a rollout to its end, or until it has its steps, from wherever it stands.
 
     If not one episode could be played, it is played again.
+
+    Args:
+        steps: its budget; None plays all its episodes.
 
     Raises:
         Halted, and all of `collab.rollout.run.start`.
     """
     RunStore(out).clear_unbegun()
-    steps = state.config.method.steps
     # With a step budget, a rollout is done when it has its steps, whatever is still running.
     done = out.exists() and (is_over(out) or (steps is not None and has_enough(out, steps)))
     # A rollout in which everything broke is played again: nothing can be learned from it.
@@ -212,11 +215,11 @@ async def collect(
         Halted: it stopped before its end.
         RunError: not one of its episodes could be played.
     """
-    out, steps = state.folder.get_epoch(number).rollout, state.config.method.steps
+    out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)
     state.begin("rollout")
     async with algorithm.labeller.label_while_playing(state, plan.run, out):
         with state.time_part("rollout", whole=not (out / FILE).exists()):
-            await roll_out(state, plan.run, out)
+            await roll_out(state, plan.run, out, steps)
     with RunStore.open(out).open_reader() as reader:
         report, names = require_played(state, build_counted_report(reader, steps), out), list_counted(reader, steps)
         over = (one.id for one in reader.list_episodes() if one.state == "finished")
@@ -230,10 +233,15 @@ async def collect(
 class HeldOutResult:
     """Result of an evaluation."""
 
-    report: Report
+    report: Report | None
+    """None if nothing was measured."""
     hash: str
     """As `hash_measured`."""
     spent: Usage
+
+
+NOT_MEASURED = HeldOutResult(report=None, hash=hash_named({}), spent=Usage())
+"""Result of an epoch that is not evaluated."""
 
 
 async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOutResult:
@@ -241,6 +249,7 @@ async def measure(state: LoopState, policy: Policy, folder: EpochDir) -> HeldOut
     state.begin("evaluation")
     with state.time_part("evaluation", whole=not find_runs(folder.evaluation)):
         found = await evaluate(state, policy, folder.evaluation)
+        assert found.report is not None, "an evaluation has held-out seeds"
         require_measured(state, found.report, folder.evaluation)
         return found
 

@@ -102,6 +102,8 @@ class Estimate:
     """Number of training rows that the examples become, each assumed to be as large as those of the tried step."""
     slower: float = 1.0
     """Time per row, relative to those of the tried step."""
+    fixed: bool = False
+    """Whether there are as many rows whatever is played; else they grow with the steps."""
     labels: Sequence[LabelEstimate] = ()
     training: Forecast
     """Forecast of training on the examples of one step."""

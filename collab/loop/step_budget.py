@@ -91,7 +91,7 @@ def read_step_budget(run: Path) -> int | None:
     training = find_training(run)
     if training is None:
         return None
-    return read_training(training)[1].method.steps
+    return read_training(training)[1].method.get_steps(int(run.resolve().parent.name))
 
 
 def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:

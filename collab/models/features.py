@@ -12,8 +12,8 @@ checkpoint: it reads the hidden state of the policy that a training starts from.
 
 An encoder is never trained. Its digest names all that decides a row, so equal digests mean equal features. A row
 depends on its own state alone, not on the order of the states. On a processor each state is computed by itself, which
-takes no longer than a batch and gives the same bits beside any other states. Batches on a GPU differ by rounding, about
-1e-6 of the largest number of a row.
+takes no longer than a batch and gives the same bits beside any other states. Batches, the default on a GPU, differ by
+rounding: computed on a processor, by about 1e-6 of a row's largest number.
 
 Features are worth keeping, because a state is encoded once and fitted on often:
 
@@ -141,7 +141,7 @@ class HiddenEncoder:
             loaded.use("policy")
         self._path, self._pool, self._checkpoint = path, pool, loaded
         # Positions that stretch with the longest sequence of a batch would make rows depend on each other.
-        self._batch = 1 if loaded.stretches else _choose_batch(batch, loaded.device)
+        self._batch = 1 if loaded.has_stretched_positions else _choose_batch(batch, loaded.device)
         parts = (hash_played_weights(folder, adapter), loaded.chat.fingerprint, pool, str(loaded.model.dtype))
         self.digest: str = _hash_parts("hidden", *parts)
         # One word shows the size, and that the model can be read, before anything is played.
@@ -211,9 +211,12 @@ class TransformersEncoder:
     def encode(self, states: Sequence[FeatureInput]) -> Rows:
         """Return features, see `FeatureEncoder.encode`."""
         # A row of zeros, or of no words, would look like a state.
-        if any(not state.pictures and (self._text is None or not state.text) for state in states):
-            needed = "a picture; name a text encoder, too" if self._text is None else "a text and a picture"
-            raise ConfigError(f"encoder of kind transformers: a state without {needed} has no features")
+        if not all((self._text and state.text) or (self._image and state.pictures) for state in states):
+            kinds = [name for name, tower in (("text", self._text), ("picture", self._image)) if tower is not None]
+            advice = "" if self._text else "; name a text encoder, too, for instructions alone"
+            raise ConfigError(
+                f"encoder of kind transformers: a state without a {' or '.join(kinds)} has no features{advice}"
+            )
         parts: list[Rows] = []
         if self._text is not None:
             parts.append(self._text.encode([state.text for state in states]))

@@ -93,6 +93,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     "algorithms": {
         "collabuiagents": "collab.algorithms.collabuiagents.algorithm:CollabUIAgents",
         "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
+        "digirl": "collab.algorithms.digirl.algorithm:DigiRL",
     },
 }
 

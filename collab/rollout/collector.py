@@ -391,7 +391,7 @@ async def collect(
         progress=progress,
         admit=admit,
     )
-    budgets = {info.name: stage.limits.max_steps or info.max_steps for info in stage.suite.tasks()}
+    budgets = {info.name: stage.limits.limit_steps(info.max_steps) for info in stage.suite.tasks()}
     for episode in plan:
         progress.workload.plan(episode.id, budgets.get(episode.task, 1))
     workers = min(concurrency, len(plan))

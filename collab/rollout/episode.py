@@ -98,8 +98,7 @@ async def play(
     started = time.perf_counter()
     # Tasks are made from name and seed alone: a resumed episode gets the same instance.
     task = draw_instance(stage.suite, episode.task, episode.seed)
-    if stage.limits.max_steps is not None:
-        task = replace(task, max_steps=stage.limits.max_steps)
+    task = replace(task, max_steps=stage.limits.limit_steps(task.max_steps))
     trajectory = Trajectory(
         id=episode.id,
         task=task,

@@ -234,7 +234,7 @@ async def work(
         StoreFailure: the journal cannot be written; units in flight are given up.
     """
     # Budgets are known before work begins, so that the time left can be estimated.
-    budgets = {info.name: config.environment.limits.max_steps or info.max_steps for info in resources.suite.tasks()}
+    budgets = {info.name: config.environment.limits.limit_steps(info.max_steps) for info in resources.suite.tasks()}
     for unit in units:
         budget = len(unit.scenes) if unit.kind == "walk" else budgets.get(unit.task, 1)
         ledger.progress.calls.workload.plan(unit.id, budget, unit.kind)

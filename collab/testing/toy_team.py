@@ -86,7 +86,7 @@ async def configure_toy_training(
 ) -> TrainingConfig:
     """Return a training of seconds by an algorithm's preset and its `toy` settings. Arguments as `configure`."""
     known = load_algorithm(algorithm)
-    asked = {"env": "corridor", "graph": "pair", "agents": agents, "algorithm": algorithm, **choices}
+    asked = {"env": "corridor", "graph": known.toy_graph or "pair", "agents": agents, "algorithm": algorithm, **choices}
     small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
     method = override(load_method(known), [*small, *(one for one in known.toy if not one.startswith(RUN))])
     own = [one for one in known.toy if one.startswith(RUN)]

@@ -121,6 +121,7 @@ _OURS = {
     "entropy": "entropy",
     "mean_token_accuracy": "token_accuracy",
     "prompt_loss": "prompt_loss",
+    "logp": "logp",
     "logps/chosen": "logp_chosen",
     "logps/rejected": "logp_rejected",
     "rewards/chosen": "reward_chosen",

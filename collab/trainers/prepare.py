@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ from collab.trainers.batching import (
     fit_recipe,
     is_prefix_shared,
 )
-from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, SftRecipe, Stage
+from collab.trainers.recipe import CopyRecipe, DpoRecipe, Recipe, RLRecipe, SftRecipe, Stage
+from collab.utils.files import hash_file
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
 """Packages whose versions a run records."""
@@ -73,6 +75,8 @@ class FinetuneTask:
     """Directory of a LoRA adapter over the base to continue training; None starts a new one if the recipe has one."""
     reference_adapter: str | None = None
     """Directory of an adapter over the base that preferences are compared with; None for none."""
+    moments: str | None = None
+    """File with the moments that the optimizer begins with (see `rl.policy_gradient`); None for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,7 @@ class Prepared:
     @property
     def parts(self) -> int | None:
         """Forward passes per step, over all processes; None where each step has as many as its states need."""
-        if self.trajectories is not None or is_prefix_shared(self.task.recipe):
+        if self.trajectories is not None or is_prefix_shared(self.task.recipe) or self.task.stage == "rl":
             return None
         return count_passes(self.task.recipe, self.world)
 
@@ -148,6 +152,7 @@ class Prepared:
             "reference": self.reference and {"path": task.reference, "digest": self.reference.digest},
             "adapter": self.adapter and asdict(self.adapter),
             "reference_adapter": self.reference_adapter and asdict(self.reference_adapter),
+            "moments": task.moments and {"path": task.moments, "digest": hash_file(Path(task.moments))},
             "data": {
                 "paths": list(task.data),
                 "digest": self.rows,
@@ -263,7 +268,7 @@ def read_task(manifest: Mapping[str, Any]) -> FinetuneTask:
         RunFormatError: something is missing in it.
         ConfigError: its recipe does not fit.
     """
-    kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe}
+    kinds: dict[str, type[Recipe]] = {"copy": CopyRecipe, "sft": SftRecipe, "dpo": DpoRecipe, "rl": RLRecipe}
     # The manifest is written by this program, so anything that does not fit is damage.
     try:
         stage = manifest["stage"]
@@ -278,6 +283,7 @@ def read_task(manifest: Mapping[str, Any]) -> FinetuneTask:
             reference=(manifest.get("reference") or {}).get("path"),
             adapter=(manifest.get("adapter") or {}).get("path"),
             reference_adapter=(manifest.get("reference_adapter") or {}).get("path"),
+            moments=(manifest.get("moments") or {}).get("path"),
         )
     except (KeyError, TypeError) as error:
         raise RunFormatError(

@@ -18,9 +18,9 @@ from collab.data.example import LEVELS, Level
 from collab.errors import ConfigError
 from collab.library import list_presets, read_preset
 
-Stage: TypeAlias = Literal["copy", "sft", "dpo"]
+Stage: TypeAlias = Literal["copy", "sft", "dpo", "rl"]
 STAGES: tuple[Stage, ...] = ("copy", "sft", "dpo")
-"""In the order in which a checkpoint passes them."""
+"""Those that learn from files of rows, in the order in which a checkpoint passes them; "rl" learns from a lesson."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
@@ -231,6 +231,29 @@ class DpoRecipe(Recipe):
         return self
 
 
+class RLRecipe(Recipe):
+    """Weighted log-likelihood of recorded replies (see `rl.policy_gradient`)."""
+
+    epochs: Literal[1] = 1
+    """Turns are drawn, as many as the method has updates for."""
+    per_token: bool = False
+    """Whether the loss is a mean over tokens, so that long replies count more, or over replies."""
+    keeps_optimizer: bool = True
+    """Whether each epoch begins with the optimizer's moments of the one before; else each begins with none, and its
+    first steps are as long as its gradients are steady."""
+
+    @model_validator(mode="after")
+    def _has_moments(self) -> RLRecipe:
+        if self.optimizer != "adamw":
+            raise ValueError(f"optimizer {self.optimizer}: turns are learned with adamw")
+        if self.temperature != 1:
+            raise ValueError(
+                f"temperature {self.temperature:g}: each turn is learned at the temperature that it was sampled at; "
+                "leave it out"
+            )
+        return self
+
+
 class ValueRecipe(Definition):
     """A small network on frozen features that predicts an episode's outcome (DigiRL, section 4; see `values`)."""
 
@@ -268,7 +291,7 @@ class Preset(Definition):
     def get_recipe(self, stage: Stage) -> Recipe:
         """Return the recipe of a stage; ConfigError without one."""
         recipes: dict[Stage, Recipe | None] = {"copy": self.copying, "sft": self.sft, "dpo": self.dpo}
-        found = recipes[stage]
+        found = recipes.get(stage)
         if found is None:
             raise ConfigError(f"--stage {stage}: the preset has no recipe for it; its base is not made from nothing")
         return found

@@ -30,7 +30,7 @@ from collab.trainers.distributed import (
     use_recorded_threads,
 )
 from collab.trainers.prepare import Prepared, get_world
-from collab.trainers.recipe import DpoRecipe
+from collab.trainers.recipe import DpoRecipe, RLRecipe
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.utils.concurrency import note_doing
 from collab.utils.files import sync_directory, sync_files, write_json
@@ -80,6 +80,7 @@ def check_same(prepared: Prepared, manifest: Mapping[str, Any]) -> None:
                 ("reference", "the reference"),
                 ("adapter", "the adapter"),
                 ("reference_adapter", "the adapter of the reference"),
+                ("moments", "the optimizer's moments"),
             )
         ),
         ("the data", manifest["data"]["digest"], now["data"]["digest"]),
@@ -243,6 +244,8 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
             weight.data = weight.data.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
     with report_save_errors(folder.path, folder.resume), silence_transformers():
+        if isinstance(recipe, RLRecipe) and recipe.keeps_optimizer:
+            trainer.write_moments(folder.moments)
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
         write_layout(target)

@@ -39,6 +39,11 @@ class FinetuneDir(RunDir):
         return self.path / "checkpoints" / ".partial"
 
     @property
+    def moments(self) -> Path:
+        """The optimizer's moments behind the last step, of a run that hands them on."""
+        return self.path / "optimizer.safetensors"
+
+    @property
     def metrics(self) -> Path:
         """A line per logged step."""
         return self.path / "metrics.jsonl"

@@ -10,7 +10,8 @@ import contextlib
 import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch.utils.data import DataLoader
@@ -35,7 +36,8 @@ from collab.trainers.dpo import PASSES, ByPairs, SharedPrefixDPOTrainer, unwrap_
 from collab.trainers.optim import MuonAdamW
 from collab.trainers.prefix_sharing import score_labels_only, temper
 from collab.trainers.pretrain import compute_prompt_loss
-from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
+from collab.trainers.recipe import DpoRecipe, Recipe, RLRecipe, SftRecipe
+from collab.trainers.rl.policy_gradient import PolicyGradientTrainer, collate_turns
 from collab.trainers.run_dir import FinetuneDir, report_save_errors
 from collab.trainers.trajectory_dpo import TrajectoryDPOTrainer, collate_trajectories
 
@@ -147,9 +149,22 @@ class FixedOrderTrajectoryDPOTrainer(WholeSteps, TrajectoryDPOTrainer):
     """DPO on whole trajectories in a fixed order."""
 
 
+class FixedOrderPolicyGradientTrainer(WholeSteps, PolicyGradientTrainer):
+    """Weighted log-likelihood of turns in a fixed order."""
+
+
+FixedOrderTrainer: TypeAlias = (
+    FixedOrderSFTTrainer
+    | FixedOrderDPOTrainer
+    | FixedOrderSharedPrefixDPOTrainer
+    | FixedOrderTrajectoryDPOTrainer
+    | FixedOrderPolicyGradientTrainer
+)
+
+
 def build_trainer(
     prepared: Prepared, folder: FinetuneDir, device: str, report_to: Sequence[str], **changes: Any
-) -> FixedOrderSFTTrainer | FixedOrderDPOTrainer | FixedOrderSharedPrefixDPOTrainer | FixedOrderTrajectoryDPOTrainer:
+) -> FixedOrderTrainer:
     """Build the trainer of a run and load its weights.
 
     Args:
@@ -184,11 +199,11 @@ def build_trainer(
     return trainer
 
 
-def _create_trainer(
-    prepared: Prepared, options: Mapping[str, Any]
-) -> FixedOrderSFTTrainer | FixedOrderDPOTrainer | FixedOrderSharedPrefixDPOTrainer | FixedOrderTrajectoryDPOTrainer:
+def _create_trainer(prepared: Prepared, options: Mapping[str, Any]) -> FixedOrderTrainer:
     recipe, base = prepared.task.recipe, prepared.base
     model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
+    if isinstance(recipe, RLRecipe):
+        return build_turn_trainer(model, tokenizer, prepared, recipe, options)
     temper(model, recipe.temperature)
     items: Sequence[Any] = prepared.encoded.items
     if not isinstance(recipe, DpoRecipe):
@@ -207,11 +222,9 @@ def build_sft_trainer(
 ) -> FixedOrderSFTTrainer:
     """Build a trainer of scored sequences; `options` are fields of TRL's config, see `build_arguments`."""
     weight = recipe.prompt_weight if isinstance(recipe, SftRecipe) else 0.0
-    config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
-    _as_said(config)
     trainer = FixedOrderSFTTrainer(
         model=model,
-        args=config,
+        args=_build_sft_config(options),
         data_collator=collate_examples(examples, _get_padding(tokenizer), prompts=weight > 0),
         train_dataset=make_position_dataset(examples),
         processing_class=tokenizer,
@@ -221,6 +234,26 @@ def build_sft_trainer(
     score_labels_only(unwrap_model(trainer.model), get_autocast(trainer))
     trainer.recipe = recipe
     # TRL prints every log line; the watcher reports progress here.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def build_turn_trainer(
+    model: Any, tokenizer: Any, prepared: Prepared, recipe: RLRecipe, options: Mapping[str, Any]
+) -> FixedOrderPolicyGradientTrainer:
+    """Build a trainer of turns, each with the temperature that it was sampled at; arguments as `build_dpo_trainer`."""
+    turns: Sequence[Any] = prepared.encoded.items
+    trainer = FixedOrderPolicyGradientTrainer(
+        model=model,
+        args=_build_sft_config(options),
+        train_dataset=make_position_dataset(turns),
+        processing_class=tokenizer,
+        peft_config=build_adapter_config(model, recipe),
+    )
+    trainer.collate = collate_turns(turns, _get_padding(tokenizer))
+    moments = prepared.task.moments
+    trainer.begin(recipe.per_token, None if moments is None else Path(moments))
+    trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
 
@@ -274,6 +307,12 @@ def build_trajectory_trainer(
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer
+
+
+def _build_sft_config(options: Mapping[str, Any]) -> SFTConfig:
+    config = SFTConfig(**options, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}, shuffle_dataset=False)
+    _as_said(config)
+    return config
 
 
 def _build_dpo_config(recipe: DpoRecipe, options: Mapping[str, Any]) -> DPOConfig:

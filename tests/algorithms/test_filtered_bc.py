@@ -9,18 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 
 import collab
-from collab.algorithms.filtered_bc.algorithm import FILE, FilteredBC, ImitationLearner
+from collab.algorithms.experience import JudgedEpisode, list_judged
+from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
+from collab.algorithms.turn_learner import Experience, get_lesson_dir, read_rewards
 from collab.config import override
-from collab.data.parquet import read_rows
+from collab.data.tokenize import get_reply_tokens
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
-from collab.loop.example_store import get_examples_file, read_counts
-from collab.loop.interfaces import Rollout, load_algorithm, load_method
+from collab.loop.example_store import read_counts
+from collab.loop.interfaces import Labels, Rollout, load_algorithm, load_method
 from collab.loop.phases import load_trajectories
 from collab.loop.policy import Policy
 from collab.loop.record import ExampleCounts, TrainingDir
@@ -28,6 +31,7 @@ from collab.rollout.run import read_stored_config
 from collab.store.run import RunStore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
+from collab.trainers.rl.turns import read_lesson
 
 BC = load_algorithm("filtered-bc")
 
@@ -60,36 +64,43 @@ def rollout(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Rollo
     )
 
 
-def imitated(library: Library, rollout: Rollout, tiny: Path, *settings: str) -> dict[str, list[str]]:
-    """Episode → the replies that are learned from it."""
+def judge(rollout: Rollout) -> list[JudgedEpisode]:
+    """The rollout's episodes as they are remembered."""
+    return list_judged("./rollout", 1, rollout.trajectories, read_rewards(rollout, Labels()))
+
+
+def estimate(library: Library, episodes: list[JudgedEpisode], *settings: str) -> dict[tuple[str, int], str]:
+    """Step → why it is learned or not."""
     config = asyncio.run(configure_toy_training(library, *settings, algorithm="filtered-bc"))
-    policy = Policy(version=0, weights={"ada": str(tiny), "ben": str(tiny)})
-    learner, found = ImitationLearner(), dict[str, list[str]]()
-    _, episodes = learner._select_imitated(config, rollout)
-    for row in learner._build_examples(config, rollout, policy, episodes).rows["shared"]:
-        assert (row.level, row.kind, row.rejected) == ("demonstration", "solved", None)
-        found.setdefault(f"{row.provenance.task} {row.provenance.seed}", []).append(row.reply)
-    return found
+    state = types.SimpleNamespace(config=config)
+    experience = Experience(number=1, policy=Policy(version=0, weights={}), episodes=episodes, judged={1: episodes})
+    found = asyncio.run(ImitationLearner().estimate(state, "shared", experience))  # type: ignore[arg-type]
+    assert all(one.weight == (one.why == "kept") for one in found)
+    return {(one.trajectory, one.step): one.why for one in found}
 
 
-def test_every_reply_of_solved_episodes_and_no_other_is_imitated(
-    library: Library, rollout: Rollout, tiny: Path
-) -> None:
-    wanted = {
-        f"{one.task.name} {one.task.seed}": [cell.text for step in one.steps for cell in step.matrix.utterances]
+def test_every_step_of_solved_episodes_and_no_other_is_imitated(library: Library, rollout: Rollout) -> None:
+    assert estimate(library, judge(rollout)) == {
+        (one.id, step): "kept" if one.success else "not solved"
         for one in rollout.trajectories
-        if one.success
+        for step in range(len(one.steps))
     }
-    assert imitated(library, rollout, tiny) == wanted
-    first = next(iter(wanted))
-    assert imitated(library, rollout, tiny, "most_per_task=1") == {first: wanted[first]}
+    last = [one.id for one in rollout.trajectories if one.success][-1]
+    kept = {id for (id, _), why in estimate(library, judge(rollout), "most_per_task=1").items() if why == "kept"}
+    assert kept == {last}
 
 
-def test_its_method_learns_demonstrations_alone() -> None:
+def test_an_episode_without_a_verdict_is_neither_a_failure_nor_remembered(rollout: Rollout) -> None:
+    _first, *rest = rollout.trajectories
+    rewards = read_rewards(rollout, Labels(value={one.id: 1.0 for one in rest}))
+    assert [one.trajectory for one in list_judged("./r", 1, rollout.trajectories, rewards)] == [one.id for one in rest]
+
+
+def test_its_method_is_imitation_of_turns() -> None:
     method = load_method(BC)
-    assert (method.RECIPE, method.recipe.learning_rate) == ("sft", 1e-4)
-    with pytest.raises(ConfigError, match=r"sft\.levels: .*basic.* all examples are demonstrations"):
-        override(method, ["sft.levels=[basic]"])
+    assert (method.RECIPE, method.recipe.learning_rate) == ("rl", 1e-4)
+    with pytest.raises(ConfigError, match=r"processes: 2, but turns are learned by one process"):
+        override(method, ["processes=2"])
     with pytest.raises(UnknownName, match="ablation of filtered-bc"):
         asyncio.run(configure_toy_training(Library(), algorithm="filtered-bc", ablation="no-cr"))
     with pytest.raises(UnknownName, match="did you mean filtered-bc"):
@@ -102,7 +113,7 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
     library = create_toy_team(tmp_path / "toy")
     assert library.own is not None
     easy = FilteredBC.toy  # a team that knows little solves some of it
-    settings = (*easy, "epochs=2", "held_out.episodes=2", "sft.context=2048", "sft.save_every=1")
+    settings = (*easy, "epochs=2", "held_out.episodes=2", "rl.context=2048", "rl.save_every=1")
     asked = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library.own)]
     more = [word for one in settings for word in ("--set", one)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -127,12 +138,18 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
     assert told["summary"]["epochs"] == 2
     first = told["epochs"][1]
     assert first["algorithm"] == "filtered-bc"
-    assert first["metrics"]["solved"] == first["metrics"]["imitated"] > 0
+    assert first["metrics"]["solved"] == first["played"]["successes"] > 0
     assert list(first["hashes"]) == ["rollout", "examples", "weights", "evaluation"]
     counts = read_counts(TrainingDir(out).get_epoch(1).examples, ExampleCounts)
     assert counts is not None
-    rows = list(read_rows(get_examples_file(TrainingDir(out), 1, "shared", FILE)))
-    assert counts["shared"].examples == len(rows) > 0
+    lesson = read_lesson(get_lesson_dir(TrainingDir(out), 1, "shared"))
+    assert counts["shared"].examples == len(lesson.turns) > 0
+    # What is learned is what was said: every turn's reply is one of a solved episode, with the end that was sampled.
+    solved = {one.id: one for one in load_trajectories(out / "epochs/1/rollout") if one.success}
+    for turn in lesson.turns:
+        said = get_reply_tokens(solved[turn.ref.trajectory].steps[turn.ref.step].matrix[turn.ref.cell])
+        assert said is not None
+        assert tuple(turn.reply) == said.ids
     shown = said("runs", "show", str(out))
     assert "solved" in shown
     rows = json.loads(said("runs", "list", str(tmp_path), "--json"))

@@ -148,7 +148,7 @@ def test_what_could_not_be_played_at_all_is_played_again_and_nothing_else(
 
     mend(monkeypatch)
     for out in (lost, some):
-        asyncio.run(roll_out(loop, run, out))
+        asyncio.run(roll_out(loop, run, out, loop.config.method.steps))
     assert len(load_trajectories(lost)) == 2
     assert report_rollout(some, None) == kept
     assert find_settled([lost]) == find_settled([lost, some]) == {lost}
@@ -164,7 +164,7 @@ def test_a_rollout_of_so_many_steps_tells_how_far_it_is_in_steps(
     for more in (8, 20):
         before = count_steps(out) if out.exists() else 0
         steps = before + more
-        asyncio.run(roll_out(process(configure_toy(f"steps={steps}"), tmp_path), run, out))
+        asyncio.run(roll_out(process(configure_toy(), tmp_path), run, out, steps))
         assert (seen[-1].wanted_steps, seen[-1].steps_before) == (steps, before)
         assert steps <= before + seen[-1].steps == count_steps(out)
 

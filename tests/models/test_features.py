@@ -341,11 +341,11 @@ def test_what_is_no_encoder_is_told_in_one_line(bert: Path, tiny: Path, tmp_path
         TransformersEncoder(image=str(bert))
     with pytest.raises(ConfigError, match=r"models of type dinov2 are no encoders of texts \(BERT"):
         TransformersEncoder(text=str(image))
-    for encoder, state in (
-        (TransformersEncoder(image=str(image)), FeatureInput(text="Save it.")),
-        (TransformersEncoder(text=str(bert)), FeatureInput(ids=(5, 6))),
+    for encoder, state, what in (
+        (TransformersEncoder(image=str(image)), FeatureInput(text="Save it."), "a picture has .*; name a text encoder"),
+        (TransformersEncoder(text=str(bert)), FeatureInput(ids=(5, 6), pictures=(draw(1),)), "a text has no features$"),
     ):
-        with pytest.raises(ConfigError, match="has no features"):
+        with pytest.raises(ConfigError, match=f"a state without {what}"):
             encoder.encode([state])
     with pytest.raises(ModelFailure, match="a picture of 3 bytes cannot be read"):
         TransformersEncoder(image=str(image)).encode([FeatureInput(pictures=(b"abc",))])

@@ -197,7 +197,7 @@ def training(folder: Path) -> list[str]:
     library = create_toy_team(folder)
     # Easy enough to be solved at times: a first rollout without a solved episode would end the training.
     easy = ("episodes=12", "exploration_temperatures=null", "run.environment.backends.fake.options.declared=false")
-    settings = ("epochs=1", "held_out.episodes=1", "held_out.before=false", "sft.context=2048", *easy)
+    settings = ("epochs=1", "held_out.episodes=1", "held_out.before=false", "rl.context=2048", *easy)
     small = [part for one in settings for part in ("--set", one)]
     team = ["--env", "corridor", "--graph", "pair", "--agents", "toy", "--library", str(library.own)]
     return ["train", "--algo", "filtered-bc", *team, "--device", "cpu", *small]

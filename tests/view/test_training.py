@@ -144,7 +144,7 @@ def test_any_algorithm_says_what_is_drawn_of_its_metrics(
     write_json(folder.get_epoch(1).record, record.model_dump(mode="json"))
     folder.write({"config": {"algorithm": algorithm}, "created": "2026-11-22T00:00:00.000Z"})
     inspector = inspect(folder.path)
-    (epoch,) = inspector.overview(inspector.ids()[0]).epochs
+    (epoch,) = inspector.get_overview(inspector.list_ids()[0]).epochs
     if algorithm != "grader":
         assert epoch.metrics == {"solved": "3"}
         return

@@ -9,7 +9,7 @@
 DigiRL fits two of them to the outcome r_H of each trajectory, V_step on the features of a state and V_instruct on those
 of an instruction, by cross-entropy (paper, eq. 2.5 and 2.6):
 
-    L(V) = −E[ r_H log V(s) + (1 − r_H) log(1 − V(s)) ]
+    loss = −E[ r_H log V + (1 − r_H) log (1 − V) ]
 
 Its network is an MLP of two layers on frozen features (appendix A). The released code has two heads of three layers and
 takes the smaller value, clips gradients at 0.01 and divides a trajectory's list 80 : 20 into training and validation.
@@ -210,7 +210,7 @@ class ValueModel:
             drawn = rng.choices(rows, k=self.recipe.batch)
             loss = self._compute_loss(inputs[drawn], targets[drawn])
             self._optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             norm = nn.utils.clip_grad_norm_(weights, self.recipe.max_grad_norm)
             losses.append(float(loss.detach()))
             # A step with such a gradient would destroy all weights at once.
@@ -227,8 +227,8 @@ class ValueModel:
         """Return the loss, averaged over the heads and the states of a batch."""
         outputs = [head(inputs) for head in self._heads]  # (batch, 2) each, (batch, 1) for mse
         if self.recipe.loss == "mse":
-            return torch.stack([value_mse(one[:, 0], targets) for one in outputs]).sum()
-        return torch.stack([bce_soft(one, targets) for one in outputs]).sum()
+            return torch.stack([value_mse(one[:, 0], targets) for one in outputs]).mean()
+        return torch.stack([bce_soft(one, targets) for one in outputs]).mean()
 
     def _predict(self, inputs: Tensor) -> Tensor:
         """Return the value of each head, (heads, n)."""

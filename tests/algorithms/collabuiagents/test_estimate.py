@@ -86,7 +86,7 @@ def made(
     config = configure_toy("dpo.epochs=1", *settings, **choices)
     found = count_examples(config, STEPS[0].times(config.method.epochs), (critic, adversary), TRAINING)
     tried = Probe(calls=4, at_once=4, seconds=2.0, prompt_tokens=400, completion_tokens=40, usd=usd, estimate=found)
-    return build_plan(config, STEPS, tried)
+    return build_plan(config, (STEPS[0].times(config.method.epochs), STEPS[1]), tried)
 
 
 def seconds(found: TrainingPlan, name: str) -> Range | None:
@@ -359,6 +359,7 @@ def test_a_step_is_really_tried(configure_finetuned, monkeypatch: pytest.MonkeyP
 def test_imitation_is_planned_without_any_label(configure_finetuned) -> None:
     config = configure_finetuned(algorithm="filtered-bc")
     found = asyncio.run(plan(config, Library(own=Path(config.library)), "cpu"))
-    assert (found.labels, found.noun) == ((), "replies")
-    assert found.examples == Range(low=0, high=found.steps.high * 4)
+    assert (found.labels, found.noun) == ((), "turns")
+    drawn = config.method.epochs * 2 * 4  # epochs, updates, turns of each
+    assert found.examples == Range(low=drawn, high=drawn)
     assert "judging" not in format_plan(found)

@@ -110,11 +110,12 @@ def test_the_help_lists_what_every_algorithm_takes(
     monkeypatch.setenv("COLUMNS", "400")
     assert main([command, "--help"]) == 0
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "One of: collabuiagents, filtered-bc, grader, newest." in told
-    for name in ("collabuiagents", "filtered-bc"):
+    assert "One of: collabuiagents, digirl, filtered-bc, grader, newest." in told
+    for name in ("collabuiagents", "digirl", "filtered-bc"):
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
-    assert f"Of collabuiagents: {', '.join(ablations)}; of grader: strict." in told
+    others = ", ".join(load_algorithm("digirl").ablations)
+    assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict." in told
     assert "Let the critic judge without a sufficient calibration. Of collabuiagents alone." in told
 
 

@@ -87,8 +87,8 @@ def test_a_cell_says_how_its_reply_ended(recorded, serving, open_page, turn, ste
                 lines[at] = json.dumps(event) + "\n"
         log.write_text("".join(lines), encoding="utf-8")
     address, inspector = serving(run)
-    shown = inspector.runs().runs[0].id
-    cut, ended = inspector.step(shown, EPISODE, 0).cells[:2]
+    shown = inspector.list_runs().runs[0].id
+    cut, ended = inspector.get_step(shown, EPISODE, 0).cells[:2]
     page = open_page(address)
     for cell, words in ((cut, "128 tokens, cut by max_tokens"), (ended, "-1.5 nats, its end -0.25")):
         turn(page, step_place(shown, EPISODE, 0, f"/{cell.agent}/{cell.round + 1}"))

@@ -1,0 +1,1 @@
+"""DigiRL: imitate the steps that values say were good, first offline and then online."""

@@ -1,0 +1,253 @@
+"""Experience of a training: its judged episodes, oldest first, as references into its rollouts.
+
+    experience = write_experience(folder, rollout, rewards)      # of this epoch, once
+    episodes = read_experience(folder, number)                   # as it was written
+    buffer = fill_buffer(episodes, capacity=5000)
+
+An epoch's list is written before anything is learned from it, so a resumed training remembers the same episodes. It
+holds no copies: replies and prompts are read from the rollouts. Broken episodes, and those that no verdict was given
+for, are not in it; a missing verdict is not a failure.
+
+    with open_turn_builders(config, folder, runs, policy) as builders:
+        turn, again = builders[run].build(ref)                   # the reply as it was sampled, under what was read
+
+A reply ends with the end of the turn exactly if the policy said it: a reply that was cut at its longest length has no
+such token, so its probability is that of what was said. A reply that gave no action is a turn as well: the policy said
+it. Where a sampled reply's tokens are not known in the policy's tokenizer, its text is tokenised again and counted, and
+its behaviour probabilities are None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from collab.config import Definition, validate
+from collab.data.tokenize import get_reply_tokens, turn_end
+from collab.errors import RunFormatError
+from collab.loop.config import TrainingConfig
+from collab.loop.examples import OTHER_PROMPT, RecordedRun, get_known_tokens, read_prompt
+from collab.loop.interfaces import Rollout
+from collab.loop.policy import Policy, build_chat_tokenizer
+from collab.loop.record import TrainingDir
+from collab.models.tokenizer import ChatTokenizer
+from collab.prompts.render import Template
+from collab.rollout.run import read_recorded_config
+from collab.store.rewards import ReplyRef
+from collab.store.run import RunStore
+from collab.trainers.rl.replay import EpisodeRef, ReplayBuffer
+from collab.trainers.rl.turns import Turn
+from collab.types import Trajectory, Utterance
+from collab.utils.files import place_within, read_plain, report_write_errors, resolve_within, write_json
+
+FILE = "experience.json"
+"""In the folder of an epoch's examples."""
+
+
+class JudgedEpisode(Definition):
+    """An episode that may be learned from."""
+
+    run: str
+    """Directory of its run; "./…" lies within the training."""
+    trajectory: str
+    """Its id there."""
+    epoch: int
+    """In which it was judged."""
+    task: str
+    goal: str
+    """The task's instruction."""
+    limit: int = Field(ge=1)
+    """Steps before it would have been truncated."""
+    steps: int = Field(ge=1)
+    """That were executed."""
+    reward: float
+    """1 if it was judged a success, else 0."""
+    versions: tuple[int, int]
+    """Oldest and newest version of the policy that played it."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return run and id, which no other episode of a training has."""
+        return self.run, self.trajectory
+
+    @property
+    def ref(self) -> EpisodeRef:
+        """Return the reference that a replay buffer holds."""
+        return EpisodeRef(run=self.run, trajectory=self.trajectory, steps=self.steps, versions=self.versions)
+
+
+def list_judged(
+    run: str, epoch: int, played: Iterable[Trajectory], rewards: Mapping[str, float]
+) -> list[JudgedEpisode]:
+    """Return the episodes of a run that were judged and have a step, in its order.
+
+    Args:
+        run: its directory, as `JudgedEpisode.run` holds it.
+        epoch: in which they are judged.
+        rewards: id of an episode → its reward; an episode without one is left out.
+    """
+    return [
+        _describe(run, epoch, one, rewards[one.id])
+        for one in played
+        if one.error is None and one.steps and one.id in rewards
+    ]
+
+
+def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> JudgedEpisode:
+    versions = [cell.policy.version for step in episode.steps for cell in step.matrix]
+    return JudgedEpisode(
+        run=run,
+        trajectory=episode.id,
+        epoch=epoch,
+        task=episode.task.name,
+        goal=episode.task.goal,
+        limit=episode.task.max_steps,
+        steps=len(episode.steps),
+        reward=reward,
+        versions=(min(versions), max(versions)),
+    )
+
+
+def write_experience(
+    folder: TrainingDir, rollout: Rollout, rewards: Mapping[str, float], others: Iterable[JudgedEpisode] = ()
+) -> list[JudgedEpisode]:
+    """Write the experience of an epoch, unless it is written, and return it.
+
+    Args:
+        rewards: as `list_judged`.
+        others: episodes of other runs that count as this epoch's; they come first.
+
+    Raises:
+        StoreFailure: the disk is full or permissions are missing.
+        RunFormatError: what was written cannot be read.
+    """
+    path = _get_file(folder, rollout.number)
+    if path.exists():
+        return read_experience(folder, rollout.number)
+    run = place_within(folder.path, str(rollout.path.resolve()))
+    found = [*others, *list_judged(run, rollout.number, rollout.trajectories, rewards)]
+    with report_write_errors(path, folder.resume):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, [one.model_dump(mode="json") for one in found])
+    return found
+
+
+def read_experience(folder: TrainingDir, number: int) -> list[JudgedEpisode]:
+    """Return the experience of an epoch; RunFormatError if it cannot be read."""
+    path = _get_file(folder, number)
+    try:
+        return [validate(JudgedEpisode, one, str(path)) for one in json.loads(read_plain(path))]
+    except (OSError, ValueError, TypeError) as error:
+        raise RunFormatError(f"{path}: cannot be read: {error}; remove it, and it is made again") from None
+
+
+def fill_buffer(episodes: Iterable[JudgedEpisode], capacity: int) -> ReplayBuffer:
+    """Return a buffer to which all of these were added in order.
+
+    Args:
+        capacity: in environment steps.
+    """
+    buffer = ReplayBuffer(capacity)
+    for one in episodes:
+        buffer.add(one.ref)
+    return buffer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnBuilder:
+    """Builds turns from the replies of one run."""
+
+    recorded: RecordedRun
+    run: str
+    """The run's directory, as a turn holds it."""
+    chats: Mapping[str, ChatTokenizer]
+    """Slot → tokenizer of its policy."""
+    templates: Mapping[str, Template]
+    """Templates of the run's prompts, by name."""
+
+    @classmethod
+    def of(cls, recorded: RecordedRun, *, run: str, chats: Mapping[str, ChatTokenizer]) -> TurnBuilder:
+        """Return a builder with the prompts of the run."""
+        templates = {name: Template(name, texts) for name, texts in recorded.run.prompts.items()}
+        return cls(recorded=recorded, run=run, chats=chats, templates=templates)
+
+    def read_ids(self, ref: ReplyRef) -> tuple[int, ...] | None:
+        """Return the tokens of the prompt that a reply answered; None if it cannot be made again exactly."""
+        slot = ref.cell.agent
+        template, chat = self.templates[self.recorded.run.agents[slot].prompt], self.chats[slot]
+        prompt = read_prompt(self.recorded, template, ref, chat)
+        return None if prompt is None else chat.prompt_ids(prompt).ids
+
+    def list_prompts(self, trajectory: str) -> list[tuple[int, ...]] | None:
+        """Return the tokens of what an episode's first cells read, a prompt per step; None if one is not known."""
+        found = []
+        for step in self.recorded.trajectories[trajectory].steps:
+            first = next(iter(step.matrix))
+            ids = self.read_ids(ReplyRef(trajectory=trajectory, step=step.index, cell=first.cell))
+            if ids is None:
+                return None
+            found.append(ids)
+        return found
+
+    def build(self, ref: ReplyRef) -> tuple[Turn | str, bool]:
+        """Return a turn, or the reason why there is none; and whether its reply was tokenised again."""
+        record, cell = self.recorded, self.recorded.get_cell(ref)
+        chat, prompt = self.chats[cell.agent], self.read_ids(ref)
+        if prompt is None:
+            return OTHER_PROMPT, False
+        reply, behaviour, again = _read_reply(cell, chat)
+        task = record.trajectories[ref.trajectory].task
+        turn = Turn(
+            run=self.run,
+            ref=ref,
+            prompt=np.array(prompt, np.int32),
+            reply=np.array(reply, np.int32),
+            behaviour=None if behaviour is None else np.array(behaviour, np.float32),
+            version=cell.policy.version,
+            temperature=cell.sampling.temperature,
+            state=cell.prompt.prefix,
+            instance=f"{task.name}#{task.seed}",
+        )
+        return turn, again
+
+
+def _read_reply(cell: Utterance, chat: ChatTokenizer) -> tuple[tuple[int, ...], tuple[float, ...] | None, bool]:
+    """Return a reply's tokens with its end, their behaviour log-probabilities, and whether it was tokenised again."""
+    known = get_known_tokens(cell, chat)
+    whole = get_reply_tokens(cell) if known is not None else None
+    if whole is not None:
+        return whole.ids, whole.behaviour_logprobs, False
+    # How it ended is not known, or by what: the policy's own end of a turn is learned unless it was cut.
+    said = known if known is not None else chat.encode_reply(cell.text)
+    return (said if cell.finish == "length" else (*said, turn_end(chat))), None, known is None
+
+
+@contextmanager
+def open_turn_builders(
+    config: TrainingConfig, folder: TrainingDir, runs: Iterable[str], policy: Policy
+) -> Iterator[dict[str, TurnBuilder]]:
+    """Yield run → builder of its turns, while their runs are open.
+
+    Args:
+        runs: directories, as `JudgedEpisode.run` holds them.
+        policy: whose tokenizers the turns are in.
+    """
+    chats = {slot: build_chat_tokenizer(config.run.agents[slot], path) for slot, path in policy.weights.items()}
+    with ExitStack() as stack:
+        found = {}
+        for run in dict.fromkeys(runs):
+            path = Path(resolve_within(folder.path, run))
+            reader = stack.enter_context(RunStore.open(path).open_reader())
+            recorded = RecordedRun.of(read_recorded_config(path), reader)
+            found[run] = TurnBuilder.of(recorded, run=run, chats=chats)
+        yield found
+
+
+def _get_file(folder: TrainingDir, number: int) -> Path:
+    return folder.get_epoch(number).examples / FILE

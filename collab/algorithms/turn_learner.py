@@ -1,0 +1,335 @@
+"""Learn turns of remembered episodes: the learner that reinforcement algorithms share.
+
+    class MyLearner(TurnLearner):
+        async def estimate(self, state, group, experience) -> list[StepEstimate]: ...
+
+An algorithm decides what each remembered step is worth (`estimate`); the rest is the same for all:
+
+    remember    the judged episodes of this epoch's rollout join a replay buffer with a capacity in steps
+    estimate    a weight for each step in the buffer, with all that led to it
+    draw        as many optimizer steps as the method says, each of turns with a weight, uniformly with replacement
+    write       the lesson: turns, estimates, order (`collab.trainers.rl.turns`)
+    train       the policy on the lesson, from the optimizer's moments of the epoch before
+
+Each part is written before the next begins. An epoch without a turn to learn trains nothing and says so; in the first
+epoch that ends the training.
+
+A method may begin with an offline phase: its first epoch then has its own number of steps, played by the first policy,
+and its own number of updates.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from collab.algorithms.experience import (
+    JudgedEpisode,
+    TurnBuilder,
+    fill_buffer,
+    open_turn_builders,
+    read_experience,
+    write_experience,
+)
+from collab.config import Definition
+from collab.loop.checks import check_bases
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.estimate import build_likely_examples
+from collab.loop.example_store import read_counts, write_counts
+from collab.loop.finetuning import Finetuning, build_task, finetune
+from collab.loop.interfaces import Labels, Rollout, TriedStep, Update
+from collab.loop.phases import refuse_barren_rollout
+from collab.loop.policy import Policy, build_chat_tokenizer, get_template
+from collab.loop.ranges import Estimate, Range
+from collab.loop.record import ExampleCounts, TrainingDir
+from collab.loop.state import LoopState
+from collab.seeds import derive, generator
+from collab.store.rewards import ReplyRef
+from collab.trainers.prepare import FinetuneTask, Prepared
+from collab.trainers.recipe import RLRecipe
+from collab.trainers.rl.turns import (
+    GROUP,
+    EncodedTurn,
+    Lesson,
+    StepEstimate,
+    Turn,
+    prepare_turns,
+    read_lesson,
+    write_lesson,
+)
+from collab.trainers.run_dir import FinetuneDir
+from collab.types import Step, Utterance
+from collab.utils.text import format_amount
+
+NOTHING = "no turn to learn in this epoch"
+
+
+class OfflinePhase(Definition):
+    """The first epoch of a training that begins with episodes of the first policy alone."""
+
+    steps: int = Field(ge=1)
+    """Environment steps that are played; with `--offline` none are."""
+    updates: int = Field(ge=1)
+    """Optimizer steps of the policy."""
+
+
+class TurnMethod(Method):
+    """Settings of learning remembered turns, which reinforcement algorithms share."""
+
+    RECIPE: ClassVar[str] = "rl"
+    rl: RLRecipe
+    offline: OfflinePhase | None = None
+    """The first epoch, if it is another than the rest; None where all are alike."""
+    updates: int = Field(default=8, ge=1)
+    """Optimizer steps of the policy per epoch."""
+    capacity: int = Field(default=5000, ge=1)
+    """Environment steps that are remembered; whole episodes are forgotten, the oldest first."""
+
+    @model_validator(mode="after")
+    def _check_processes(self) -> TurnMethod:
+        if self.processes > 1:
+            raise ValueError(f"processes: {self.processes}, but turns are learned by one process; leave it out")
+        return self
+
+    def get_steps(self, number: int) -> int | None:
+        """Return the step budget of an epoch."""
+        phase = self.get_offline(number)
+        return self.steps if phase is None else phase.steps
+
+    def get_episodes(self, number: int) -> int | None:
+        """Return as many episodes as the steps of the offline phase could need."""
+        phase = self.get_offline(number)
+        return None if phase is None else phase.steps
+
+    def get_updates(self, number: int) -> int:
+        """Return the optimizer steps of an epoch."""
+        phase = self.get_offline(number)
+        return self.updates if phase is None else phase.updates
+
+    def get_offline(self, number: int) -> OfflinePhase | None:
+        """Return the offline phase if an epoch is that; None for an online epoch."""
+        return self.offline if number == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experience:
+    """Remembered episodes, from which an algorithm estimates."""
+
+    number: int
+    """Number of the epoch."""
+    policy: Policy
+    """That the epoch begins with."""
+    episodes: Sequence[JudgedEpisode]
+    """Remembered, oldest first."""
+    judged: Mapping[int, Sequence[JudgedEpisode]]
+    """Epoch → all its judged episodes, remembered or not."""
+
+    @property
+    def fresh(self) -> Sequence[JudgedEpisode]:
+        """This epoch's episodes, remembered or not."""
+        return self.judged[self.number]
+
+
+class TurnLearner:
+    """Learns remembered turns; see `Learner`."""
+
+    def check(self, config: TrainingConfig, first: Policy) -> None:
+        """Refuse checkpoints that the recipe cannot train."""
+        check_bases(config, first)
+
+    async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
+        """Return an estimate of every step of the remembered episodes, in their order; raises `Halted` if it stops."""
+        raise NotImplementedError
+
+    def select_replies(self, step: Step) -> Iterable[Utterance]:
+        """Return the replies of a step that are learned if it is; here all of them, in every round."""
+        return step.matrix
+
+    def read_metrics(self, state: LoopState, number: int) -> dict[str, Any]:
+        """Return metrics that the estimates of an epoch left on disk."""
+        return {}
+
+    def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
+        """Return part → SHA-256 of what the estimates of an epoch left on disk beside the lesson."""
+        return {}
+
+    async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
+        """Remember, estimate and draw, then train every policy on its lesson."""
+        folder, number, method = state.folder, rollout.number, state.config.method
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        fresh = write_experience(folder, rollout, read_rewards(rollout, labels))
+        _forget_moments(folder, number, state.config.groups)
+        # Examples are written once: a resumed epoch trains on the files, not on what a newer library would estimate.
+        counts = read_counts(folder.get_epoch(number).examples, ExampleCounts)
+        if counts is None:
+            state.begin("examples")
+            experience = _remember(folder, number, policy, method.capacity)
+            counts = {group: await self._write_lesson(state, group, experience) for group in state.config.groups}
+            write_counts(folder, number, counts)
+        metrics = {"solved": sum(one.reward > 0 for one in fresh), **self.read_metrics(state, number)}
+        state.progress.update(examples=counts, metrics=metrics)
+        if not any(one.examples for one in counts.values()):
+            refuse_barren_rollout(
+                rollout,
+                f"{metrics['solved']} of {format_amount(len(fresh), 'judged episode')} solved, and no turn of these is "
+                "worth learning",
+                "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
+            )
+        finetuning = Finetuning(
+            nothing=NOTHING,
+            has_examples=lambda group: counts[group].examples > 0,
+            prepare=lambda group: _prepare(state, number, group, policy),
+        )
+        trained, untrained = await finetune(state, number, finetuning)
+        return Update(
+            trained=trained,
+            untrained=untrained,
+            examples=counts,
+            metrics=metrics,
+            hashes=self.read_hashes(state, number),
+        )
+
+    async def _write_lesson(self, state: LoopState, group: str, experience: Experience) -> ExampleCounts:
+        """Estimate what is remembered, draw the turns of each optimizer step, and write both."""
+        config, method, number = state.config, state.config.method, experience.number
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        estimates = await self.estimate(state, group, experience)
+        kept = [one for one in estimates if one.weight]
+        with open_turn_builders(config, state.folder, (one.run for one in kept), experience.policy) as builders:
+            said = [
+                (ReplyRef(trajectory=one.trajectory, step=one.step, cell=cell.cell), one)
+                for one in kept
+                for cell in self.select_replies(builders[one.run].recorded.get_step(one.trajectory, one.step))
+                if cell.agent in config.groups[group]
+            ]
+            # Uniformly with replacement, so that a step is full even if few turns are worth learning.
+            rng = generator(derive(config.run.seed, "turns", number, group))
+            updates = method.get_updates(number) if said else 0
+            drawn = [[rng.randrange(len(said)) for _ in range(method.rl.batch_rows)] for _ in range(updates)]
+            made = _DrawnTurns.of(drawn, said, builders)
+        lesson = Lesson(turns=made.turns, weights=made.weights, order=made.order, estimates=estimates)
+        digest = write_lesson(lesson, get_lesson_dir(state.folder, number, group), state.folder.resume)
+        return ExampleCounts(
+            examples=len(lesson.turns),
+            written=len(lesson.turns),
+            refused=dict(made.refused),
+            retokenised=made.retokenised,
+            digest=digest,
+        )
+
+
+def read_rewards(rollout: Rollout, labels: Labels) -> dict[str, float]:
+    """Return id of an episode → 1 for a success, else 0, as the labels have it, or else the environment's outcome."""
+    if labels.value is not None:
+        return dict(labels.value)
+    return {one.id: float(one.success) for one in rollout.trajectories if one.error is None}
+
+
+async def estimate_turns(config: TrainingConfig, tried: TriedStep) -> Estimate:
+    """Estimate learning for `--plan`: how many turns are drawn is known, and each is taken to be as long as these."""
+    from collab.trainers.estimate import forecast
+
+    method = config.method
+    assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+    slots = next(iter(config.groups.values()))  # the first policy's cost stands for all
+    base, (said, read) = tried.policy.of(slots), tried.select_cells(slots)
+    recipe = method.rl.model_copy(update=get_template(config.run.agents[slots[0]]))
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], base)
+    items = [
+        EncodedTurn(group=GROUP, ids=one.ids, scored_from=one.scored_from, weight=1.0, temperature=1.0)
+        for one in build_likely_examples(said, read, chat)
+    ]
+    drawn = sum(map(method.get_updates, range(1, method.epochs + 1))) * recipe.batch_rows * len(config.groups)
+    training = forecast(FinetuneTask(stage="rl", base=base, preset=config.preset, recipe=recipe), items, tried.device)
+    turns = Range(low=drawn, high=drawn)
+    return Estimate(noun="turns", examples=turns, replies=turns, fixed=True, training=training)
+
+
+def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
+    """Return where the lesson of a policy lies."""
+    return folder.get_epoch(number).examples / group
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int) -> Experience:
+    """Return what the epoch estimates from: the newest episodes of all epochs whose steps fit into the capacity."""
+    judged = {epoch: read_experience(folder, epoch) for epoch in range(1, number + 1)}
+    known = {one.key: one for listed in judged.values() for one in listed}
+    held = fill_buffer(known.values(), capacity).episodes
+    episodes = [known[one.run, one.trajectory] for one in held]
+    return Experience(number=number, policy=policy, episodes=episodes, judged=judged)
+
+
+@dataclass(slots=True)
+class _DrawnTurns:
+    """Turns and order of a lesson, while it is made."""
+
+    turns: list[Turn] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    order: list[list[int]] = field(default_factory=list)
+    refused: Counter[str] = field(default_factory=Counter)
+    retokenised: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        drawn: Sequence[Sequence[int]],
+        said: Sequence[tuple[ReplyRef, StepEstimate]],
+        builders: Mapping[str, TurnBuilder],
+    ) -> _DrawnTurns:
+        """Build the turns that were drawn, each once; one that cannot be built is left out of its steps and counted.
+
+        Args:
+            drawn: per optimizer step, positions in `said`.
+        """
+        made, places = cls(), dict[int, int | None]()
+        for step in drawn:
+            for one in step:
+                if one not in places:
+                    places[one] = made._add(*said[one], builders)
+            made.order.append([place for one in step if (place := places[one]) is not None])
+        return made
+
+    def _add(self, ref: ReplyRef, estimate: StepEstimate, builders: Mapping[str, TurnBuilder]) -> int | None:
+        """Add a turn and return its place; None if it cannot be built."""
+        turn, again = builders[estimate.run].build(ref)
+        self.retokenised += again
+        if isinstance(turn, str):
+            self.refused[turn] += 1
+            return None
+        self.turns.append(turn)
+        self.weights.append(estimate.weight)
+        return len(self.turns) - 1
+
+
+def _prepare(state: LoopState, number: int, group: str, policy: Policy) -> Prepared:
+    """Prepare the training of a policy on its lesson."""
+    method = state.config.method
+    task = build_task(state, number, group, policy, method.build_recipe(number), "rl")
+    if isinstance(method, TurnMethod) and method.rl.keeps_optimizer:
+        moments = _find_moments(state.folder, number, group)
+        task = replace(task, moments=None if moments is None else str(moments))
+    return prepare_turns(task, read_lesson(get_lesson_dir(state.folder, number, group)))
+
+
+def _find_moments(folder: TrainingDir, number: int, group: str) -> Path | None:
+    """Return the optimizer's moments that the last epoch with an update of a policy left; None before any."""
+    found = (FinetuneDir(folder.get_epoch(one).get_training_dir(group)).moments for one in range(number - 1, 0, -1))
+    return next((path for path in found if path.exists()), None)
+
+
+def _forget_moments(folder: TrainingDir, number: int, groups: Iterable[str]) -> None:
+    """Remove moments that no later epoch begins with: those before the last ones of each policy."""
+    for group in groups:
+        last = _find_moments(folder, number, group)
+        for one in range(1, number):
+            path = FinetuneDir(folder.get_epoch(one).get_training_dir(group)).moments
+            if path != last:
+                path.unlink(missing_ok=True)

@@ -1,0 +1,303 @@
+"""Turns: single replies of recorded episodes, as reinforcement learning reads them, and the order in which it does.
+
+    lesson = Lesson(turns=turns, estimates=estimates, weights=weights, order=((0, 3), (1, 0)))
+    digest = write_lesson(lesson, folder)
+    prepared = prepare_turns(task, read_lesson(folder))
+
+All that is learned is written before it is learned: what each turn was (`turns.parquet`), what was estimated of every
+step (`estimates.parquet`), and which turns each optimizer step takes (`order.json`). So a training that is resumed and
+the inspector read the same. Steps that were only estimated have no turn: an estimate is small, a turn holds its whole
+prompt.
+
+An optimizer step draws with replacement, so the same turn may be in it twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collab.data.tokenize import Encoded, EncodedExample, Ids, NothingFits
+from collab.errors import MissingExtra, RunFormatError
+from collab.store.rewards import ReplyRef
+from collab.trainers.base_model import open_adapter, open_base, silence_libraries
+from collab.trainers.batching import BatchStep
+from collab.trainers.prepare import FinetuneTask, Prepared, check_installed
+from collab.types import CellRef
+from collab.utils.files import read_json, report_write_errors, write_json
+
+GROUP = "turn"
+"""Level of the steps, for the record."""
+TURNS, ESTIMATES, ORDER = "turns.parquet", "estimates.parquet", "order.json"
+"""Files of a lesson; the order is written last."""
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turn:
+    """One executed reply with its prompt, in the tokens in which it was read and sampled."""
+
+    run: str
+    """Directory of its run; "./…" lies within the training."""
+    ref: ReplyRef
+    prompt: Ids
+    """(P,)."""
+    reply: Ids
+    """(C,); with the end of the turn exactly if the policy said it, so not where it was cut at its longest length."""
+    behaviour: Floats | None
+    """Log-probability of each token of `reply` under the distribution sampled from, (C,), in nats; None if unknown."""
+    version: int
+    """Version of the policy that said it."""
+    temperature: float
+    """At which it was sampled."""
+    state: str
+    """SHA-256 of the prompt's shared part: turns of one state have the same."""
+    instance: str
+    """Task instance, as "task#seed"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """Estimates of one step; None where an algorithm does not estimate that."""
+
+    run: str
+    trajectory: str
+    step: int
+    reward: float
+    """Reward of the episode it belongs to."""
+    value: float | None = None
+    """V of its state."""
+    value_next: float | None = None
+    """V of the state behind it; 0 behind the last one."""
+    instruct_value: float | None = None
+    """V of its instruction."""
+    instruct_advantage: float | None = None
+    """Advantage of its episode over its instruction."""
+    advantage: float | None = None
+    """Advantage of the step itself."""
+    weight: float
+    """What multiplies its loss; 0 for a step that is not learned."""
+    why: str
+    """"kept", or why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lesson:
+    """Turns and order that one policy learns in one epoch."""
+
+    turns: Sequence[Turn]
+    """Those that some optimizer step takes, each once."""
+    weights: Sequence[float]
+    """What multiplies the loss of each turn."""
+    order: Sequence[Sequence[int]]
+    """Per optimizer step, positions of its turns."""
+    estimates: Sequence[StepEstimate] = ()
+    """Estimates of every step that was considered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EncodedTurn(EncodedExample):
+    """A turn as a sequence of which the reply is scored."""
+
+    weight: float
+    """What multiplies its loss."""
+    temperature: float
+    """What logits are divided by before its probability is taken."""
+
+
+def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
+    """Return a turn as one sequence."""
+    return EncodedTurn(
+        group=GROUP,
+        ids=np.concatenate((turn.prompt, turn.reply)).astype(np.int32),
+        scored_from=len(turn.prompt),
+        weight=weight,
+        # A greedy reply has no probability under what it was sampled from; it is learned as the plain policy's.
+        temperature=turn.temperature or 1.0,
+    )
+
+
+def prepare_turns(task: FinetuneTask, lesson: Lesson) -> Prepared:
+    """Prepare the training on a lesson; nothing is written and no weight is loaded.
+
+    Turns longer than the recipe's context are left out of their steps and counted, and so is a step without any other.
+
+    Raises:
+        NothingFits: no turn is short enough.
+        ConfigError: base and recipe do not fit together.
+        MissingExtra: a package is not installed.
+    """
+    check_installed()
+    with silence_libraries():
+        base = open_base(task.base, task.recipe)
+    found = [encode_turn(turn, weight) for turn, weight in zip(lesson.turns, lesson.weights, strict=True)]
+    longest = max(map(len, found), default=0)
+    fitting = {row for row, one in enumerate(found) if len(one) <= task.recipe.context}
+    if not fitting:
+        raise NothingFits(len(found), task.recipe.context, longest)
+    # Positions stay those of the lesson: a turn that does not fit is in no step, and nothing is renumbered.
+    steps = [[row for row in step if row in fitting] for step in lesson.order]
+    at_once = task.recipe.rows_at_once or task.recipe.batch_rows
+    ordered = [BatchStep(group=GROUP, parts=_split(rows, found, at_once)) for rows in steps if rows]
+    dropped = len(found) - len(fitting)
+    return Prepared(
+        task=task,
+        base=base,
+        encoded=Encoded(items=found, dropped={GROUP: dropped} if dropped else {}, longest=longest),
+        steps=ordered[: task.recipe.max_steps],
+        rows=hash_lesson(lesson),
+        world=1,
+        adapter=open_adapter(task.adapter, task.recipe, task.base),
+    )
+
+
+def _split(rows: Sequence[int], items: Sequence[EncodedTurn], at_once: int) -> tuple[tuple[int, ...], ...]:
+    """Return the forward passes of a step: turns of one temperature, sorted by length so that little is padded."""
+    passes: list[tuple[int, ...]] = []
+    for temperature in sorted({items[row].temperature for row in rows}):
+        alike = sorted((row for row in rows if items[row].temperature == temperature), key=lambda row: len(items[row]))
+        passes += [tuple(alike[start : start + at_once]) for start in range(0, len(alike), at_once)]
+    return tuple(passes)
+
+
+# ------------------------------------------------------------------------------------------------------ files
+
+
+def hash_lesson(lesson: Lesson) -> str:
+    """Return the SHA-256 over all that is learned: tokens, weights, temperatures and order."""
+    digest = hashlib.sha256()
+    for turn, weight in zip(lesson.turns, lesson.weights, strict=True):
+        for ids in (turn.prompt, turn.reply):
+            digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
+        digest.update(np.array([weight, turn.temperature], "<f8").tobytes())
+    digest.update(json.dumps([list(step) for step in lesson.order]).encode())
+    return digest.hexdigest()
+
+
+def write_lesson(lesson: Lesson, folder: Path, next_move: str) -> str:
+    """Write a lesson and return its digest.
+
+    Args:
+        folder: is created; files of an earlier attempt are replaced.
+        next_move: command that resumes after a full disk.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        StoreFailure: the disk is full or permissions are missing.
+    """
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="what is learned by reinforcement")
+    digest = hash_lesson(lesson)
+    with report_write_errors(folder, next_move):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_table(folder / TURNS, [_flatten(turn) for turn in lesson.turns], _TURN)
+        _write_table(folder / ESTIMATES, [asdict(one) for one in lesson.estimates], _ESTIMATE)
+        weights, order = list(lesson.weights), [list(step) for step in lesson.order]
+        write_json(folder / ORDER, {"digest": digest, "weights": weights, "steps": order})
+    return digest
+
+
+def is_written(folder: Path) -> bool:
+    """Return whether a lesson is there as a whole."""
+    return (folder / ORDER).exists()
+
+
+def read_lesson(folder: Path) -> Lesson:
+    """Read a lesson, without estimates; RunFormatError if it is not what was written."""
+    remedy = "remove its folder, and it is made again"
+    order = read_json(folder / ORDER, remedy)
+    try:
+        turns = [_read_turn(row) for row in _read_table(folder / TURNS)]
+        lesson = Lesson(turns=turns, weights=order["weights"], order=[tuple(step) for step in order["steps"]])
+        digest = hash_lesson(lesson)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RunFormatError(f"{folder}: the lesson cannot be read: {error}; {remedy}") from None
+    if digest != order["digest"]:
+        raise RunFormatError(f"{folder}: the lesson has changed since it was written; {remedy}")
+    return lesson
+
+
+def read_estimates(folder: Path) -> list[StepEstimate]:
+    """Read the estimates of a lesson; RunFormatError if they cannot be read."""
+    try:
+        return [StepEstimate(**row) for row in _read_table(folder / ESTIMATES)]
+    except (OSError, ValueError, TypeError) as error:
+        raise RunFormatError(f"{folder / ESTIMATES}: cannot be read: {error}") from None
+
+
+def _flatten(turn: Turn) -> dict[str, Any]:
+    """Return a turn as a row of the table."""
+    return {
+        "run": turn.run,
+        "trajectory": turn.ref.trajectory,
+        "step": turn.ref.step,
+        "agent": turn.ref.cell.agent,
+        "round": turn.ref.cell.round,
+        "prompt": turn.prompt,
+        "reply": turn.reply,
+        "behaviour": turn.behaviour,
+        "version": turn.version,
+        "temperature": turn.temperature,
+        "state": turn.state,
+        "instance": turn.instance,
+    }
+
+
+def _read_turn(row: Mapping[str, Any]) -> Turn:
+    behaviour = row["behaviour"]
+    return Turn(
+        run=row["run"],
+        ref=ReplyRef(trajectory=row["trajectory"], step=row["step"], cell=CellRef(row["agent"], row["round"])),
+        prompt=np.array(row["prompt"], np.int32),
+        reply=np.array(row["reply"], np.int32),
+        behaviour=None if behaviour is None else np.array(behaviour, np.float32),
+        version=row["version"],
+        temperature=row["temperature"],
+        state=row["state"],
+        instance=row["instance"],
+    )
+
+
+_TURN = {
+    **{"run": "string", "trajectory": "string", "step": "int32", "agent": "string", "round": "int32"},
+    **{"prompt": "list<int32>", "reply": "list<int32>", "behaviour": "list<float>", "version": "int32"},
+    **{"temperature": "double", "state": "string", "instance": "string"},
+}
+"""Column → type of `turns.parquet`."""
+_ESTIMATE = {
+    **{"run": "string", "trajectory": "string", "step": "int32", "reward": "double", "value": "double"},
+    **{"value_next": "double", "instruct_value": "double", "instruct_advantage": "double", "advantage": "double"},
+    **{"weight": "double", "why": "string"},
+}
+"""Column → type of `estimates.parquet`."""
+
+
+def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    lists = {"list<int32>": pyarrow.list_(pyarrow.int32()), "list<float>": pyarrow.list_(pyarrow.float32())}
+    schema = pyarrow.schema([(name, lists.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
+    part = path.with_name(f".{path.name}")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows], schema=schema), part)
+    part.replace(path)
+
+
+def _read_table(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, a few thousand at a time in memory; OSError or ValueError if it cannot be read."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(4096):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error).splitlines()[0]) from None
