@@ -16,9 +16,9 @@ that hot ones do not hide the others, and one of its calls.
 
 Processes are forked from one that has loaded their modules and computes nothing itself. The team is tiny and plays in a
 corridor (`toy_team`), with `determinism: exact`, on a processor. It trains on one example per optimizer step (`STEPS`)
-or a few (`SPLIT`), each three times, so that optimizers have a state to lose. Resuming processes start with one thread
-and must find the training's number of threads in its head. The directory keeps both trainings, `undisturbed` and
-`killed`, and `log.txt`, the output of their processes.
+or a few (`SPLIT`), each three times (`AGAIN`), so that optimizers have a state to lose. Resuming processes start with
+one thread and must find the training's number of threads in its head. The directory keeps both trainings, `undisturbed`
+and `killed`, and `log.txt`, the output of their processes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from typing import Any, NoReturn, Protocol
 
 from collab.errors import TrainingFailure, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import load_algorithm, load_config, read_training
+from collab.loop.interfaces import load_algorithm, load_config, load_method, read_training
 from collab.loop.loop import resume, start
 from collab.loop.phases import iterate_trajectories, load_measured
 from collab.loop.record import TrainingDir, hash_measured, hash_played, read_record
@@ -50,6 +50,7 @@ from collab.loop.state import TrainingProgress
 from collab.seeds import derive, generator
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 from collab.trainers.prepare import check_installed
+from collab.trainers.recipe import RLRecipe
 from collab.utils.files import report_write_errors
 
 _ROOT = Path(__file__).parents[1]
@@ -343,8 +344,10 @@ def _build_failure(log: Path) -> TrainingFailure:
     return TrainingFailure(f"the training failed: {lines[-1].strip()}; its output is in {log}")
 
 
-STEPS = ("batch_rows=1", "rows_at_once=1", "epochs=3")
-"""Settings of a recipe in which even one example makes several optimizer steps."""
+STEPS = ("batch_rows=1", "rows_at_once=1")
+"""Settings of a recipe in which even few examples make several optimizer steps."""
+AGAIN = ("epochs=3",)
+"""Setting of a recipe that decides how often each example is learned; turns are drawn as often as the method says."""
 SPLIT = ("batch_rows=4", "rows_at_once=4")
 """Settings of a recipe in which several threads share work, so that their number changes the weights' last bits."""
 
@@ -428,8 +431,9 @@ def verify(
     """
     check_installed()
     # Small steps, so that there are many places to be killed at.
-    recipe = load_algorithm(algorithm).method.RECIPE
-    steps = [f"{recipe}.{one}" for one in (*STEPS, *(SPLIT if threads > 1 else ()))]
+    known = load_algorithm(algorithm)
+    again = () if isinstance(load_method(known).recipe, RLRecipe) else AGAIN
+    steps = [f"{known.method.RECIPE}.{one}" for one in (*STEPS, *again, *(SPLIT if threads > 1 else ()))]
     wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
     # Settings are checked before a directory is made.
     _check(algorithm, wanted)

@@ -147,9 +147,9 @@ def test_it_is_trained_killed_resumed_shown_and_exported_by_the_commands_of_ever
     # What is learned is what was said: every turn's reply is one of a solved episode, with the end that was sampled.
     solved = {one.id: one for one in load_trajectories(out / "epochs/1/rollout") if one.success}
     for turn in lesson.turns:
-        said = get_reply_tokens(solved[turn.ref.trajectory].steps[turn.ref.step].matrix[turn.ref.cell])
-        assert said is not None
-        assert tuple(turn.reply) == said.ids
+        reply = get_reply_tokens(solved[turn.ref.trajectory].steps[turn.ref.step].matrix[turn.ref.cell])
+        assert reply is not None
+        assert tuple(turn.reply) == reply.ids
     shown = said("runs", "show", str(out))
     assert "solved" in shown
     rows = json.loads(said("runs", "list", str(tmp_path), "--json"))
