@@ -201,7 +201,7 @@ def test_one_that_died_is_moved_and_resumed_elsewhere(
 def test_a_moved_training_names_weights_where_they_lie_now(whole: TrainingResult, tmp_path: Path) -> None:
     """Head and log of its runs name no place outside it, so nothing has to be rewritten."""
     moved = Path(shutil.copytree(whole.path, tmp_path / "moved"))
-    for part in ("rollout", "evaluation/seed-30"):
+    for part in ("rollout", "evaluation/seed-39"):
         run, epoch = moved / "epochs/2" / part, 1 if part == "rollout" else 2
         head = json.loads((run / "run.json").read_text())
         assert (run / head["home"]).resolve() == moved

@@ -66,7 +66,8 @@ def test_whole_trajectories_are_compared_without_a_critic(configure_finetuned, t
     config = configure_finetuned(*SETTINGS, "episodes=6", ablation="no-cr")
     whole = run(config, tmp_path / "whole")
     record, pairs = whole.records[1], read_pairs(tmp_path / "whole/epochs/1/rollout", LABELS).pairs
-    assert len(pairs) == record.examples["shared"].examples == record.trained["shared"].steps > 0
+    assert len(pairs) == record.examples["shared"].examples > 0
+    assert record.trained["shared"].steps > 0
     counts = read_counts(tmp_path / "whole/epochs/1/examples", CollabCounts)
     assert counts is not None
     assert counts["shared"].replies == [(len(one.chosen), len(one.rejected)) for one in pairs]
