@@ -114,14 +114,11 @@ def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> Judge
     )
 
 
-def write_experience(
-    folder: TrainingDir, rollout: Rollout, rewards: Mapping[str, float], others: Iterable[JudgedEpisode] = ()
-) -> list[JudgedEpisode]:
+def write_experience(folder: TrainingDir, rollout: Rollout, rewards: Mapping[str, float]) -> list[JudgedEpisode]:
     """Write the experience of an epoch, unless it is written, and return it.
 
     Args:
         rewards: as `list_judged`.
-        others: episodes of other runs that count as this epoch's; they come first.
 
     Raises:
         StoreFailure: the disk is full or permissions are missing.
@@ -131,7 +128,7 @@ def write_experience(
     if path.exists():
         return read_experience(folder, rollout.number)
     run = place_within(folder.path, str(rollout.path.resolve()))
-    found = [*others, *list_judged(run, rollout.number, rollout.trajectories, rewards)]
+    found = list_judged(run, rollout.number, rollout.trajectories, rewards)
     with report_write_errors(path, folder.resume):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, [one.model_dump(mode="json") for one in found])

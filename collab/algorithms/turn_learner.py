@@ -73,7 +73,7 @@ class OfflinePhase(Definition):
     """The first epoch of a training that begins with episodes of the first policy alone."""
 
     steps: int = Field(ge=1)
-    """Environment steps that are played; with `--offline` none are."""
+    """Environment steps that are played."""
     updates: int = Field(ge=1)
     """Optimizer steps of the policy."""
 
@@ -230,6 +230,16 @@ def read_rewards(rollout: Rollout, labels: Labels) -> dict[str, float]:
     return {one.id: float(one.success) for one in rollout.trajectories if one.error is None}
 
 
+def estimate_alike(episode: JudgedEpisode, *, weight: float, why: str) -> list[StepEstimate]:
+    """Return estimates of an episode's steps that all have one weight, for one reason, and no value."""
+    return [
+        StepEstimate(
+            run=episode.run, trajectory=episode.trajectory, step=step, reward=episode.reward, weight=weight, why=why
+        )
+        for step in range(episode.steps)
+    ]
+
+
 async def estimate_turns(config: TrainingConfig, tried: TriedStep) -> Estimate:
     """Estimate learning for `--plan`: how many turns are drawn is known, and each is taken to be as long as these."""
     from collab.trainers.estimate import forecast
@@ -312,8 +322,9 @@ class _DrawnTurns:
 def _prepare(state: LoopState, number: int, group: str, policy: Policy) -> Prepared:
     """Prepare the training of a policy on its lesson."""
     method = state.config.method
+    assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
     task = build_task(state, number, group, policy, method.build_recipe(number), "rl")
-    if isinstance(method, TurnMethod) and method.rl.keeps_optimizer:
+    if method.rl.keeps_optimizer:
         moments = _find_moments(state.folder, number, group)
         task = replace(task, moments=None if moments is None else str(moments))
     return prepare_turns(task, read_lesson(get_lesson_dir(state.folder, number, group)))

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from collab.algorithms.digirl.config import DigiRLMethod
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
-from collab.algorithms.turn_learner import Experience, TurnLearner, get_lesson_dir
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
 from collab.loop.examples import OTHER_PROMPT
 from collab.loop.record import hash_json
 from collab.loop.state import LoopState
@@ -148,19 +148,19 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
     rewards = np.array([one.reward for one in known])
     lengths = [one.steps for one in known]
     models = _load_models(state, group, number, states.shape[1])
-    expected = models[INSTRUCT].values(instructions)
+    before = models[INSTRUCT].values(instructions) if method.curriculum and not method.curriculum.fits_first else None
     fitted = _fit(state, group, number, models, known, states, instructions)
     values = np.split(models[STEP].values(states), np.cumsum(lengths)[:-1])
-    after = models[INSTRUCT].values(instructions)
-    if method.curriculum is None or method.curriculum.fits_first:
-        expected = after
+    expected = models[INSTRUCT].values(instructions) if before is None else before
     chosen = choose_episodes(method, number, rewards, expected)
     valued = {
         one.key: estimate_episode(method, one, value, task, why)
         for one, value, task, why in zip(known, values, expected.tolist(), chosen, strict=True)
     }
     estimates = [
-        estimate for one in experience.episodes for estimate in valued.get(one.key) or _skip_episode(one, OTHER_PROMPT)
+        estimate
+        for one in experience.episodes
+        for estimate in valued.get(one.key) or estimate_alike(one, weight=0.0, why=OTHER_PROMPT)
     ]
     _write_metrics(state, group, number, estimates, chosen, fitted)
     return estimates
@@ -267,16 +267,6 @@ def estimate_episode(
             advantage=None if advantages is None else float(advantages[step]),
             weight=float(weights[step]) if why == "kept" else 0.0,
             why=why if why != "kept" or weights[step] else TOO_LITTLE,
-        )
-        for step in range(episode.steps)
-    ]
-
-
-def _skip_episode(episode: JudgedEpisode, why: str) -> list[StepEstimate]:
-    """Return estimates of an episode of which nothing could be estimated."""
-    return [
-        StepEstimate(
-            run=episode.run, trajectory=episode.trajectory, step=step, reward=episode.reward, weight=0.0, why=why
         )
         for step in range(episode.steps)
     ]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_turns
+from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike, estimate_turns
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Algorithm, TriedStep
 from collab.loop.ranges import Estimate, Range
@@ -47,19 +47,7 @@ class ImitationLearner(TurnLearner):
             why = "not solved" if one.reward <= 0 else "kept"
             if why == "kept" and method.most_per_task is not None and solved[one.task] > method.most_per_task:
                 why = "beyond most_per_task"
-            found.append(
-                [
-                    StepEstimate(
-                        run=one.run,
-                        trajectory=one.trajectory,
-                        step=step,
-                        reward=one.reward,
-                        weight=float(why == "kept"),
-                        why=why,
-                    )
-                    for step in range(one.steps)
-                ]
-            )
+            found.append(estimate_alike(one, weight=float(why == "kept"), why=why))
         return [estimate for episode in reversed(found) for estimate in episode]
 
 

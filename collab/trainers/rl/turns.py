@@ -204,11 +204,6 @@ def write_lesson(lesson: Lesson, folder: Path, next_move: str) -> str:
     return digest
 
 
-def is_written(folder: Path) -> bool:
-    """Return whether a lesson is there as a whole."""
-    return (folder / ORDER).exists()
-
-
 def read_lesson(folder: Path) -> Lesson:
     """Read a lesson, without estimates; RunFormatError if it is not what was written."""
     remedy = "remove its folder, and it is made again"
