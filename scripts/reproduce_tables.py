@@ -8,6 +8,7 @@
 A unit is an arm, a run seed and a phase, e.g. full/seed-0/train; `docs/results/plan.yaml` holds all with reasons, and
 `page.md.jinja` beside it the page. A finished unit leaves a file in `docs/results/units`; to have it done again, remove
 the file and its folder in --work. One that was stopped or killed is resumed. One that plays a training waits for it.
+`--plan docs/algorithms/results/plan.yaml` compares the other algorithms.
 
 Results of several checkpoints, or of another recipe than today's, are refused. Exit code 1 when something failed or
 could not be done, with --quick also when the team is not shown to be better; 2 for a mistake in what was asked.
@@ -52,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", metavar="N", type=int, help="units side by side; default: 1, with --quick 2")
     parser.add_argument("--plan", metavar="FILE", type=Path, default=DOCS / "results/plan.yaml", help="all units")
     parser.add_argument("--work", metavar="DIR", type=Path, default=SHOWN, help=f"what collab writes; default: {SHOWN}")
-    parser.add_argument("--out", metavar="DIR", type=Path, default=DOCS, help="page, pictures, units; default: docs")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="pictures, units; DIR.md is the page; default: by --plan"
+    )
     asked = parser.parse_args(arguments)
     try:
         for form, name in ((form, name) for form, names in USELESS.items() for name in names.split()):
@@ -75,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(asked: argparse.Namespace, plan: Plan) -> int:
     """Do what is missing, unless only a list or the page is asked for."""
-    units, page, template = asked.out / "results/units", asked.out / "results.md", asked.plan.with_name("page.md.jinja")
+    folder = asked.out or asked.plan.parent
+    units, page, template = folder / "units", folder.with_suffix(".md"), asked.plan.with_name("page.md.jinja")
     records, listed = read_all(units, plan), select_units(plan, asked.only)
     check_records(plan, records, units, asked.work)
     place = None if asked.render else Workspace.find(plan, asked.work, units, records)

@@ -178,7 +178,7 @@ def _gather_epoch(
     training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord
 ) -> EpochNumbers:
     folder = training.get_epoch(record.epoch)
-    played = load_trajectories(folder.rollout, config.method.steps) if folder.rollout.exists() else []
+    played = load_trajectories(folder.rollout, config.method.get_steps(record.epoch)) if folder.rollout.exists() else []
     rollout = _rows(EpisodeResult.of(one) for one in played)
     runs = [read_run(path) for path in find_runs(folder.evaluation)]
     # Curves are drawn of the first policy: all agents share one in every arm.

@@ -40,13 +40,13 @@ class Arm(Definition):
     """On which it is measured, where the phase says nothing else. Trained is the graph team, or what the ablation
     brings."""
     method: str | None = None
-    """Options of `collab train-marl` that set it apart; None for an arm that is not trained and has no run seed."""
+    """Options of its trainings that set it apart; None for an arm that is not trained and has no run seed."""
 
 
 class Phase(Definition):
     """Phase of an arm's work."""
 
-    kind: Literal["train-marl", "eval"]
+    kind: Literal["train-marl", "train", "eval"]
     """The command of `collab`."""
     options: str
     """All that decides it beside arm and run seed."""
@@ -194,7 +194,7 @@ class Plan(Definition):
 
     def is_training(self, unit: EvidenceUnit) -> bool:
         """Return whether a unit is a training."""
-        return self.phases[unit.phase].kind == "train-marl"
+        return self.phases[unit.phase].kind != "eval"
 
     def needs(self, unit: EvidenceUnit) -> EvidenceUnit | None:
         """Return the training that a unit plays or trains further; None for the checkpoint that all begin with."""
@@ -240,7 +240,9 @@ class Plan(Definition):
 
     def resume_command(self, unit: EvidenceUnit, work: Path) -> list[str]:
         """Return the words that resume a unit, wherever it was stopped or killed; arguments as of `command`."""
-        return ["train-marl", "--resume", str(work / unit.name)] if self.is_training(unit) else self.command(unit, work)
+        if not self.is_training(unit):
+            return self.command(unit, work)
+        return [self.phases[unit.phase].kind, "--resume", str(work / unit.name)]
 
 
 def read_plan(path: Path) -> Plan:

@@ -38,7 +38,7 @@ FORMAT = 1
 LARGEST = 200_000
 """Bytes of a file."""
 ALGORITHM = "collabuiagents"
-"""That all units train by."""
+"""By which a unit trains that names none."""
 SHORT = 60
 """Characters of a value that a message repeats."""
 
@@ -344,8 +344,8 @@ def derive_recipe(plan: Plan, unit: EvidenceUnit) -> Recipe:
     library = Library(own=Path(options["--library"][-1]) if "--library" in options else None)
     graph, settings, method = options.get("--graph", ["team"])[-1], options.get("--set", []), None
     if plan.is_training(unit):
-        algorithm = load_algorithm(ALGORITHM)
-        method = load_method(algorithm, options["--preset"][-1])
+        algorithm = load_algorithm(options.get("--algo", [ALGORITHM])[-1])
+        method = load_method(algorithm, options.get("--preset", [algorithm.default_preset])[-1])
         if "--ablation" in options:
             method, graph = apply_ablation(algorithm, method, options["--ablation"][-1], graph=graph)
         method = override(method, [one for one in settings if not one.startswith(RUN)])

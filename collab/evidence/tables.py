@@ -182,7 +182,7 @@ class Results:
 
     def _training_spots(self) -> list[tuple[str, Spot]]:
         """Return label and spot of all planned kinds of training: the first phase that trains, then the others."""
-        phases = [name for name, phase in self.plan.phases.items() if phase.kind == "train-marl"]
+        phases = [name for name, phase in self.plan.phases.items() if phase.kind != "eval"]
         return [
             (arm.label + ("" if phase == phases[0] else f", {phase}"), f"{name}/{phase}")
             for phase in phases

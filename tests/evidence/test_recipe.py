@@ -219,7 +219,7 @@ def test_the_list_refuses_both_what_is_done_and_what_is_begun_by_another_recipe(
     base, other, work = hash_base(PLAN.agents, Library()), change_value(config, "method.epochs", 7), tmp_path / "work"
     training = TrainingDir(work / base[:12] / TRAIN.name)
     training.begin({"config": other})
-    places = ["--out", str(tmp_path), "--work", str(work)]
+    places = ["--out", str(tmp_path / "results"), "--work", str(work)]
     assert reproduce_tables.main(["--list", *places]) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"error: {training.path}: was begun by another recipe than today's (method.epochs: 7 there")
