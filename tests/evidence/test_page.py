@@ -140,11 +140,12 @@ def test_the_page_is_the_one_that_the_committed_files_make(tmp_path: Path) -> No
     assert all("/" not in json.dumps(record.machine) for record in known.values())
 
 
-def test_the_page_of_wrong_credit_is_the_one_that_its_files_make(tmp_path: Path) -> None:
-    folder = DOCS / "wrong-credit"
-    plan = read_plan(folder / "plan.yaml")
-    render_page(Results(plan, read_all(folder / "results/units", plan)), folder / "page.md.jinja", tmp_path / "new.md")
-    assert (folder / "results.md").read_text() == (tmp_path / "new.md").read_text(), "make it anew: --render"
+@pytest.mark.parametrize("name", ["wrong-credit", "algorithms"])
+def test_the_page_of_another_plan_is_the_one_that_its_files_make(tmp_path: Path, name: str) -> None:
+    folder = DOCS / name / "results"
+    results = Results(plan := read_plan(folder / "plan.yaml"), read_all(folder / "units", plan))
+    render_page(results, folder / "page.md.jinja", tmp_path / "results.md")
+    assert folder.with_suffix(".md").read_text() == (tmp_path / "results.md").read_text(), "make it anew: --render"
 
 
 def test_loops_over_run_seeds_are_exactly_the_commands_that_were_given(make_record: MakeRecord) -> None:

@@ -26,7 +26,9 @@ WORK = Path("runs/tables")
 DOCS = find_builtin_root() / "docs"
 FOLDER = DOCS / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
-each_plan = pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+ALONE = read_plan(DOCS / "algorithms/results/plan.yaml")
+team_plan = pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
+each_plan = pytest.mark.parametrize("plan", [PLAN, QUICK, ALONE], ids=["plan", "quick", "algorithms"])
 TEMPERATURES = {f"agents.{slot}.sampling.temperature" for slot in ("ada", "ben", "cyd", "dee")}
 LIKE_FULL = {"correction-pairs", "anchor"}
 """Ablations that change nothing of the full method."""
@@ -84,7 +86,7 @@ def test_every_command_is_one_that_collab_reads(plan: Plan) -> None:
         commands[name].make_context(name, list(words))
 
 
-@each_plan
+@team_plan
 def test_arms_have_equal_budgets_and_methods_that_collab_knows(plan: Plan) -> None:
     budgets = set()
     for arm in plan.trained:
@@ -114,6 +116,21 @@ def test_the_budgets_are_those_that_the_plan_tells() -> None:
     ) in text
 
 
+def test_algorithms_differ_in_what_they_learn_alone() -> None:
+    changes = find_changes(ALONE, ("digirl", "train"), ("filtered-bc", "train"))
+    # A single agent has no edges; `horizon` 1.0 changes no step limit. All else is DigiRL's own.
+    own = {name.split(".")[1] for name in changes} - {"edges", "horizon"}
+    assert own == {"advantage", "curriculum", "values", "value_updates", "offline"}
+    assert {name for name in changes if name.startswith("method.offline.")} == {
+        f"method.offline.values.{one}" for one in ("step", "instruct")
+    }
+    recipe = derive_recipe(ALONE, EvidenceUnit(arm="digirl", seed=0, phase="train"))
+    assert recipe["method.offline.steps"] + 32 * recipe["method.steps"] == 6400
+    assert recipe["method.held_out.seeds"] == [39]
+    played = {ask(ALONE, "digirl", phase)["--seeds"][-1] for phase in ALONE.phases if phase != "train"}
+    assert played == {"40,41,42"}
+
+
 def test_every_ablation_is_an_arm_unless_it_is_known_not_to_be() -> None:
     used = [name for arm in PLAN.trained for name in ask(PLAN, arm, "train").get("--ablation", [])]
     assert sorted([*used, *LIKE_FULL, *NOT_MEASURED]) == sorted(ABLATIONS)
@@ -139,7 +156,7 @@ def test_the_paper_s_arms_differ_in_the_rate_alone() -> None:
 # --------------------------------------------------------------------------------------------- what is played, how
 
 
-@each_plan
+@team_plan
 def test_evaluations_play_seeds_that_nothing_was_trained_or_chosen_on(plan: Plan) -> None:
     known = {"sweep": {33}} if plan is PLAN else {f"new-seeds-{seed}": {seed} for seed in (43, 44, 45)}
     phases = [name for name, phase in plan.phases.items() if phase.kind == "eval"]
