@@ -41,7 +41,7 @@ from collab.preferences.store import (
 )
 from collab.rewards.base import CriticInput, build_inputs
 from collab.rewards.labelling import LabellingProgress, label_cases
-from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, list_label_sets, read_labels
+from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, count_missing, list_label_sets, read_labels
 from collab.rewards.registry import (
     CriticChoice,
     explain_difference,
@@ -406,7 +406,7 @@ class _Rebuild:
         name, new = self._store(made, labels, who)
         stored, before = read_pairs(self.request.run, name), self.plan.before
         changes = None if before is None else compare_with_earlier(self.request.run, before, stored)
-        return self._build_result(stored=stored, new=new, changes=changes, missing=labels.missing)
+        return self._build_result(stored=stored, new=new, changes=changes, missing=count_missing(labels))
 
     async def _judge(self) -> str | None:
         """Judge every step that is not judged, and return why this ended early, or None."""

@@ -8,20 +8,24 @@ its environment failed), the step is recorded as failed, the others continue, an
 before the failure were paid for, so their cost is recorded with it. Labelling stops after ten failures in a row, as the
 steps are not their cause. It also stops after ten judgements in a row without a single score, when a model answers
 something else.
+
+`label_all` does this for any judge and kind of labels; verdicts on episodes are given in the same way
+(`collab.rewards.verifiers.verdicts`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from collab.config import Budget
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import count_lost_calls
-from collab.rewards.base import UNREAD, Critic, CriticInput, Judgement, drop_invalid_scores, sum_spent
-from collab.rewards.labels import LabelWriter
+from collab.rewards.base import UNREAD, Critic, CriticCall, CriticInput, Judgement, drop_invalid_scores, sum_spent
+from collab.rewards.labels import HeadT, LabelledCase, LabelT, LabelWriter, StoredLabelWriter
 from collab.rewards.query import PartlyAnswered
 from collab.rollout.collector import UsageMeter
 from collab.types import Usage
@@ -31,30 +35,37 @@ from collab.utils.text import format_amount
 
 _SHOWN = 80
 """Characters of a reply that a message repeats."""
+CaseT = TypeVar("CaseT", bound=LabelledCase)
 
 
 @dataclass(slots=True, kw_only=True)
-class LabellingProgress(UsageMeter):
-    """Progress of labelling and its result; a live object."""
+class JudgingProgress(UsageMeter):
+    """Progress of any judge; a live object."""
 
     known: int = 0
     """Cases that were judged before."""
     judged: int = 0
     failed: int = 0
-    """Cases on which the critic failed; the next call asks about them again."""
+    """Cases on which the judge failed; the next call asks about them again."""
     failed_in_a_row: int = 0
-    """Failures since the last judged case, over all calls of `label_cases` that share this object."""
+    """Failures since the last judged case, over all calls that share this object."""
     silent_in_a_row: int = 0
-    """Judgements without a score since the last that had one, counting only those for which a model was asked."""
+    """Labels that say nothing since the last that did, counting only those for which a model was asked."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Cells of new judgements without a score, by cause."""
+    """What new labels do not say, by cause: cells without a score, episodes without a verdict."""
+    stopped: str | None = None
+    """Why the work ended early; None when every case was asked about."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LabellingProgress(JudgingProgress):
+    """Progress of a critic's labels and its result; a live object."""
+
     threshold: float = 0.5
     """A score above it is a reward."""
     rewarded: int = 0
     cells: int = 0
     """Cells of new judgements with a score."""
-    stopped: str | None = None
-    """Why labelling ended early; None when every case was asked about."""
 
     def __str__(self) -> str:
         """Return one line: how many steps are judged, and how many cells are rewarded."""
@@ -98,94 +109,156 @@ async def label_cases(
         StoreFailure: the labels cannot be written; what was recorded stays.
         UsageError: the critic does not fit the cases (another version of the environment …).
     """
-    labelling, limits = so_far or LabellingProgress(), budget or Budget()
-    # `stopped` may be set from outside: a failed rollout ends its labelling, too.
-    pool = WorkerPool(
-        cases, exceeded=lambda: labelling.stopped or labelling.explain_exceeded(limits), stop=stop, finishes=True
+    labelling = so_far or LabellingProgress()
+
+    async def judge(case: CriticInput) -> Judgement:
+        judgement = drop_invalid_scores(await critic.judge(case))
+        # A judgement that lacks cells would count as silence about them.
+        _require_whole(case, judgement)
+        return judgement
+
+    judging = Judging(
+        who="critic",
+        judge=judge,
+        asked=critic,
+        name=critic.name,
+        count=labelling.count,
+        is_silent=lambda judgement: judgement.silent,
+        describe_silence=lambda count, last: f"no score in {count} judgements in a row; {format_last_reply(last)}",
     )
-    pool.failed_in_a_row = labelling.failed_in_a_row
-    worker = _LabelWorker(critic=critic, writer=writer, pool=pool, labelling=labelling, most_silent=most_silent)
-    watch(labelling)
-    before = count_lost_calls(critic)
-    try:
-        await pool.run(concurrency, worker.work)
-    finally:
-        labelling.stopped = labelling.stopped or pool.stopped
-        lost = count_lost_calls(critic) - before
-        labelling.spent += Usage(lost=lost)
-        writer.record_lost(lost)
+    await label_all(
+        cases,
+        judging,
+        writer,
+        labelling,
+        concurrency=concurrency,
+        budget=budget or Budget(),
+        stop=stop,
+        watch=lambda: watch(labelling),
+        most_silent=most_silent,
+    )
     return labelling
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging(Generic[CaseT, LabelT]):
+    """How a judge is asked, and what its labels count for."""
+
+    who: str
+    """Noun for messages, e.g. "critic"."""
+    name: str
+    """Its kind, for messages."""
+    judge: Callable[[CaseT], Awaitable[LabelT]]
+    """Any error that it raises concerns this case alone."""
+    asked: object
+    """The judge itself, whose unanswered calls are counted."""
+    count: Callable[[LabelT], None]
+    """Called with every new label."""
+    is_silent: Callable[[LabelT], bool]
+    """Whether a model was asked and said nothing that counts."""
+    describe_silence: Callable[[int, LabelT], str]
+    """Describes so many silent labels in a row and the last of them."""
+
+
+async def label_all(
+    cases: Iterable[CaseT],
+    judging: Judging[CaseT, LabelT],
+    writer: StoredLabelWriter[LabelT, HeadT],
+    progress: JudgingProgress,
+    *,
+    concurrency: int,
+    budget: Budget,
+    stop: asyncio.Event | None,
+    watch: Callable[[], object] = lambda: None,
+    most_silent: int | None = PATIENCE,
+) -> None:
+    """Judge all cases that are not judged yet, and count in `progress`; other arguments and errors as `label_cases`."""
+    # `stopped` may be set from outside: a failed rollout ends its labelling, too.
+    pool = WorkerPool(
+        cases, exceeded=lambda: progress.stopped or progress.explain_exceeded(budget), stop=stop, finishes=True
+    )
+    pool.failed_in_a_row = progress.failed_in_a_row
+    worker = _LabelWorker(judging=judging, writer=writer, pool=pool, progress=progress, most_silent=most_silent)
+    watch()
+    before = count_lost_calls(judging.asked)
+    try:
+        await pool.run(concurrency, worker.work)
+    finally:
+        progress.stopped = progress.stopped or pool.stopped
+        lost = count_lost_calls(judging.asked) - before
+        progress.spent += Usage(lost=lost)
+        writer.record_lost(lost)
+
+
 @dataclass(slots=True, kw_only=True)
-class _LabelWorker:
+class _LabelWorker(Generic[CaseT, LabelT, HeadT]):
     """State that all workers share: one queue of cases, one writer, one count of failures."""
 
-    critic: Critic
-    writer: LabelWriter
-    pool: WorkerPool[CriticInput]
-    labelling: LabellingProgress
+    judging: Judging[CaseT, LabelT]
+    writer: StoredLabelWriter[LabelT, HeadT]
+    pool: WorkerPool[CaseT]
+    progress: JudgingProgress
     most_silent: int | None
 
     async def work(self) -> None:
         """Judge cases until none is left or labelling is stopped."""
         for case in self.pool.take():
             if self.writer.has_label(case):
-                self.labelling.known += 1
+                self.progress.known += 1
             elif self.pool.can_continue():
                 await self._judge(case)
-            await asyncio.sleep(0)  # a critic in pure Python never waits, so yield to other tasks here
+            await asyncio.sleep(0)  # a judge in pure Python never waits, so yield to other tasks here
 
-    async def _judge(self, case: CriticInput) -> None:
+    async def _judge(self, case: CaseT) -> None:
+        judging = self.judging
         try:
-            # Any exception of a critic concerns this step alone.
-            with boundary(ModelFailure, f"critic {self.critic.name} on step {case.step} of {case.trajectory}"):
-                judgement = drop_invalid_scores(await self.critic.judge(case))
-                # A judgement that lacks cells would count as silence about them.
-                _require_whole(case, judgement)
+            # Any exception of a judge concerns this case alone.
+            with boundary(ModelFailure, f"{judging.who} {judging.name} on step {case.step} of {case.trajectory}"):
+                label = await judging.judge(case)
         except PartlyAnswered as failure:
             # Answers before the failure were paid for.
             self._record_failure(case, failure.failure, failure.spent)
         except (EnvironmentFailure, ModelFailure) as failure:
             self._record_failure(case, failure)
         else:
-            # Recorded before it is counted: a kill must not leave a count without its judgement.
-            self.writer.record(judgement)
-            self.labelling.count(judgement)
+            # Recorded before it is counted: a kill must not leave a count without its label.
+            self.writer.record(label)
+            judging.count(label)
             self._count_failure(None)
-            self._count_heard(judgement)
+            self._count_heard(label)
 
-    def _count_heard(self, judgement: Judgement) -> None:
-        told = self.labelling
-        if judgement.silent:
+    def _count_heard(self, label: LabelT) -> None:
+        told, judging = self.progress, self.judging
+        if judging.is_silent(label):
             told.silent_in_a_row += 1
-        elif judgement.calls:
+        elif label.calls:
             told.silent_in_a_row = 0
         if told.silent_in_a_row == self.most_silent:
             self.pool.halt(
-                f"no score in {told.silent_in_a_row} judgements in a row; {format_last_reply(judgement)}; "
-                "they are kept: "
-                f"remove {self.writer.directory} to have this critic asked about them again"
+                f"{judging.describe_silence(told.silent_in_a_row, label)}; they are kept: "
+                f"remove {self.writer.directory} to have this {judging.who} asked about them again"
             )
 
-    def _record_failure(
-        self, case: CriticInput, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()
-    ) -> None:
-        self.labelling.spent += spent
+    def _record_failure(self, case: CaseT, failure: EnvironmentFailure | ModelFailure, spent: Usage = Usage()) -> None:
+        self.progress.spent += spent
         self.writer.fail(case, failure, spent)
-        self.labelling.failed += 1
+        self.progress.failed += 1
         self._count_failure(redact(str(failure)))
 
     def _count_failure(self, failure: str | None) -> None:
         self.pool.count(failure)
-        self.labelling.failed_in_a_row = self.pool.failed_in_a_row
+        self.progress.failed_in_a_row = self.pool.failed_in_a_row
 
 
 def format_last_reply(judgement: Judgement) -> str:
     """Format the model's last reply without scores, with the causes, in one line."""
-    causes = ", ".join(cause for cause in judgement.missing if cause != UNREAD)
-    said = " ".join(redact(judgement.calls[-1].reply).split())
-    return f"the last answer begins {said[:_SHOWN]!r} ({causes})"
+    return describe_reply(judgement.calls, [cause for cause in judgement.missing if cause != UNREAD])
+
+
+def describe_reply(calls: Sequence[CriticCall], causes: Iterable[str]) -> str:
+    """Format the beginning of the last reply, and what is wrong with it, in one line."""
+    said = " ".join(redact(calls[-1].reply).split())
+    return f"the last answer begins {said[:_SHOWN]!r} ({', '.join(causes)})"
 
 
 def _require_whole(case: CriticInput, judgement: Judgement) -> None:

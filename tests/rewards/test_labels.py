@@ -15,7 +15,7 @@ import pytest
 
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, build_inputs, build_judgement
-from collab.rewards.labels import LabelHead, LabelWriter, list_label_sets, read_labels
+from collab.rewards.labels import LabelHead, LabelWriter, count_missing, list_label_sets, read_labels
 from collab.store.fingerprint import run_hash
 from collab.store.run import RunStore
 from collab.types import CellRef, Usage
@@ -166,7 +166,7 @@ def test_missing_cells_are_counted_by_cause(run: Path, found: list[CriticInput])
             writer.record(judged(case, None))
     cells = [cell for case in found for cell in case.matrix]
     silent = sum(cell.action is None for cell in cells)
-    counted = read_labels(run, "one").missing
+    counted = count_missing(read_labels(run, "one"))
     assert counted["it said nothing"] == len(cells) - silent
     assert counted[UNREAD] == silent
 

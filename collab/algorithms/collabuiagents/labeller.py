@@ -33,7 +33,6 @@ from collab.algorithms.collabuiagents.metrics import (
     label_metrics,
     list_judgements,
     measure_disagreement,
-    sum_judging_usage,
 )
 from collab.config import Budget, PartDefinition, RunConfig
 from collab.envs.base import Suite
@@ -353,7 +352,7 @@ class CreditLabeller:
         hashes, spent = {}, {}
         # Only what the objective uses has a hash and a price.
         if labels is not None:
-            hashes["critic"], spent["critic"] = hash_judgements(list_judgements(labels)), sum_judging_usage(labels)
+            hashes["critic"], spent["critic"] = hash_judgements(list_judgements(labels)), labels.spent
         if pairs is not None:
             hashes["pairs"] = hash_pairs(pairs.pairs)
         if pairs is not None and labels is not None:
@@ -367,7 +366,7 @@ class CreditLabeller:
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return the usage of a rollout's judgements; the adversary's is counted with its pairs."""
-        return sum_judging_usage(read_labels(rollout, LABELS)) if LABELS in list_label_sets(rollout) else Usage()
+        return read_labels(rollout, LABELS).spent if LABELS in list_label_sets(rollout) else Usage()
 
 
 def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetrics, pairs: int | None) -> None:

@@ -14,12 +14,12 @@ from collab.loop.interfaces import EpochSummary
 from collab.loop.record import EpochRecord, ExampleCounts, average, hash_json
 from collab.preferences.explain import count_lines, count_sources, count_unpaired
 from collab.preferences.store import PairHead, PairSet
-from collab.rewards.base import Judgement, sum_spent
+from collab.rewards.base import Judgement
 from collab.rewards.labels import FailedLabel, LabelSet
 from collab.rewards.registry import read_definition
 from collab.store.rewards import PreferencePair
 from collab.trainers.run_dir import average_over_pairs, compute_chosen_gain
-from collab.types import Trajectory, Usage
+from collab.types import Trajectory
 from collab.utils.text import format_amount, format_causes
 
 
@@ -173,11 +173,6 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
     for one in failed:
         found.setdefault(one.error, []).append(one.message)
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
-
-
-def sum_judging_usage(labels: LabelSet) -> Usage:
-    """Return the usage of the calls behind judgements, steps that could not be judged included."""
-    return sum((*(sum_spent(judgement.calls) for judgement in labels.judged.values()), *labels.lost), Usage())
 
 
 def hash_judgements(judgements: Iterable[Judgement]) -> str:

@@ -19,7 +19,6 @@ from collab.algorithms.collabuiagents.metrics import (
     format_lines,
     hash_judgements,
     label_metrics,
-    sum_judging_usage,
 )
 from collab.config import Budget, RunConfig
 from collab.errors import ModelFailure, RunFormatError, UsageError
@@ -99,7 +98,7 @@ def test_an_epoch_records_what_was_paid_for_answers_of_steps_that_failed(
         writer.record(
             build_judgement(case, SolutionCritic(), {cell.cell: CellScore(score=1.0) for cell in case.matrix}, [])
         )
-    spent = sum_judging_usage(read_labels(out, LABELS))
+    spent = read_labels(out, LABELS).spent
     assert (spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.cost_usd) == (2, 70, 9, 0.25)
 
 

@@ -11,7 +11,6 @@ from collab.algorithms.collabuiagents.metrics import (
     compute_reward_rate,
     compute_reward_rates,
     count_unasked,
-    sum_judging_usage,
 )
 from collab.errors import RunFormatError
 from collab.loop.record import (
@@ -103,9 +102,9 @@ def test_answers_of_steps_that_could_not_be_judged_are_paid_for_too() -> None:
     )
     judged = [replace(judgement(0, ada0=1.0), calls=(call, call)), judgement(1, ada0=0.0)]
     labels = LabelSet(name="training", head=LabelHead(critic="c"), judged={one.key: one for one in judged}, failed={})
-    assert sum_judging_usage(labels) == Usage(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
+    assert labels.spent == Usage(calls=2, prompt_tokens=20, completion_tokens=4, cost_usd=1.0)
     lost = (Usage(calls=1, prompt_tokens=7, completion_tokens=1, cost_usd=0.25),) * 2
-    paid = sum_judging_usage(replace(labels, lost=lost))
+    paid = replace(labels, lost=lost).spent
     assert paid == Usage(calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
     assert Spending.of(paid, 3.0) == Spending(seconds=3.0, calls=4, prompt_tokens=34, completion_tokens=6, cost_usd=1.5)
 
