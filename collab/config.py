@@ -257,10 +257,13 @@ class AgentDefinition(Keyless):
 
 
 class AgentsFile(AgentDefinition):
-    """Any file of `agents/`, an agent's or a critic's, read to see of which kind it is."""
+    """Any file of `agents/`, an agent's, a critic's or a verifier's, read to see of which kind it is."""
 
     flip: float = Field(default=0.0, ge=0, lt=1)
     """Share of inverted rewards of a critic; see `collab.rewards.registry.CriticDefinition`."""
+    false_positives: float = Field(default=0.0, ge=0, le=1)
+    false_negatives: float = Field(default=0.0, ge=0, le=1)
+    """Shares of inverted verdicts of a verifier; see `collab.rewards.verifiers.registry.VerifierDefinition`."""
 
 
 class Cast(Definition):

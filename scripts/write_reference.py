@@ -47,6 +47,7 @@ from collab.loop.interfaces import load_algorithm
 from collab.models.tokenizer import estimate_tokens
 from collab.prompts.render import Templates
 from collab.rewards.calibration.config import CalibrationConfig
+from collab.rewards.verifiers.registry import VerifierDefinition
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
 from collab.trainers.recipe import Architecture, CopyRecipe, DpoRecipe, Recipe, SftRecipe
@@ -57,7 +58,7 @@ ROOT = Path(__file__).parents[1]
 HOME = ROOT / "docs" / "reference"
 _HEAD = "<!-- Written by scripts/write_reference.py; change the code or the script, not this page. -->\n"
 _FROM_ELSEWHERE = {"model", "scorer", "texts", "sampling", "seed", "attempt", "call_s", "history", "context_tokens"}
-"""Parameters of critics and adversaries that no option gives: other keys of their file do, or the command."""
+"""Parameters of judges and adversaries that no option gives: other keys of their file do, or the command."""
 
 PROMPTS: Mapping[str, Any] = yaml.safe_load((HOME / "prompts.yaml").read_text(encoding="utf-8"))
 """Folder in prompts/ → what the page says of it."""
@@ -99,7 +100,7 @@ def options_table(made: Callable[..., Any], group: Group) -> str:
     if made is SimPhoneSuite:  # single knobs of its preset
         meanings = {name: text for name, (_, text) in docs.attribute_docs(Distractions).items()} | meanings
     for parameter in inspect.signature(made).parameters.values():
-        outside = group in ("critics", "adversaries") and parameter.name in _FROM_ELSEWHERE
+        outside = group in ("critics", "verifiers", "adversaries") and parameter.name in _FROM_ELSEWHERE
         if outside or parameter.kind is parameter.VAR_KEYWORD:
             continue
         needed = parameter.default is parameter.empty
@@ -197,8 +198,8 @@ def settings_table(model: type[BaseModel], beside: type[BaseModel] | None = None
 
 
 MODELS = (
-    *(AgentDefinition, SamplingDefinition, GraphDefinition, EdgeSampler, EnvironmentDefinition, Limits, Unseen),
-    *(DeviceTask, LiveTask, RunConfig, SynthConfig, CalibrationConfig),
+    *(AgentDefinition, VerifierDefinition, SamplingDefinition, GraphDefinition, EdgeSampler),
+    *(EnvironmentDefinition, Limits, Unseen, DeviceTask, LiveTask, RunConfig, SynthConfig, CalibrationConfig),
     *(Recipe, SftRecipe, DpoRecipe, CopyRecipe, Architecture),
 )
 """That pages name."""

@@ -1,4 +1,4 @@
-"""A second package adds an environment, a model, a critic and an algorithm; nothing of ours is touched."""
+"""A second package adds an environment, a model, a critic, a verifier and an algorithm; nothing of ours is touched."""
 
 from __future__ import annotations
 
@@ -72,6 +72,30 @@ def test_a_critic_from_outside_is_checked_and_judges(installed: dict[str, str], 
     rebuilt = collab("pairs", "rebuild", run, "--critic", critic, "--source", "contrast", "--json")
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert json.loads(rebuilt.stdout)["judged"] > 0
+
+
+def test_the_page_about_verifiers_shows_the_one_that_is_tested() -> None:
+    page = (OUTSIDE.parents[2] / "docs" / "verifiers.md").read_text(encoding="utf-8")
+    assert f"```python\n{(OUTSIDE / 'lighthouse' / 'harbour.py').read_text(encoding='utf-8')}```" in page
+
+
+@pytest.mark.parametrize("verifier", ["harbour", "lighthouse.harbour:Harbour"])
+def test_a_verifier_from_outside_is_checked_and_agrees(
+    installed: dict[str, str], tmp_path: Path, verifier: str
+) -> None:
+    library, run = ["--library", str(OUTSIDE / "library")], str(tmp_path / "run")
+
+    def collab(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "collab.__main__", *words, *library]
+        return subprocess.run(command, env=installed, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    assert "harbour: ok (lighthouse.harbour:Harbour, no model)" in collab("agents", "check", "harbour").stdout
+    played = collab("rollout", "--env", "coast", "--agents", "keeper", "--episodes", "2", "--out", run)
+    assert played.returncode == 0, played.stderr
+    found = collab("verifier", "agree", "--runs", run, "--verifier", verifier, "--json")
+    assert found.returncode == 0, found.stderr
+    agreement = json.loads(found.stdout)["agreement"]
+    assert (agreement["label"], agreement["numbers"]["agreement"]["value"]) == ("harbour-1", 1.0)
 
 
 PLANNED = """

@@ -1,4 +1,4 @@
-"""`collab agents`: list agents and critics, and check that they answer.
+"""`collab agents`: list agents, critics and verifiers, and check that they answer.
 
 `collab serve`: serve a model with vLLM on this machine, ready for agents of the kind openai.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collab.library import Library
     from collab.models.base import Capabilities, Model, Reply, Scorer
     from collab.models.vllm import Launch, ServerProcess
-    from collab.rewards.registry import CriticDefinition
+    from collab.rewards.registry import CriticDefinition, JudgeDefinition
+    from collab.rewards.verifiers.registry import VerifierChoice
     from collab.types import Sampling
 
 
-app = typer.Typer(help="Agents and critics.", no_args_is_help=True)
+app = typer.Typer(help="Agents, critics and verifiers.", no_args_is_help=True)
 
 TRY = "Answer with the single word: ready"
 """The tiny prompt of `collab agents check`."""
@@ -36,9 +37,9 @@ TRY = "Answer with the single word: ready"
 
 @app.command("list")
 def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json = False) -> None:
-    """List all agents."""
+    """List all agents, critics and verifiers."""
     from collab.config import AgentsFile
-    from collab.rollout.build import is_critic
+    from collab.rollout.build import is_critic, is_verifier
 
     # Files that cannot be read are listed with their error, and hide no others.
     found, broken = options.read_definitions(options.open_library(library), "agents", AgentsFile)
@@ -46,25 +47,36 @@ def list_agents(*, library: options.LibraryFolder = None, as_json: options.Json 
         emit(
             {
                 name: {
-                    **agent.model_dump(mode="json", exclude=set() if is_critic(agent.kind) else {"flip"}),
+                    **agent.model_dump(mode="json", exclude=_list_foreign_keys(agent.kind)),
                     "critic": is_critic(agent.kind),
+                    "verifier": is_verifier(agent.kind),
                 }
                 for name, agent in found.items()
             }
             | options.build_error_data(broken)
         )
         return
-    # Agents and critics apart: a critic cannot play, and an agent cannot judge.
+    # Apart, as a critic or a verifier cannot play, and an agent cannot judge.
     rows = [
         (name, agent.kind, agent.sampling.temperature, agent.prompt, agent.description)
         for name, agent in found.items()
-        if not is_critic(agent.kind)
+        if not is_critic(agent.kind) and not is_verifier(agent.kind)
     ]
     print_table(["agents", "kind", "temperature", "prompt", "description"], rows)
-    critics = [(name, agent.kind, agent.description) for name, agent in found.items() if is_critic(agent.kind)]
-    if critics:
-        say()
-        print_table(["critics", "kind", "description"], critics)
+    for noun, is_one in (("critics", is_critic), ("verifiers", is_verifier)):
+        judges = [(name, agent.kind, agent.description) for name, agent in found.items() if is_one(agent.kind)]
+        if judges:
+            say()
+            print_table([noun, "kind", "description"], judges)
+
+
+def _list_foreign_keys(kind: str) -> set[str]:
+    """List the keys of an agents file that belong to other kinds."""
+    from collab.rollout.build import is_critic, is_verifier
+
+    return ({"flip"} if not is_critic(kind) else set()) | (
+        {"false_positives", "false_negatives"} if not is_verifier(kind) else set()
+    )
 
 
 @app.command("check")
@@ -87,24 +99,28 @@ def check_agents(
     library: options.LibraryFolder = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check a definition, what its model supports, and that it answers one tiny prompt; a critic's model, too."""
+    """Check a definition, what its model supports, and that it answers one tiny prompt; a judge's model, too."""
     from collab.config import AgentDefinition, AgentsFile, Cast, load_agent, override
     from collab.rewards.registry import load_critic
+    from collab.rewards.verifiers.registry import find_verifier
 
     definitions = options.open_library(library)
     # All definitions are read before any model is asked: a misspelt name must not cost a call.
-    judges = [name for name in names if _is_critic(definitions.load("agents", name, AgentsFile))]
-    critics = {name: load_critic(definitions, name) for name in judges}
-    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in names if name not in critics})
+    files = {name: definitions.load("agents", name, AgentsFile) for name in names}
+    critics = {name: load_critic(definitions, name) for name in names if _is_judge("critics", files[name])}
+    verifiers = {name: find_verifier(definitions, name) for name in names if _is_judge("verifiers", files[name])}
+    speaking = [name for name in names if name not in critics and name not in verifiers]
+    cast = Cast(agents={name: load_agent(definitions, name, AgentDefinition) for name in speaking})
     agents = override(cast, settings or ()).agents
-    found = {
-        name: run_interruptible(
-            _check_critic(definitions, name, critics[name], call=call, timeout_s=timeout)
-            if name in critics
-            else _check(definitions, name, agents[name], call=call, timeout_s=timeout)
-        )
-        for name in names
-    }
+
+    def check(name: str) -> Coroutine[Any, Any, dict[str, Any]]:
+        if name in critics:
+            return _check_critic(definitions, name, critics[name], call=call, timeout_s=timeout)
+        if name in verifiers:
+            return _check_verifier(name, verifiers[name], call=call, timeout_s=timeout)
+        return _check(definitions, name, agents[name], call=call, timeout_s=timeout)
+
+    found = {name: run_interruptible(check(name)) for name in names}
     # Everything is known before a line is printed, so JSON and text agree.
     if as_json:
         emit(found)
@@ -131,16 +147,16 @@ def check_agents(
                 say(f"  warning: no text came: {said['withheld']}")
 
 
-def _is_critic(file: AgentsFile) -> bool:
-    """Return whether an agents file is a critic's, by its kind or by the methods of its class."""
+def _is_judge(group: Literal["critics", "verifiers"], file: AgentsFile) -> bool:
+    """Return whether an agents file is of such a kind, or its class has the methods of one."""
     from collab.errors import ConfigError
-    from collab.rollout.build import is_critic, load_class
+    from collab.rollout.build import is_critic, is_verifier, load_class
 
     if ":" not in file.kind:
-        return is_critic(file.kind)
+        return is_critic(file.kind) if group == "critics" else is_verifier(file.kind)
     try:
-        load_class("critics", file, "agents")
-    except ConfigError:  # no critic, or it cannot be imported, which the check of a model then tells
+        load_class(group, file, "agents")
+    except ConfigError:  # no such judge, or it cannot be imported, which the check of a model then tells
         return False
     return True
 
@@ -170,6 +186,7 @@ async def _check(
     return {
         "kind": definition.kind,
         "critic": False,
+        "verifier": False,
         "model": model.policy.base,
         "privileged": model.privileged,
         "note": f"{REHEARSAL}; its definition was checked, it answers only in an episode" if model.privileged else None,
@@ -182,26 +199,47 @@ async def _check(
 async def _check_critic(
     definitions: Library, name: str, definition: CriticDefinition, *, call: bool, timeout_s: float
 ) -> dict[str, Any]:
-    from collab.models.base import Model
     from collab.rewards.registry import CriticResources, read_critic_texts
 
     resources = CriticResources.of(name, definition, read_critic_texts(definitions, definition))
-    model, capabilities, reply = resources.model, None, None
     try:
         resources.build_critic()
-        if call and model is not None:
-            async with _probe_within(model, name, timeout_s) as capabilities:
-                # A reward model says nothing: its weights are loaded by now.
-                if isinstance(model, Model):
-                    reply = await _try(model, definition.sampling.of(0, 1, f"agents/{name}"), name)
+        found = await _check_judge(name, definition, resources.model, call=call, timeout_s=timeout_s)
     finally:
         await resources.close()
+    return {**found, "critic": True, "note": f"how far it can be trusted: collab critic calibrate --critic {name}"}
+
+
+async def _check_verifier(name: str, choice: VerifierChoice, *, call: bool, timeout_s: float) -> dict[str, Any]:
+    from collab.rewards.verifiers.registry import open_verifier
+
+    async with open_verifier(choice, asks=False) as resources:
+        resources.build_verifier()
+        found = await _check_judge(name, choice.definition, resources.model, call=call, timeout_s=timeout_s)
+        if call:
+            await resources.check_answers()
+    note = f"how far it can be trusted: collab verifier agree --verifier {name} --runs RUN"
+    return {**found, "verifier": True, "note": note}
+
+
+async def _check_judge(
+    name: str, definition: JudgeDefinition, model: Model | Scorer | None, *, call: bool, timeout_s: float
+) -> dict[str, Any]:
+    """Return what a judge's model supports and replies, if it has one."""
+    from collab.models.base import Model
+
+    capabilities = reply = None
+    if call and model is not None:
+        async with _probe_within(model, name, timeout_s) as capabilities:
+            # A reward model says nothing: its weights are loaded by now.
+            if isinstance(model, Model):
+                reply = await _try(model, definition.sampling.of(0, 1, f"agents/{name}"), name)
     return {
         "kind": definition.kind,
-        "critic": True,
+        "critic": False,
+        "verifier": False,
         "model": None if model is None else model.policy.base,
         "privileged": False,
-        "note": f"how far it can be trusted: collab critic calibrate --critic {name}",
         "capabilities": to_data(capabilities),
         "prefix_cache": None,
         "reply": reply,

@@ -1,4 +1,4 @@
-"""`collab critic`: measure how far critics can be trusted."""
+"""`collab critic` and `collab verifier`: measure how far critics and verifiers can be trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from collab.cli import options
 from collab.cli.output import describe_lost, emit, print_table, say, to_data
-from collab.cli.progress import Resumable, run_interruptible
+from collab.cli.progress import Resumable, run_interruptible, work
+from collab.utils.progress import note
 from collab.utils.text import format_amount, format_count, shorten_number, split_names
 
 if TYPE_CHECKING:
@@ -341,3 +342,219 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
         say(f"unfit  {unfit} would be missing: nothing of the step fits into the critic's context_tokens")
     for doubt in found.doubts:
         say(f"note   {doubt}")
+
+
+# -------------------------------------------------------------------------------------------------- verifiers
+
+verifier_app = typer.Typer(
+    help="Verifiers: whether episodes succeeded, and how often that is right.", no_args_is_help=True
+)
+
+_JUDGED, _SO = "What is judged", "How it is judged"
+
+Runs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--runs",
+        metavar="RUN",
+        help="Recorded runs of one environment, or folders of them; comma-separated or repeated.",
+        rich_help_panel=_JUDGED,
+    ),
+]
+VerifierName = Annotated[
+    str | None,
+    typer.Option(
+        "--verifier",
+        metavar="NAME",
+        help="An agents file that verifies: see collab agents list.",
+        rich_help_panel=_JUDGED,
+    ),
+]
+VerifierSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="a.b=c",
+        help="Override one setting of the verifier, e.g. verifier.options.screens=2 or verifier.history=5. May be "
+        "repeated.",
+        rich_help_panel=_JUDGED,
+    ),
+]
+
+
+@verifier_app.command("agree")
+def agree(
+    *,
+    runs: Runs = None,
+    verifier: VerifierName = None,
+    against: Annotated[
+        str,
+        typer.Option("--against", metavar="NAME", help="The verifier that counts as right.", rich_help_panel=_JUDGED),
+    ] = "rules",
+    tasks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tasks", metavar="NAMES", help="Only episodes of these tasks, comma-separated.", rich_help_panel=_JUDGED
+        ),
+    ] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            metavar="DIR",
+            help="Only episodes of the tasks that collab verifier rows held out there.",
+            rich_help_panel=_JUDGED,
+        ),
+    ] = None,
+    settings: VerifierSettings = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", help="Decides the seeds of its calls.", rich_help_panel=_SO)
+    ] = 0,
+    verdicts: Annotated[
+        str | None,
+        typer.Option(
+            "--verdicts",
+            metavar="NAME",
+            help="Name of its verdicts beside the runs; default: the verifier's.",
+            rich_help_panel=_SO,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", metavar="K", min=1, help="Episodes judged at once.", rich_help_panel=_SO)
+    ] = 4,
+    budget: options.BudgetText = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Directory to make for the numbers; default: calibrations/ and the name.",
+            rich_help_panel=_SO,
+        ),
+    ] = None,
+    library: options.LibraryFolder = None,
+    trust: options.Trust = False,
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> None:
+    """Let a verifier judge recorded episodes, and print how often it agrees with the environment's rules.
+
+    Every verdict is stored beside its run at once; the same command resumes after a stop or a kill. The numbers are
+    written to agreement.json, which a training that learns from this verifier looks up.
+    """
+    from collab.cli.text.verifier import build_agreement_data, show_agreement
+    from collab.config import Budget
+    from collab.rewards.calibration.record import FOLDER, free_directory
+    from collab.rewards.verifiers.agree import AgreementRequest, AgreementResult, measure_agreement
+    from collab.rewards.verifiers.registry import find_verifier
+    from collab.rewards.verifiers.rows import read_held_out
+
+    definitions = options.open_library(library)
+    # Read before any verifier is built: a wrong path must not wait for a model.
+    kept = [] if held_out is None else read_held_out(held_out)
+    request = AgreementRequest(
+        runs=_find_runs(runs),
+        verifier=find_verifier(definitions, _require_verifier(verifier), settings or ()),
+        against=find_verifier(definitions, against),
+        tasks=split_names("--tasks", tasks),
+        held_out=kept,
+        name=verdicts,
+        seed=seed,
+        budget=Budget() if budget is None else Budget.parse(budget),
+        concurrency=concurrency,
+    )
+    folder, again = out or free_directory(FOLDER / request.names[0]), "the same command: verdicts are kept"
+    result: AgreementResult = work(
+        lambda watch, stop: measure_agreement(request, folder, watch=watch, stop=stop),
+        folder,
+        opening=f"{request.verifier.name} judges the episodes of {format_amount(len(request.runs), 'run')}",
+        resume=again,
+    )
+    if as_json:
+        emit(build_agreement_data(result))
+    elif result.record is not None:
+        show_agreement(result, result.record, result.record.numbers)
+    elif result.progress.spent.lost:
+        say(describe_lost(result.progress.spent.lost))
+    # Stopped is exit code 1: scripts must not take half the verdicts for all.
+    if result.stopped is not None:
+        note(f"stopped: {result.stopped}; resume with {again}")
+        raise typer.Exit(1)
+
+
+@verifier_app.command("rows")
+def verifier_rows(
+    *,
+    runs: Runs = None,
+    verifier: VerifierName = None,
+    hold_out: Annotated[
+        float,
+        typer.Option(
+            "--hold-out",
+            metavar="SHARE",
+            min=0,
+            max=1,
+            help="Share of the tasks that get no row, to measure the trained verifier on.",
+            rich_help_panel=_JUDGED,
+        ),
+    ] = 0.2,
+    settings: VerifierSettings = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", help="Decides which tasks are held out.", rich_help_panel=_JUDGED)
+    ] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.", rich_help_panel=_SO)
+    ] = None,
+    library: options.LibraryFolder = None,
+    trust: options.Trust = False,
+    as_json: options.Json = False,
+) -> None:
+    """Write a verifier's questions about recorded episodes with their outcomes, to train a verifier of your own.
+
+    No model is asked. The episodes of some tasks are held out whole.
+    """
+    from collab.errors import UsageError
+    from collab.rewards.verifiers.registry import find_verifier
+    from collab.rewards.verifiers.rows import FILE, RowsRequest, write_rows
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made")
+    chosen = find_verifier(options.open_library(library), _require_verifier(verifier), settings or ())
+    request = RowsRequest(runs=_find_runs(runs), verifier=chosen, held_out=hold_out, seed=seed)
+    made = run_interruptible(write_rows(request, out))
+    if as_json:
+        emit({"file": str(out / FILE), **to_data(made)})
+        return
+    # The next two commands are printed ready to paste: the second needs what the first makes.
+    counted = f"{format_amount(made.rows, 'row')} of {', '.join(made.environments)}, {made.successes} of successes"
+    say(f"{counted}, written to {out / FILE}")
+    if made.unfit:
+        say(f"left out {format_amount(made.unfit, 'episode')} that do not fit into context_tokens")
+    say(f"held out {format_amount(len(made.held_out), 'task')}: {', '.join(made.held_out) or 'none'}")
+    say(f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --out NEW")
+    if made.held_out:
+        asked = f"--verifier {shlex.quote(chosen.name)} --held-out {shlex.quote(str(out))}"
+        say(f"measure it: collab verifier agree --runs RUN {asked} --set verifier.options.model.options.path=NEW/final")
+
+
+def _require_verifier(name: str | None) -> str:
+    from collab.errors import UsageError
+
+    if name is None:
+        raise UsageError("--verifier is missing: name an agents file that verifies; see collab agents list")
+    return name
+
+
+def _find_runs(named: list[str] | None) -> list[Path]:
+    """Return the runs that a user names; a folder of runs stands for all of them.
+
+    Raises:
+        UsageError: none is named.
+    """
+    from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded
+
+    if not named:
+        raise UsageError("--runs is missing: name recorded runs; see collab runs list")
+    paths = map(Path, options.split_folders("--runs", named))
+    return list(dict.fromkeys(run for path in paths for run in find_recorded(path).runs or (path,)))

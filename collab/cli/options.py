@@ -443,6 +443,8 @@ EXAMPLES = {
     "agents check": "collab agents check local --set 'agents.*.options.path=checkpoints/mine'",
     "critic rows": "collab critic rows --critic critic-llm --cases 1000 --out data/judge",
     "critic calibrate": "collab critic calibrate --critic critic-llm --cases 100 --plan",
+    "verifier rows": "collab verifier rows --runs runs/first --verifier verifier-model --out data/verifier",
+    "verifier agree": "collab verifier agree --runs runs/first --verifier verifier-llm",
     "pairs rebuild": "collab pairs rebuild runs/first --source mix",
     "pairs list": "collab pairs list runs/first --limit 10",
     "pairs show": "collab pairs show runs/first 88f3cde3",

@@ -7,6 +7,7 @@
     labels          stored judgements beside a run; labelling: label a run, many steps at once
     calibration/    how far a critic can be trusted, measured on steps of known worth
     registry        a critic from its agents file
+    verifiers/      whether whole episodes succeeded, in the eyes of something else than the environment
 
 The exact parts ask the environment itself: they fork or rebuild its state and look at the rest of the solution.
 Adversaries and preference pairs are in `collab.preferences`.

@@ -318,6 +318,18 @@ def sum_spent(calls: Iterable[CriticCall]) -> Usage:
     return sum(each, Usage())
 
 
-def label_of(critic: Critic) -> str:
-    """Return the critic's name and version, e.g. "oracle-2"."""
-    return f"{critic.name}-{critic.version}"
+class Versioned(Protocol):
+    """A critic or a verifier, as labels name it."""
+
+    @property
+    def name(self) -> str:
+        """Its kind."""
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the same case, options and seed could be judged otherwise."""
+
+
+def label_of(judge: Versioned) -> str:
+    """Return a judge's name and version, e.g. "oracle-2"."""
+    return f"{judge.name}-{judge.version}"

@@ -142,7 +142,7 @@ async def label_cases(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judging(Generic[CaseT, LabelT]):
-    """How a judge is asked, and what its labels count for."""
+    """The way a judge is asked and its labels are counted."""
 
     who: str
     """Noun for messages, e.g. "critic"."""

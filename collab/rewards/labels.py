@@ -49,7 +49,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class LabelledCase(Protocol):
-    """What is judged: a step, or an episode."""
+    """The object of a label: a step, or an episode."""
 
     @property
     def trajectory(self) -> str:

@@ -32,7 +32,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
@@ -42,7 +42,7 @@ from pydantic import BeforeValidator, StrictInt
 from collab.agents.agent import compute_prefix_limit
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Model, count_lost_calls
+from collab.models.base import Model, Reply, count_lost_calls
 from collab.prompts.parse import read_withheld
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import ABSENT, CellScore, CriticCall, CriticInput, Judgement, build_judgement, sum_spent
@@ -287,6 +287,35 @@ SAMPLING = Sampling(temperature=0.1, max_tokens=2048)
 """The paper's temperature; room for a sentence on each of 12 cells."""
 
 
+async def ask_and_record(
+    model: Model,
+    prompt: Prompt,
+    sampling: Sampling,
+    *,
+    seed: int,
+    call_s: float,
+    who: str,
+    images: tuple[bytes, ...] = (),
+) -> tuple[Reply, CriticCall]:
+    """Ask a model once; return its reply, and the call to be stored. Arguments and errors as of `ask`."""
+    started = time.perf_counter()
+    reply = await ask(model, prompt, sampling, seed=seed, call_s=call_s, who=who, images=images)
+    policy = model.policy
+    # The whole call is kept: a score must be traceable to its question and answer.
+    call = CriticCall(
+        prompt=hash_prompt(prompt),
+        model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
+        seed=seed,
+        reply=reply.text,
+        cells=(),
+        prompt_tokens=reply.prompt_tokens,
+        completion_tokens=reply.completion_tokens,
+        cost_usd=reply.cost_usd,
+        latency_s=time.perf_counter() - started,
+    )
+    return reply, call
+
+
 class LanguageCritic:
     """Judges actions by asking a model; kind `llm`.
 
@@ -407,22 +436,12 @@ class LanguageCritic:
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
         # A seed per call, so that asking again, or in another order, gives the same answer.
-        seed, started = self._derive_seed(case, "call", number, self._attempt), time.perf_counter()
-        reply = await ask(self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic")
-        policy = self._model.policy
-        # The whole call is kept: a score must be traceable to its question and answer.
-        call = CriticCall(
-            prompt=hash_prompt(prompt),
-            model=policy.base if policy.adapter is None else f"{policy.base} + {policy.adapter}",
-            seed=seed,
-            reply=reply.text,
-            cells=tuple(cell for proposal in proposals for cell in proposal.cells),
-            shown=names,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            cost_usd=reply.cost_usd,
-            latency_s=time.perf_counter() - started,
+        seed = self._derive_seed(case, "call", number, self._attempt)
+        reply, call = await ask_and_record(
+            self._model, prompt, self._sampling, seed=seed, call_s=self._call_s, who="the critic"
         )
+        cells = tuple(cell for proposal in proposals for cell in proposal.cells)
+        call = replace(call, cells=cells, shown=names)
         # Withheld replies hold no scores, but their format is not at fault.
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:

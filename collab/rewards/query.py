@@ -225,27 +225,37 @@ def find_first_failure(found: Iterable[object]) -> BaseException | None:
     return min(failures, key=lambda one: isinstance(one, ModelFailure), default=None)
 
 
-async def ask(model: Model, prompt: Prompt, sampling: Sampling, *, seed: int, call_s: float, who: str) -> Reply:
+async def ask(
+    model: Model,
+    prompt: Prompt,
+    sampling: Sampling,
+    *,
+    seed: int,
+    call_s: float,
+    who: str,
+    images: tuple[bytes, ...] = (),
+) -> Reply:
     """Ask a model once.
 
     Args:
         seed: for this call alone.
         call_s: limit in seconds, with retries, without waiting in line.
         who: name of the caller for messages, e.g. "the critic".
+        images: pictures before the text, in the order of `prompt.images`.
 
     Raises:
         ModelFailure: the call failed after its retries or took longer than its limit.
     """
     clock = CallClock(call_s)
-    request = Request(prompt=prompt, sampling=sampling, seed=seed, clock=clock)
+    request = Request(prompt=prompt, sampling=sampling, seed=seed, images=images, clock=clock)
     with boundary(ModelFailure, f"call of {who} to {model.policy.base} (limit {call_s:g} s)"):
         async with clock.running():
             return await model.generate(request)
 
 
 def hash_prompt(prompt: Prompt) -> str:
-    """Return the SHA-256 of a prompt as it was asked."""
-    return hash_text("\f".join([prompt.system, prompt.user]))
+    """Return the SHA-256 of a prompt as it was asked, with its pictures."""
+    return hash_text("\f".join([prompt.system, prompt.user, *prompt.images]))
 
 
 def format_reason(action: Action, observation: Observation, space: ActionSpace) -> str:

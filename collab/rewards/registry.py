@@ -34,7 +34,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -48,7 +48,7 @@ from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
-from collab.rollout.build import DATE, add_date, build, has_parameter, list_kinds, load_class
+from collab.rollout.build import DATE, Group, add_date, build, has_parameter, list_kinds, load_class
 from collab.utils.redact import hide_values
 from collab.utils.trust import check_trusted, vouch
 
@@ -72,18 +72,26 @@ _PLACEHOLDER_URL = "http://nobody.invalid/v1"
 """An address that no server can have (RFC 2606)."""
 
 
-class CriticDefinition(Keyless):
-    """`agents/*.yaml` of a critic. Defaults are the paper's temperature and the tokens that a whole step needs."""
+class JudgeDefinition(Keyless):
+    """`agents/*.yaml` of a critic or a verifier."""
 
     description: str = ""
     """Text for listings."""
-    prompt: str = FOLDER
+    prompt: str
     """Folder in `prompts/`."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
+    """How replies are sampled."""
     context_tokens: int = Field(default=8500, ge=256)
     """Longest prompt plus reply, in tokens; history is left out until a question fits."""
     history: int = Field(default=10, ge=0)
     """Executed actions in a question."""
+
+
+class CriticDefinition(JudgeDefinition):
+    """`agents/*.yaml` of a critic. Defaults are the paper's temperature and the tokens that a whole step needs."""
+
+    prompt: str = FOLDER
+    """Folder in `prompts/`."""
     flip: float = Field(default=0.0, ge=0, lt=1)
     """Share of rewards that are inverted on purpose, to measure what wrong credit costs; see `collab.rewards.flip`."""
 
@@ -105,11 +113,14 @@ def load_critic(library: Library, name: str) -> CriticDefinition:
         raise UnknownName.of(
             f"critics kind (in agents/{name})", kind, list_kinds("critics"), "or write package.module:Class"
         )
-    return _add_date(load_agent(library, name, CriticDefinition))
+    return add_engine_date(load_agent(library, name, CriticDefinition))
 
 
-def _add_date(definition: CriticDefinition) -> CriticDefinition:
-    """Return a critic with today's date if the template of its checkpoint reads one and none is given."""
+JudgeT = TypeVar("JudgeT", bound=JudgeDefinition)
+
+
+def add_engine_date(definition: JudgeT) -> JudgeT:
+    """Return a judge with today's date if the template of its checkpoint reads one and none is given."""
     engine = definition.options.get(MODEL)
     if not isinstance(engine, dict):
         return add_date(definition, list_kinds("scorers"))
@@ -120,15 +131,15 @@ def _add_date(definition: CriticDefinition) -> CriticDefinition:
     return _set_options(definition, dated.options)
 
 
-def _set_options(definition: CriticDefinition, options: Mapping[str, Any]) -> CriticDefinition:
-    """Return a critic with these options of its checkpoint."""
+def _set_options(definition: JudgeT, options: Mapping[str, Any]) -> JudgeT:
+    """Return a judge with these options of its checkpoint."""
     engine = definition.options.get(MODEL)
     within = {**definition.options, MODEL: engine | {"options": options}} if isinstance(engine, dict) else options
     return definition.model_copy(update={"options": dict(within)})
 
 
-def _list_options(definition: CriticDefinition) -> Mapping[str, Any]:
-    """Return the options of a critic's checkpoint, or its own."""
+def _list_options(definition: JudgeDefinition) -> Mapping[str, Any]:
+    """Return the options of a judge's checkpoint, or its own."""
     engine = definition.options.get(MODEL)
     options: Mapping[str, Any] = engine.get("options", {}) if isinstance(engine, dict) else definition.options
     return options
@@ -147,7 +158,7 @@ def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[st
     return read(library.find_path("prompts", definition.prompt))
 
 
-def select_deciding(definition: CriticDefinition, *, placeless: bool) -> dict[str, Any]:
+def select_deciding(definition: JudgeDefinition, *, placeless: bool) -> dict[str, Any]:
     """Return a definition as JSON, without fields that decide no score: descriptions and `REACHING`.
 
     Texts are compared instead of `prompt`, the name of their folder.
@@ -197,6 +208,45 @@ def doubt_key(part: PartDefinition, where: str) -> list[str]:
     return []
 
 
+def build_engine(
+    name: str, definition: JudgeDefinition, *, group: Group = "critics", asks: bool = True
+) -> Model | Scorer | None:
+    """Build the model that a judge asks or scores with; None for a kind that needs none. No call is made yet.
+
+    Args:
+        name: of its agents file.
+        group: of the judge's kind.
+        asks: whether it will ever be asked; a plan only counts tokens, see `make_token_counter`.
+
+    Raises:
+        ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
+    """
+    # A judge asks a model, scores with one or needs none, as its class's parameters show.
+    if has_parameter(definition, SCORER, group):
+        scorer: Scorer = build("scorers", definition, f"agents/{name}")
+        return scorer
+    if not has_parameter(definition, MODEL, group):
+        return None
+    where, given = f"agents/{name}: options.{MODEL}", definition.options.get(MODEL)
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"{where}: got {given!r}; a {group.removesuffix('s')} of kind {definition.kind} asks an engine, written as "
+            "{kind: openai, options: {model: …}}"
+        )
+    part = validate(PartDefinition, given, where)
+    part._origin = definition._origin
+    # For a plan the model is built for its tokenizer alone.
+    try:
+        model: Model = build("models", part if asks else make_token_counter(part), where)
+    except ConfigError as error:  # which advises as for an agent
+        own = f"{group.removesuffix('s')}.options.{MODEL}.options.path"
+        raise type(error)(str(error).replace("agents.*.options.path", own)) from None
+    # Servers are probed with the sampling of later calls.
+    if isinstance(model, AskedAlike):
+        model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
+    return model
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CriticResources:
     """All that a critic is built with; its critics share one model."""
@@ -212,34 +262,8 @@ class CriticResources:
     def of(
         cls, name: str, definition: CriticDefinition, texts: Mapping[str, str], *, asks: bool = True
     ) -> CriticResources:
-        """Build the model that is asked or that scores, where there is one; no call is made yet.
-
-        Args:
-            asks: whether it will ever be asked; a plan only counts tokens, see `make_token_counter`.
-
-        Raises:
-            ConfigError: no engine is named, or its options do not fit; and all of `collab.rollout.build.build`.
-        """
-        model: Model | Scorer | None = None
-        # A critic asks a model, scores with one or needs none, as its class's parameters show.
-        if has_parameter(definition, SCORER, "critics"):
-            model = build("scorers", definition, f"agents/{name}")
-        elif has_parameter(definition, MODEL, "critics"):
-            where = f"agents/{name}: options.{MODEL}"
-            if not isinstance(definition.options.get(MODEL), dict):
-                got = definition.options.get(MODEL)
-                raise ConfigError(
-                    f"{where}: got {got!r}; a critic of kind {definition.kind} asks an engine, written as "
-                    "{kind: openai, options: {model: …}}"
-                )
-            part = validate(PartDefinition, definition.options[MODEL], where)
-            part._origin = definition._origin
-            # For a plan the model is built for its tokenizer alone.
-            model = build("models", part if asks else make_token_counter(part), where)
-            # Servers are probed with the sampling of later calls.
-            if isinstance(model, AskedAlike):
-                model.sampling = definition.sampling.of(0, 1, f"agents/{name}")
-        return cls(name=name, definition=definition, texts=texts, model=model)
+        """Build its model; arguments and errors as of `build_engine`."""
+        return cls(name=name, definition=definition, texts=texts, model=build_engine(name, definition, asks=asks))
 
     def build_critic(self, *, seed: int = 0, attempt: int = 0, call_s: float = 120.0) -> Critic:
         """Build a critic.
@@ -329,7 +353,7 @@ def build_head(definition: CriticDefinition, texts: Mapping[str, str], stored: L
     options: dict[str, Any] = {"critic": definition.model_dump(mode="json", exclude={"description"}), "texts": texts}
     if WEIGHTS in stored.options:
         same = _list_places(definition) == _list_places(read_definition("", stored))
-        found = _hash_weights(definition) or (stored.options[WEIGHTS] if same else None)
+        found = hash_engine_weights(definition) or (stored.options[WEIGHTS] if same else None)
         options |= {} if found is None else {WEIGHTS: found}
     return replace(stored, critic=critic, options=options)
 
@@ -341,23 +365,31 @@ def explain_difference(name: str, old: LabelHead, new: LabelHead) -> str | None:
         name: the labels', for messages.
     """
     weighed = WEIGHTS in old.options and WEIGHTS in new.options
-    first, second = (_select_deciding(name, head, placeless=weighed) for head in (old, new))
-    for what, before, after in _list_differing(first, second):
+    return describe_difference(*(_select_deciding(name, head, placeless=weighed) for head in (old, new)))
+
+
+def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """Describe the first difference of two judges' settings, as JSON without secrets; None where they are equal."""
+    for what, before, after in _list_differing(_hide(old), _hide(new)):
         shown = repr(before), repr(after)
         return f"other {what}" if max(map(len, shown)) > _SHOWN else f"{what} {shown[0]}, now it is {shown[1]}"
     return None
+
+
+def _hide(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they are stored: plain JSON without secrets."""
+    stored: dict[str, Any] = hide_values(json.loads(json.dumps(settings, default=str)))
+    return stored
 
 
 def _select_deciding(name: str, head: LabelHead, *, placeless: bool) -> dict[str, Any]:
     """Return all of a head that decides scores, as it is stored: without secrets."""
     told = select_deciding(read_definition(name, head), placeless=placeless)
     whole = {"critic": head.critic, **told, "texts": head.options.get("texts", {})}
-    whole[WEIGHTS] = head.options.get(WEIGHTS)
-    stored: dict[str, Any] = hide_values(json.loads(json.dumps(whole, default=str)))
-    return stored
+    return {**whole, WEIGHTS: head.options.get(WEIGHTS)}
 
 
-def _hash_weights(definition: CriticDefinition) -> str | None:
+def hash_engine_weights(definition: JudgeDefinition) -> str | None:
     """Return the digest of the weights that a definition names by a path; None where none are there."""
     path, adapter = _list_places(definition)
     folders = [Path(resolve_checkpoint(str(path))), *([] if adapter is None else [Path(str(adapter))])]
@@ -365,7 +397,7 @@ def _hash_weights(definition: CriticDefinition) -> str | None:
     return hash_played_weights(folders[0], adapter) if there else None
 
 
-def _list_places(definition: CriticDefinition) -> tuple[Any, Any]:
+def _list_places(definition: JudgeDefinition) -> tuple[Any, Any]:
     """Return the paths of a definition's checkpoint and adapter; None for a missing one."""
     options = _list_options(definition)
     return options.get("path"), options.get("adapter")

@@ -1,10 +1,10 @@
 """Build concrete objects from configurations; the only place that does.
 
 A `kind` is looked up among the built-in parts, then among the entry points that other packages declare
-(`collab.environments`, `collab.models`, `collab.scorers`, `collab.critics`, `collab.adversaries`, `collab.algorithms`),
-then read as `package.module:Class`; an algorithm is named by its entry point alone. Options become keyword arguments
-and are checked against the constructor's annotations, so a part from outside gets the same error messages as a built-in
-one.
+(`collab.environments`, `collab.models`, `collab.scorers`, `collab.critics`, `collab.verifiers`, `collab.adversaries`,
+`collab.algorithms`), then read as `package.module:Class`; an algorithm is named by its entry point alone. Options
+become keyword arguments and are checked against the constructor's annotations, so a part from outside gets the same
+error messages as a built-in one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from collab.rollout.protocols import check_class, check_object
 from collab.seeds import Seeds
 from collab.utils.trust import know_built_in, list_entry_points
 
-Group = Literal["environments", "models", "scorers", "critics", "adversaries", "algorithms"]
+Group = Literal["environments", "models", "scorers", "critics", "verifiers", "adversaries", "algorithms"]
 
 PartT = TypeVar("PartT", bound=PartDefinition)
 _THOUGHTS = (b"think", b"THINK", b"thought", b"Thought", b"reason", b"analysis")
@@ -86,6 +86,11 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "oracle": "collab.rewards.oracle:SolutionCritic",
         "outcome": "collab.rewards.outcome:OutcomeCritic",
     },
+    "verifiers": {
+        "rules": "collab.rewards.verifiers.rules:RulesVerifier",
+        "text-judge": "collab.rewards.verifiers.language:TextJudge",
+        "screenshot-judge": "collab.rewards.verifiers.vision:ScreenshotJudge",
+    },
     "adversaries": {
         "llm": "collab.preferences.adversary:LanguageAdversary",
         "sampler": "collab.preferences.adversary:SamplerAdversary",
@@ -115,11 +120,17 @@ def is_critic(kind: str) -> bool:
     return kind in list_kinds("critics") and kind not in list_kinds("models")
 
 
+def is_verifier(kind: str) -> bool:
+    """Return whether an agents file of this kind is a verifier; a class named directly counts as an agent."""
+    return kind in list_kinds("verifiers") and kind not in list_kinds("models")
+
+
 def refuse_critic(kind: str, where: str) -> None:
-    """Refuse a critic in the place of an agent, with a ConfigError."""
-    if is_critic(kind):
+    """Refuse a critic or a verifier in the place of an agent, with a ConfigError."""
+    if is_critic(kind) or is_verifier(kind):
+        what = "critic" if is_critic(kind) else "verifier"
         raise ConfigError(
-            f"{where}: a critic (kind {kind}) judges and does not speak; see agents with: collab agents list"
+            f"{where}: a {what} (kind {kind}) judges and does not speak; see agents with: collab agents list"
         )
 
 
@@ -318,7 +329,7 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
 
 
 def refuse_critics(config: RunConfig) -> None:
-    """Refuse agents files of critics: they cannot speak."""
+    """Refuse agents files of critics and verifiers: they cannot speak."""
     for slot, agent in config.agents.items():
         refuse_critic(agent.kind, f"agents/{config.agent_names[slot]}")
 

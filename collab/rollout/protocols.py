@@ -22,6 +22,7 @@ _PROTOCOLS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "models": ("model", ("generate", "probe", "count_tokens", "close"), ("policy", "privileged")),
     "scorers": ("scorer", ("length", "score", "close"), ("policy", "context")),
     "critics": ("critic", ("judge",), ("name", "version")),
+    "verifiers": ("verifier", ("verify",), ("name", "version", "sees")),
     "adversaries": ("adversary", ("propose",), ("name", "version")),
     "algorithms": ("algorithm", ("configure", "check", "estimate"), ()),
 }

@@ -135,7 +135,7 @@ class _Disagreement(RunFormatError):
     """The log does not hold the event that the index names."""
 
 
-_BESIDE = ("labels", "pairs", "proposals")
+_BESIDE = ("labels", "verdicts", "pairs", "proposals")
 """Folders beside the run, checked by their own readers: a fault in them hides no run."""
 
 

@@ -200,7 +200,7 @@ _STRUCTURE = frozenset(
         *("agent", "heard", "edges", "cell", "cells", "representative", "abstained", "slots", "labels", "tasks"),
         *("prefix", "layout", "trimmed", "tokenizer", "base", "adapter", "adversary", "critic", "maker", "calls"),
         *("hash", "sha256", "digest", "weights", "case", "occasion", "prompt", "missing", "backend", "sampler"),
-        *("rewire", "vote", "modality", "path", "library", "method", "preset", "unit", "level", "cause"),
+        *("verifier", "rewire", "vote", "modality", "path", "library", "method", "preset", "unit", "level", "cause"),
     }
 )
 """Fields with structural words. They are kept if they hold a word or a list of words."""

@@ -64,7 +64,7 @@ _LOOK = 1 << 20
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
 _DIGITS = 10
 _LONGEST = 60
-_INSIDE = frozenset({log.FOLDER, "blobs", "labels", "pairs", "proposals", "checkpoints"})
+_INSIDE = frozenset({log.FOLDER, "blobs", "labels", "verdicts", "pairs", "proposals", "checkpoints"})
 """Folders that are not searched for runs."""
 
 

@@ -25,7 +25,7 @@ def test_there_are_commands_to_check():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_and_its_options_exist(command, capsys):
     words = shlex.split(command)
-    group = words[: 2 if words[0] in ("runs", "env", "graph", "agents", "critic", "pairs") else 1]
+    group = words[: 2 if words[0] in ("runs", "env", "graph", "agents", "critic", "verifier", "pairs") else 1]
     assert main([*group, "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(word in shown for word in words if word.startswith("--"))

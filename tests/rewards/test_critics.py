@@ -145,6 +145,8 @@ def test_who_speaks_does_not_judge_and_who_judges_does_not_speak() -> None:
     refuse_critic("openai", "agents/vllm")
     with pytest.raises(ConfigError, match=r"agents/x: a critic \(kind llm\) judges and does not speak"):
         refuse_critic("llm", "agents/x")
+    with pytest.raises(ConfigError, match=r"agents/x: a verifier \(kind rules\) judges and does not speak"):
+        refuse_critic("rules", "agents/x")
 
 
 def test_who_lacks_a_key_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

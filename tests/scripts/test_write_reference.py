@@ -32,6 +32,8 @@ from collab.preferences import adversary
 from collab.prompts import render
 from collab.rewards import llm, reward_model
 from collab.rewards.calibration.config import CalibrationConfig
+from collab.rewards.verifiers import judge
+from collab.rewards.verifiers.registry import VerifierDefinition
 from collab.rollout.build import BUILT_IN
 from collab.synthesis import llm_prompts as teacher
 from collab.synthesis.config import SynthConfig
@@ -42,6 +44,9 @@ FOLDERS = {
     "default": render,
     "critic": llm,
     "critic-model": reward_model,
+    "verifier": judge,
+    "verifier-vision": judge,
+    "verifier-model": judge,
     "adversary": adversary,
     "teacher": teacher,
 }
@@ -60,7 +65,7 @@ def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("page", "models"),
     [
-        ("agents.md", (AgentDefinition, SamplingDefinition)),
+        ("agents.md", (AgentDefinition, SamplingDefinition, VerifierDefinition)),
         ("graphs.md", (GraphDefinition, EdgeSampler)),
         ("environments.md", (EnvironmentDefinition, Limits, Unseen, LiveTask, DeviceTask)),
     ],
@@ -75,7 +80,7 @@ def test_every_key_of_a_file_is_there_and_explained(
             assert all(rows), name
 
 
-@pytest.mark.parametrize("group", ["models", "critics", "adversaries", "environments"])
+@pytest.mark.parametrize("group", ["models", "critics", "verifiers", "adversaries", "environments"])
 def test_every_kind_is_there(pages: dict[str, str], group: str) -> None:
     page = pages["environments.md" if group == "environments" else "agents.md"]
     for kind in BUILT_IN[group]:  # type: ignore[index]

@@ -238,6 +238,7 @@ def test_a_broken_kind_is_one_line(kind: str) -> None:
         ("models", "collab.testing.corridor:CorridorSuite"),
         ("environments", "pathlib:Path"),
         ("critics", "collections:Counter"),
+        ("verifiers", "collab.rewards.oracle:SolutionCritic"),
         ("adversaries", "collab.testing.scripted:ScriptedModel"),
     ],
 )

@@ -18,11 +18,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -101,38 +101,64 @@ FEW = 50
 """With fewer scores an AUC is reported as a rough measure: its standard error is about 0.08 or more at chance."""
 
 
-def find_last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
-    """Return the finished calibration of a critic that was begun last, or None.
+class MeasuredJudge(Protocol):
+    """A record of how a critic or a verifier was measured."""
 
-    Unreadable records are skipped if they belong to another critic, or if the critic has a readable one.
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides what it says."""
+
+    @property
+    def numbers(self) -> object | None:
+        """The result; None while it is not finished."""
+
+
+MeasuredT = TypeVar("MeasuredT", bound=MeasuredJudge)
+
+
+def find_last_calibration(folder: Path, digest: str, environment: str | None = None) -> CalibrationRecord | None:
+    """Return the finished calibration of a critic that was begun last, or None; see `list_records`.
 
     Args:
-        folder: holds calibrations, or is one itself; it need not exist.
-        digest: the present critic's, see `CalibrationRecord.digest`.
         environment: label of the environment in which it was measured; None for any.
-
-    Raises:
-        RunFormatError: a record that may be this critic's cannot be read, and it has no other.
     """
-    mine, spoilt = list[CalibrationRecord](), list[RunFormatError]()
-    # `folder` may be a folder of calibrations or a calibration itself.
-    for path in (*folder.glob(FILE), *sorted(folder.glob(f"*/{FILE}"))):
-        try:
-            record = CalibrationDir(path.parent).read_record()
-        except RunFormatError as error:
-            # A damaged record counts only if it may be this critic's.
-            spoilt += [error] if _read_told_digest(path) in (None, digest) else []
-        else:
-            mine += [record] if record.digest == digest and record.numbers is not None else []
-    # An older readable calibration is better than an error.
-    if spoilt and not mine:
-        raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
-    fitting = (record for record in mine if environment in (None, record.environment))
+    found = list_records(folder, FILE, lambda path: CalibrationDir(path).read_record(), digest)
+    fitting = (record for record in found if environment in (None, record.environment))
     return max(fitting, key=lambda record: record.created, default=None)
 
 
+def list_records(folder: Path, file: str, read: Callable[[Path], MeasuredT], digest: str) -> list[MeasuredT]:
+    """Return the finished records of a judge.
+
+    Unreadable records are skipped if they belong to another judge, or if the judge has a readable one.
+
+    Args:
+        folder: holds directories with records, or is one itself; it need not exist.
+        file: name of a record in its directory.
+        read: reads the record of a directory.
+        digest: the present judge's, see `MeasuredJudge.digest`.
+
+    Raises:
+        RunFormatError: a record that may be this judge's cannot be read, and it has no other.
+    """
+    mine, spoilt = list[MeasuredT](), list[RunFormatError]()
+    # `folder` may be a folder of directories or a directory itself.
+    for path in (*folder.glob(file), *sorted(folder.glob(f"*/{file}"))):
+        try:
+            record = read(path.parent)
+        except RunFormatError as error:
+            # A damaged record counts only if it may be this judge's.
+            spoilt += [error] if _read_told_digest(path) in (None, digest) else []
+        else:
+            mine += [record] if record.digest == digest and record.numbers is not None else []
+    # An older readable record is better than an error.
+    if spoilt and not mine:
+        raise RunFormatError(f"{spoilt[0]}; move it out of {folder}, or remove it") from None
+    return mine
+
+
 def _read_told_digest(path: Path) -> str | None:
-    """Return the critic's digest from a record that this version cannot read, or None."""
+    """Return the judge's digest from a record that this version cannot read, or None."""
     try:
         return str(json.loads(read_plain(path))["digest"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -211,7 +211,7 @@ def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monke
 
 
 def test_the_list_of_agents_keeps_them_apart(collab):
-    speakers, critics = collab("agents", "list")[1].split("\n\n")
+    speakers, critics, _ = collab("agents", "list")[1].split("\n\n")
     assert "rehearsal" in speakers
     assert "critic-" not in speakers
     assert critics.count("\ncritic-") == 5
