@@ -18,6 +18,7 @@ import typer
 from collab.cli import options
 from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
 from collab.cli.progress import print_finished, resume_command, run_interruptible, work
+from collab.cli.text.episode import show_episode, show_step
 from collab.cli.text.report import (
     build_replies_data,
     build_sampling_data,
@@ -30,109 +31,13 @@ from collab.cli.text.report import (
     show_tables,
 )
 from collab.utils.progress import note
-from collab.utils.text import clean_line, format_amount, split_names
+from collab.utils.text import format_amount, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.data.splits import HeldOutInstances
     from collab.library import Library
     from collab.store.reader import RunReader
-    from collab.types import Step, Trajectory
-
-
-def show_episode(trajectory: Trajectory, *, as_json: bool) -> None:
-    """Print goal and outcome, then every step with its screen, action, votes and effect."""
-    from collab.evaluation.metrics import Replies
-
-    if as_json:
-        emit({**_build_episode_data(trajectory), "steps": [_step_data(step) for step in trajectory.steps]})
-        return
-    _say_episode(trajectory)
-    say(f"replies without an action: {Replies.of(trajectory.steps)}")
-    say()
-    # A line per step; --step shows all of its replies.
-    print_table(
-        ["step", "screen", "action", "votes", "effect"],
-        [
-            (step.index, step.observation.title, step.history.action, _format_votes(step), step.history.effect)
-            for step in trajectory.steps
-        ],
-    )
-
-
-def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
-    """Print the screen, all replies in conversation order, and the executed action."""
-    if as_json:
-        emit({**_build_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
-        return
-    _say_episode(trajectory)
-    say(f"\n{step.observation.text}\n")
-    # In conversation order, so that each message stands after those that it answers.
-    for utterance in step.matrix:
-        heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
-        say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {clean_line(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
-        if utterance.failure is not None:
-            say(f"    -> no action ({utterance.failure.kind}): {clean_line(utterance.failure.detail)}")
-        elif utterance.finish == "length":
-            say("    -> cut by max_tokens, after its action")
-    action, effect = clean_line(step.history.action), clean_line(step.history.effect)
-    say(f"\nexecuted {action} with {_format_votes(step)} votes; effect: {effect or '-'}")
-
-
-def _say_episode(trajectory: Trajectory) -> None:
-    mark = f"  ({REHEARSAL})" if trajectory.privileged else ""
-    say(f"{trajectory.id} of {trajectory.environment}, seed {trajectory.task.seed}{mark}")
-    say(f"goal     {clean_line(trajectory.task.goal)}")
-    say(f"outcome  {clean_line(_format_outcome(trajectory))}")
-
-
-def _format_outcome(trajectory: Trajectory) -> str:
-    if trajectory.error is not None:
-        return f"broken at step {trajectory.error.step}: {trajectory.error.message}"
-    if trajectory.outcome is None:
-        return "unfinished"
-    word = "solved" if trajectory.outcome.success else "not solved"
-    return f"{word}, {trajectory.outcome.reason}" if trajectory.outcome.reason else word
-
-
-def _format_votes(step: Step) -> str:
-    cells = len(step.matrix.utterances)
-    best = len(step.vote.ballots[0].cells) if step.vote.ballots else 0
-    return f"{best}/{cells}{' (tie)' if step.vote.tie else ''}"
-
-
-def _build_episode_data(trajectory: Trajectory) -> dict[str, Any]:
-    found: dict[str, Any] = to_data(
-        {
-            "id": trajectory.id,
-            "environment": trajectory.environment,
-            "privileged": trajectory.privileged,
-            "note": REHEARSAL if trajectory.privileged else None,
-            "task": trajectory.task,
-            "outcome": trajectory.outcome,
-            "error": trajectory.error,
-        }
-    )
-    return found
-
-
-def _step_data(step: Step) -> dict[str, Any]:
-    shown = ("agent", "round", "text", "finish", "failure")
-    cells = [{name: to_data(getattr(one, name)) for name in shown} for one in step.matrix]
-    found: dict[str, Any] = to_data(
-        {
-            "index": step.index,
-            "title": step.observation.title,
-            "action": step.history.action,
-            "effect": step.history.effect,
-            "votes": [len(ballot.cells) for ballot in step.vote.ballots],
-            "abstained": len(step.vote.abstained),
-            "tie": step.vote.tie,
-            "cells": cells,
-        }
-    )
-    return found
 
 
 def overlap(
@@ -304,6 +209,12 @@ def show_run(
             "the vote.",
         ),
     ] = False,
+    failures: Annotated[
+        bool,
+        typer.Option(
+            "--failures", help="Look at why episodes failed, which plays them again; it is shown from then on."
+        ),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show a run's results and episodes, its cost, one episode, or the agents' replies at one step.
@@ -311,18 +222,23 @@ def show_run(
     Several seeds are shown with their combined results, a training with its epochs, a transfer with its comparison.
     """
     from collab.cli.recorded import find_episode, show_recorded
+    from collab.cli.text.failures import look_at_failures
     from collab.errors import UsageError
     from collab.evaluation.report import find_recorded, refuse_several
 
     # Contradicting options are refused before the run is opened.
-    if cost and episode is not None:
-        raise UsageError("--cost shows the whole run; leave out --episode or --cost")
+    if (cost or failures) and episode is not None:
+        option = "--cost" if cost else "--failures"
+        raise UsageError(f"{option} shows the whole run; leave out --episode or {option}")
     if step is not None and episode is None:
         raise UsageError("--step needs --episode: of which episode?")
     found = find_recorded(run)
     # Costs are counted per run: of several, each has its own table.
     if cost:
         refuse_several(found, "collab runs show {} --cost")
+    if failures:
+        refuse_several(found, "collab runs show {} --failures")
+        look_at_failures(run)
     # What is no run, e.g. a training, is shown by its own kind.
     if found.kind != "run" and episode is None:
         show_recorded(found, as_json=as_json)
@@ -337,7 +253,7 @@ def show_run(
         return
     trajectory = reader.read_trajectory(episode)
     if step is None:
-        show_episode(trajectory, as_json=as_json)
+        show_episode(trajectory, reader, as_json=as_json)
     else:
         show_step(trajectory, reader.step(episode, step), as_json=as_json)
 
@@ -554,6 +470,7 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
+    from collab.cli.text.failures import build_failures_data, show_failures
     from collab.loop.record import find_training_around
     from collab.loop.step_budget import build_counted_report
 
@@ -563,9 +480,10 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     summary = _build_summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
+    episodes = [one for one in reader.list_episodes() if counted.names is None or one.id in counted.names]
     # JSON has the same numbers in the same order as the report of an evaluation.
     if as_json:
-        head = {key: summary[key] for key in _HEAD}
+        head = {key: summary[key] for key in _HEAD} | {"failures": build_failures_data(path, episodes)}
         emit(head | report_data(report) | {"versions": reader.manifest.versions, "problems": unknown + problems})
         return
     say(f"run      {path} ({summary['status']}, {summary['command']}, begun {summary['created']})")
@@ -579,6 +497,7 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     elif counted.steps is not None:
         say(f"         its training ends it with {format_amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)
+    show_failures(path, episodes)
     show_cause(path, report)
     # Problems last: they qualify everything above.
     for line in unknown:

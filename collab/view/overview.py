@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from collab.errors import CollabError
+from collab.evaluation.failures import COARSE, WORDS, count_failures, read_failures
 from collab.evaluation.metrics import Rate
 from collab.preferences import store
 from collab.preferences.explain import count_sources, count_unpaired
@@ -20,7 +21,16 @@ from collab.view.common import shorten
 from collab.view.labels import Cells, StepScores
 from collab.view.readers import OpenRun, list_spending
 from collab.view.runs import ListedRun, build_rate, report_in, select_learned
-from collab.view.schema.runs import Edge, EpochView, GraphView, HeatView, RunOverview, RunRow, TaskRateView
+from collab.view.schema.runs import (
+    Edge,
+    EpochView,
+    FailureModeView,
+    GraphView,
+    HeatView,
+    RunOverview,
+    RunRow,
+    TaskRateView,
+)
 from collab.view.search import HALF
 from collab.view.step import list_graph_layers, shorten_edges
 
@@ -46,7 +56,8 @@ SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORD
 def build_overview(row: RunRow, root: ListedRun, run: OpenRun, labels: str | None) -> RunOverview:
     """Build the overview of a run; `labels` names the label set whose rewards count, or is None."""
     tasks, epochs = build_task_rates(root, run.reader), build_epochs(root, run, labels)
-    return RunOverview(run=row, labels=labels, tasks=tasks, epochs=epochs, best=None)
+    failures = build_failures(root, run.reader)
+    return RunOverview(run=row, labels=labels, tasks=tasks, failures=failures, epochs=epochs, best=None)
 
 
 def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
@@ -56,6 +67,20 @@ def build_task_rates(root: ListedRun, reader: RunReader) -> list[TaskRateView]:
     return [
         TaskRateView(name=shorten(one.name), difficulty=shorten(hard.get(one.name)), success=build_rate(one.planned))
         for one in report.by_task
+    ]
+
+
+def build_failures(root: ListedRun, reader: RunReader) -> list[FailureModeView]:
+    """Count why episodes failed, over those that count; empty where they were not looked at."""
+    among = select_learned(root, reader)
+    episodes = [one for one in reader.list_episodes() if among is None or one.id in among]
+    try:
+        counts = count_failures(episodes, read_failures(reader.directory))
+    except CollabError:  # a spoilt file shows nothing; the command that looks again names it
+        return []
+    return [
+        FailureModeView(mode=mode, words=WORDS[mode], coarse=COARSE.get(mode), episodes=count)
+        for mode, count in counts.modes.items()
     ]
 
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from collab.errors import RunFormatError
+from collab.evaluation import failures
 from collab.store import log, manifest, run_dir, usage
 from collab.store.index import Index
 from collab.store.reader import RunReader
@@ -257,11 +258,12 @@ def _open_sound_reader(reader: RunReader, spare: Path) -> RunReader:
 
 
 def _list_growing_files(directory: Path) -> Iterator[Path]:
-    """List files that grow or are replaced while a run is played, judged and paired."""
+    """List files that grow or are replaced while a run is played, judged, paired and looked at."""
     yield directory / manifest.FILE
     yield from (directory / log.FOLDER / name for name in log.list_segments(directory))
     yield from sorted(directory.glob(f"labels/*/{log.FOLDER}/*.jsonl"))
     yield from sorted(directory.glob("pairs/*/pairs.json*"))
+    yield directory / failures.FILE
 
 
 def _stat_file(path: Path) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from collab.view.metrics import (
 from collab.view.overview import (
     add_graph_differences,
     build_epochs,
+    build_failures,
     build_graph_view,
     build_heat,
     build_task_rates,
@@ -49,6 +50,7 @@ from collab.view.readers import (
 from collab.view.runs import ListedRun, RunList, build_recorded_rate, read_epoch_records, summarize_record
 from collab.view.schema.runs import (
     EpochView,
+    FailureModeView,
     GraphView,
     HeatView,
     PartRow,
@@ -180,6 +182,7 @@ class _RolloutNumbers:
     epoch: EpochView | None
     """None before its first episode."""
     tasks: Sequence[TaskRateView]
+    failures: Sequence[FailureModeView]
     took: Sums
     """Calls of its agents."""
     spent: Sequence[SpendingView]
@@ -227,6 +230,7 @@ def build_training_overview(context: ViewContext, root: ListedRun, labels: str |
         # Tasks of the latest rollout: they are drawn anew in every epoch.
         tasks=played[max(played)].tasks if played else (),
         tasks_epoch=max(played, default=None),
+        failures=played[max(played)].failures if played else (),
         epochs=add_graph_differences(epochs),
         best=find_best_epoch(records),
     )
@@ -267,6 +271,7 @@ def _build_rollout(context: ViewContext, part: ListedRun, labels: str | None) ->
         return _RolloutNumbers(
             epoch=next(iter(build_epochs(part, run, chosen)), None),
             tasks=build_task_rates(part, run.reader),
+            failures=build_failures(part, run.reader),
             took=took,
             spent=[
                 build_spending("rollout", measure_seconds(part.path), took),

@@ -39,6 +39,7 @@ COMMANDS = {
     "agents": ["check", "list"],
     "checkpoint": ["new"],
     "critic": ["calibrate", "rows"],
+    "verifier": ["agree", "rows"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
     "pairs": ["explain", "list", "rebuild", "show"],

@@ -19,7 +19,7 @@ from collab.evaluation.report import report_of
 from collab.preferences.explain import count_sources, count_unpaired
 from collab.preferences.store import list_pair_sets, read_pairs
 from collab.prompts.render import rebuild
-from collab.rewards.labels import read_labels
+from collab.rewards.labels import count_missing, read_labels
 from collab.store import index
 from collab.store.run import RunStore
 from collab.types import Box, Element, Observation, PromptRef, Trajectory
@@ -77,7 +77,7 @@ def test_the_overview_counts_what_was_said_and_judged(
     told = dict(zip(epoch.rewards.agents, epoch.rewards.rates, strict=True))
     assert told == compute_reward_rates(labels.judged.values(), steps[0].matrix.agents, 2, 0.5)
     assert epoch.rewards.critic == labels.head.critic
-    assert epoch.missing == labels.missing
+    assert epoch.missing == count_missing(labels)
     head = read_pairs(recorded, list_pair_sets(recorded)[-1]).head
     assert (epoch.pairs, epoch.unpaired) == (count_sources(head), count_unpaired(head))
     assert sum(epoch.pairs.values()) == head.pairs

@@ -1,8 +1,8 @@
 """A language model as the verifier: it reads the task, the actions and the last screens as text.
 
-Earlier screens are named by their titles, and the last `screens` whole. Where not all fits, earlier screens are left out
-first, then the oldest actions. A checkpoint that was trained on this question (`collab verifier rows`) is asked in the
-same way, with the short prompt `prompts/verifier-model`.
+Earlier screens are named by their titles, and the last `screens` whole. Where not all fits, earlier screens are left
+out first, then the oldest actions. A checkpoint that was trained on this question (`collab verifier rows`) is asked in
+the same way, with the short prompt `prompts/verifier-model`.
 """
 
 from __future__ import annotations

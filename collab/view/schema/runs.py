@@ -177,6 +177,17 @@ class TaskRateView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailureModeView:
+    """Why some of the unsolved episodes failed (`collab.evaluation.failures`)."""
+
+    mode: str
+    words: str
+    coarse: str | None
+    """One of the three coarse modes; None where it belongs to none."""
+    episodes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HeatView:
     """Rewards per agent and round."""
 
@@ -310,6 +321,8 @@ class RunOverview:
     """Tasks of a training's last rollout, …"""
     tasks_epoch: int | None = None
     """… which is of this epoch; None for a run."""
+    failures: Sequence[FailureModeView] = ()
+    """Failures of the episodes that `tasks` counts; empty where nothing failed or failures were not looked at."""
     epochs: Sequence[EpochView]
     best: int | None
     """Epoch with the highest held-out success; None when none was measured."""

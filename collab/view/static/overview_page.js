@@ -74,6 +74,7 @@ function sections({ id, view, trail, found, problems, choice }) {
     epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),
     graphsOverEpochs(epochs),
     tasksSection(id, found.tasks, found.tasks_epoch, choice),
+    found.failures.length > 0 && failuresSection(found.failures, found.tasks_epoch),
     problems.length > 0 && problemsSection(problems),
     about(view),
   ];
@@ -188,6 +189,23 @@ function tasksSection(id, tasks, epoch, choice) {
     { class: "panel", "aria-labelledby": "tasks-title" },
     h("h2", { id: "tasks-title" }, epoch === null ? "Tasks" : `Tasks of the rollout of epoch ${epoch}`),
     holder,
+  );
+}
+
+/** Why episodes failed. @param {any[]} failures `FailureModeView`s @param {number | null} epoch as of `tasksSection` */
+function failuresSection(failures, epoch) {
+  const columns = [
+    { name: "Failure", heads: true, show: (/** @type {any} */ one) => said(one.mode) },
+    { name: "Kind", show: (/** @type {any} */ one) => said(one.coarse ?? "–") },
+    { name: "Episodes", kind: "number", show: (/** @type {any} */ one) => amount(one.episodes) },
+    { name: "What it is", show: (/** @type {any} */ one) => said(one.words) },
+  ];
+  const unsorted = { key: null, descending: false };
+  return h(
+    "section",
+    { class: "panel", "aria-labelledby": "failures-title" },
+    h("h2", { id: "failures-title" }, epoch === null ? "Failures" : `Failures of the rollout of epoch ${epoch}`),
+    sortableTable("Why episodes failed", columns, failures, unsorted, () => {}),
   );
 }
 

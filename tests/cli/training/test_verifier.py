@@ -84,6 +84,17 @@ def test_json_is_the_record_and_a_second_call_judges_nothing(collab, played: dic
     assert before == sorted((path, path.read_bytes()) for path in Path("first/verdicts").rglob("*.jsonl"))
 
 
+def test_an_episode_shows_what_verifiers_said_of_it(collab, played: dict[str, bool]) -> None:
+    collab(*AGREE, "--verifier", write_noisy(1, 1))
+    name, won = next(iter(played.items()))
+    told = ("failure", "success") if won else ("success", "failure")
+    out = collab("runs", "show", "first", "--episode", name)[1]
+    assert f"\nverdict  noisy: {told[0]}, inverted on purpose, " in out
+    assert f"\nverdict  rules: {told[1]}, " in out
+    found = read(collab("runs", "show", "first", "--episode", name, "--json"))["verdicts"]
+    assert (found["noisy"]["success"], found["noisy"]["original"]) == (not won, won)
+
+
 def test_tasks_restrict_it_and_any_verifier_may_be_the_reference(collab, played: dict[str, bool]) -> None:
     noisy = write_noisy(1, 1)
     found = read(collab(*AGREE, "--verifier", noisy, "--against", "verifier-rules", "--tasks", "TypeWord", "--json"))
