@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +129,25 @@ def test_a_server_that_fails_is_asked_again_by_the_same_command(collab, played: 
         found = read(collab(*AGREE, "--verifier", mine, "--json"))
     assert (found["spent"]["calls"], found["agreement"]["spent"]["calls"]) == (3, 24)
     assert found["agreement"]["numbers"]["agreement"]["value"] == 1.0
+
+
+def test_a_killed_process_loses_at_most_the_verdict_on_its_way(
+    collab, played: dict[str, bool], soon: Callable[[Callable[[], bool]], bool]
+) -> None:
+    with FakeServer(says=see_truth, delay_s=0.05) as server:
+        mine = write_verifier(server)
+        words = [*AGREE, "--verifier", mine, "--concurrency", "1"]
+        process = subprocess.Popen([sys.executable, "-m", "collab.__main__", *words])
+        try:
+            assert soon(lambda: sum("Is the task done?" in get_text(body) for body in server.delivered) >= 5)
+        finally:
+            process.kill()
+            process.wait()
+        found = read(collab(*words, "--json"))
+        asked = [get_text(body) for body in server.delivered if "Is the task done?" in get_text(body)]
+    assert found["agreement"]["numbers"]["agreement"]["total"] == 24
+    assert found["spent"]["calls"] <= 24 - 5 + 1
+    assert 24 <= len(asked) <= 25
 
 
 def test_a_budget_stops_it_and_the_same_command_goes_on(collab, played: dict[str, bool]) -> None:
