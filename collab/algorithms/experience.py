@@ -135,6 +135,11 @@ def write_experience(folder: TrainingDir, rollout: Rollout, rewards: Mapping[str
     return found
 
 
+def has_experience(folder: TrainingDir, number: int) -> bool:
+    """Return whether the experience of an epoch is written."""
+    return _get_file(folder, number).exists()
+
+
 def read_experience(folder: TrainingDir, number: int) -> list[JudgedEpisode]:
     """Return the experience of an epoch; RunFormatError if it cannot be read."""
     path = _get_file(folder, number)

@@ -45,7 +45,7 @@ from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, TriedStep, Update
 from collab.loop.phases import refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
-from collab.loop.ranges import Estimate, Range
+from collab.loop.ranges import Estimate, LabelEstimate, Range
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
 from collab.seeds import derive, generator
@@ -89,6 +89,9 @@ class TurnMethod(Method):
     """Optimizer steps of the policy per epoch."""
     capacity: int = Field(default=5000, ge=1)
     """Environment steps that are remembered; whole episodes are forgotten, the oldest first."""
+    verifier: str = "rules"
+    """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are
+    the environment's own outcome. Held-out evaluations are always the environment's."""
 
     @model_validator(mode="after")
     def _check_processes(self) -> TurnMethod:
@@ -172,12 +175,13 @@ class TurnLearner:
             counts = {group: await self._write_lesson(state, group, experience) for group in state.config.groups}
             write_counts(folder, number, counts)
         metrics = {"solved": sum(one.reward > 0 for one in fresh), **self.read_metrics(state, number)}
-        state.progress.update(examples=counts, metrics=metrics)
+        state.progress.update(examples=counts, metrics={**labels.metrics, **metrics})
         if not any(one.examples for one in counts.values()):
+            judge = "" if labels.value is None else f" by the verdicts of {method.verifier}"
             refuse_barren_rollout(
                 rollout,
-                f"{metrics['solved']} of {format_amount(len(fresh), 'judged episode')} solved, and no turn of these is "
-                "worth learning",
+                f"{metrics['solved']} of {format_amount(len(fresh), 'judged episode')} solved{judge}, and no turn of "
+                "these is worth learning",
                 "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
             )
         finetuning = Finetuning(
@@ -240,7 +244,7 @@ def estimate_alike(episode: JudgedEpisode, *, weight: float, why: str) -> list[S
     ]
 
 
-async def estimate_turns(config: TrainingConfig, tried: TriedStep) -> Estimate:
+async def estimate_turns(config: TrainingConfig, tried: TriedStep, labels: Sequence[LabelEstimate] = ()) -> Estimate:
     """Estimate learning for `--plan`: how many turns are drawn is known, and each is taken to be as long as these."""
     from collab.trainers.estimate import forecast
 
@@ -257,7 +261,7 @@ async def estimate_turns(config: TrainingConfig, tried: TriedStep) -> Estimate:
     drawn = sum(map(method.get_updates, range(1, method.epochs + 1))) * recipe.batch_rows * len(config.groups)
     training = forecast(FinetuneTask(stage="rl", base=base, preset=config.preset, recipe=recipe), items, tried.device)
     turns = Range(low=drawn, high=drawn)
-    return Estimate(noun="turns", examples=turns, replies=turns, fixed=True, training=training)
+    return Estimate(noun="turns", examples=turns, replies=turns, fixed=True, labels=labels, training=training)
 
 
 def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:

@@ -22,7 +22,7 @@ from statistics import fmean
 
 import numpy as np
 
-from collab.config import Budget, RunConfig
+from collab.config import Budget, PartDefinition, RunConfig
 from collab.data.tokenize import EncodedExample, Ids, turn_end
 from collab.envs.base import Bounded, Suite
 from collab.errors import ModelFailure
@@ -35,6 +35,7 @@ from collab.loop.policy import Policy, build_first_policy
 from collab.loop.ranges import ZERO, Estimate, Questions, Range
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState, TrainingProgress
+from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import rebuild
 from collab.rollout.collector import RolloutProgress
@@ -50,6 +51,9 @@ BYTES_PER_CALL = 3000
 """On disk of a recorded call with its share of screen and prompt, roughly."""
 MIB, GIB = float(1 << 20), float(1 << 30)
 UNKNOWN = "unknown"
+_OWN = frozenset({"local"})
+"""Engines that compute on this machine and send no bill."""
+_MILLION = 1e6
 _LIKELY = 0.5
 """Share of its step budget that an episode is likely to take: solved ones take less, failed ones all of it."""
 _LIKELY_EXAMPLES = 0.25
@@ -385,6 +389,34 @@ def encode_cells(
         read: Ids = np.array(chat.prompt_ids(prompt).ids, np.int32)
         said: Ids = np.array((*chat.encode(cell.text), end), np.int32)
         yield read, said
+
+
+def read_prices(engine: PartDefinition) -> tuple[float, float] | None:
+    """Return USD per million tokens of prompts and of replies; None if unknown."""
+    if engine.kind in _OWN:
+        # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
+        return 0.0, 0.0
+    said = [engine.options.get(f"usd_per_million_{name}") for name in ("prompt", "completion")]
+    return None if None in said else (float(str(said[0])), float(str(said[1])))
+
+
+def compute_cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
+    """Return the cost in USD; None without prices."""
+    if per_million is None:
+        return None
+    return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
+
+
+def build_questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
+    """Return questions with their cost by the prices of the engine."""
+    return Questions(
+        calls=calls, prompt_tokens=read, completion_tokens=said, usd=compute_cost(read, said, read_prices(engine))
+    )
+
+
+def count_prompt_tokens(model: Model, prompt: Prompt) -> int:
+    """Count the tokens of a prompt that a model reads."""
+    return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)
 
 
 # ------------------------------------------------------------------------------------------------------ inside

@@ -13,7 +13,7 @@ from collab.algorithms.collabuiagents.learner import build_sft_recipe
 from collab.config import Budget, PartDefinition
 from collab.data.tokenize import EncodedPair
 from collab.errors import RunError
-from collab.loop.estimate import build_likely_examples, encode_cells
+from collab.loop.estimate import build_likely_examples, build_questions, count_prompt_tokens, encode_cells
 from collab.loop.interfaces import Rollout, TriedStep
 from collab.loop.policy import build_chat_tokenizer, get_template
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
     from collab.trainers.estimate import Forecast
 
 
-_OWN = frozenset({"local"})
-"""Engines that compute on this machine and send no bill."""
-_MILLION = 1e6
 _ONCE_MORE = 5 / 4
 """Extra work on a reply of a whole trajectory: two forward passes of the policy, one of the reference, one back for
 two."""
@@ -101,22 +98,6 @@ def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], ch
     ]
 
 
-def read_prices(engine: PartDefinition) -> tuple[float, float] | None:
-    """Return USD per million tokens of prompts and of replies; None if unknown."""
-    if engine.kind in _OWN:
-        # A local engine costs nothing, an unpriced server costs "not known": they must not look the same.
-        return 0.0, 0.0
-    said = [engine.options.get(f"usd_per_million_{name}") for name in ("prompt", "completion")]
-    return None if None in said else (float(str(said[0])), float(str(said[1])))
-
-
-def compute_cost(prompt: Range, completion: Range, per_million: tuple[float, float] | None) -> Range | None:
-    """Return the cost in USD; None without prices."""
-    if per_million is None:
-        return None
-    return prompt.times(per_million[0] / _MILLION).plus(completion.times(per_million[1] / _MILLION))
-
-
 async def estimate_critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
     """Estimate the calls and tokens that a critic needs for a step; None if it does not show its questions.
 
@@ -140,13 +121,13 @@ async def estimate_critic_questions(choice: CriticChoice, name: str, case: Criti
             # Only a critic that shows its prompts can be counted without being asked.
             return None
         prompts = critic.build_prompts(case)
-        tokens = sum(_count_prompt_tokens(model, prompt) for prompt in prompts)
+        tokens = sum(count_prompt_tokens(model, prompt) for prompt in prompts)
     finally:
         await resources.close()
     # At most: replies may use all their tokens. How long they really are is not known before.
     said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
     engine = PartDefinition.model_validate(choice.definition.options[MODEL])
-    return _build_questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
+    return build_questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
 
 
 async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
@@ -190,18 +171,12 @@ async def _estimate_choice_questions(
     model: Model = build("models", make_token_counter(choice.agent), "agents file of the adversary")
     try:
         role = sum(map(model.count_tokens, choice.texts.values()))
-        tokens = sum(_count_prompt_tokens(model, prompt) + role for prompt in prompts)
+        tokens = sum(count_prompt_tokens(model, prompt) + role for prompt in prompts)
     finally:
         await model.close()
     calls = Range(low=0, high=times * len(prompts))
     said = calls.times(choice.agent.sampling.max_tokens)
-    return _build_questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
-
-
-def _build_questions(calls: Range, read: Range, said: Range, engine: PartDefinition) -> Questions:
-    return Questions(
-        calls=calls, prompt_tokens=read, completion_tokens=said, usd=compute_cost(read, said, read_prices(engine))
-    )
+    return build_questions(calls, Range(low=0, high=times * tokens), said, choice.agent)
 
 
 async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[float | None, float | None]:
@@ -269,7 +244,3 @@ def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:
     if method.reference == "initial" and method.epochs > 1 and not method.is_adapter_kept:
         task = replace(task, reference=base)  # a second checkpoint from the second epoch on
     return forecast(task, build_likely_pairs(said, read, chat), tried.device, processes=method.processes)
-
-
-def _count_prompt_tokens(model: Model, prompt: Prompt) -> int:
-    return model.count_tokens(prompt.system) + model.count_tokens(prompt.user)

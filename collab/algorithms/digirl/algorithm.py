@@ -12,7 +12,8 @@ Source: DigiRL (Bai et al. 2024). Deviations:
 - the offline phase is an epoch whose rollout the first policy plays; the paper reads recorded episodes
 - value models are fitted on states that were acted in. The public code fits V_step also on the state behind the last
   action, which no prompt was made for
-- the environment says once, at the end, whether a task is solved; the paper asks an evaluator after every step
+- an episode is judged once, at its end, by the environment or by a verifier; the paper asks an evaluator after every
+  step
 """
 
 from __future__ import annotations
@@ -23,16 +24,14 @@ from typing import Any
 
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod
 from collab.algorithms.digirl.learner import DigiRLLearner
-from collab.algorithms.turn_learner import estimate_turns
+from collab.algorithms.outcome_labeller import TurnAlgorithm, build_verdict_columns, format_verdicts
 from collab.envs.base import Suite
 from collab.errors import UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, TriedStep
-from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord
 
 
-class DigiRL(Algorithm):
+class DigiRL(TurnAlgorithm):
     """Offline-to-online imitation of advantageous steps."""
 
     name = "digirl"
@@ -50,7 +49,7 @@ class DigiRL(Algorithm):
     learner = DigiRLLearner()
 
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
-        """Refuse teams: values are of what one agent did."""
+        """Refuse teams, as values are of what one agent did; return doubts about the verifier."""
         graph = config.run.graph
         cells = len(graph.slots) * graph.rounds
         if cells > 1:
@@ -58,19 +57,16 @@ class DigiRL(Algorithm):
                 f"--algo digirl: learns from what one agent said, but the graph has {cells} cells a step; use --graph "
                 "single"
             )
-        return []
-
-    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
-        """Estimate learning from the turns that are drawn; values cost little beside it."""
-        return await estimate_turns(config, tried)
+        return super().list_doubts(config, suite)
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the shares of what was kept, and how well V of states predicts."""
         found = record.metrics
         if "kept" not in found:
-            return {}
+            return build_verdict_columns(record)
         kept, remembered, step = found["kept"], found["remembered"], found["values"]["step"]
         return {
+            **build_verdict_columns(record),
             "episodes kept": f"{kept['episodes']} of {remembered['episodes']}",
             "steps kept": f"{kept['steps']} of {remembered['steps']}",
             "V accuracy": None if step.get("accuracy") is None else f"{step['accuracy']:.0%}",
@@ -80,11 +76,12 @@ class DigiRL(Algorithm):
         """Format what was kept and how well values predict, line by line."""
         found = record.metrics
         if "kept" not in found:
-            return []
+            return format_verdicts(record)
         kept, remembered = found["kept"], found["remembered"]
         lines = [
+            *format_verdicts(record),
             f"kept     {kept['episodes']} of {remembered['episodes']} episodes, {kept['steps']} of "
-            f"{remembered['steps']} steps"
+            f"{remembered['steps']} steps",
         ]
         return [*lines, *(_format_values(name, one) for name, one in found["values"].items())]
 

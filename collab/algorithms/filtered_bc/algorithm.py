@@ -18,10 +18,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike, estimate_turns
-from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, TriedStep
-from collab.loop.ranges import Estimate, Range
+from collab.algorithms.outcome_labeller import TurnAlgorithm
+from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike
 from collab.loop.state import LoopState
 from collab.trainers.rl.turns import StepEstimate
 
@@ -51,7 +49,7 @@ class ImitationLearner(TurnLearner):
         return [estimate for episode in reversed(found) for estimate in episode]
 
 
-class FilteredBC(Algorithm):
+class FilteredBC(TurnAlgorithm):
     """Imitation of solved episodes."""
 
     name = "filtered-bc"
@@ -64,7 +62,3 @@ class FilteredBC(Algorithm):
         "run.environment.backends.fake.options.declared=false",
     )
     learner = ImitationLearner()
-
-    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
-        """Estimate learning from the turns that are drawn."""
-        return await estimate_turns(config, tried)

@@ -12,11 +12,9 @@ import pytest
 from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
 from collab.algorithms.collabuiagents.estimate import (
     _forecast_training,
-    compute_cost,
     count_examples,
     estimate_adversary_questions,
     estimate_critic_questions,
-    read_prices,
 )
 from collab.algorithms.collabuiagents.learner import build_sft_recipe
 from collab.config import AgentDefinition, PartDefinition, SamplingDefinition
@@ -29,8 +27,10 @@ from collab.loop.estimate import (
     _play_first_steps,
     _sum_cost,
     build_plan,
+    compute_cost,
     format_plan,
     plan,
+    read_prices,
 )
 from collab.loop.interfaces import EpochPlan, TriedStep
 from collab.loop.phases import DrawnTasks

@@ -1,0 +1,391 @@
+"""Judge the episodes of a rollout by a verifier in place of the environment's outcome.
+
+    class MyAlgorithm(TurnAlgorithm):
+        learner = MyLearner()              # a `TurnLearner`
+
+The setting `verifier` of the method names the verifier. With the rules, the default, nothing is asked and nothing is
+written: the outcome is the environment's. Any other verifier's verdicts lie beside the rollout, `verdicts/training`, so
+a killed process resumes where it stopped and no verdict is paid for twice.
+
+An episode without a verdict is not learned and is counted. More than `MOST_MISSING` of them stop the epoch: what is
+learned would depend on which questions failed. Held-out evaluations are always judged by the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field, SerializeAsAny
+
+from collab.algorithms.experience import has_experience
+from collab.algorithms.turn_learner import TurnMethod, estimate_turns
+from collab.config import Budget, Definition, PartDefinition, RunConfig
+from collab.envs.base import Suite
+from collab.library import Library
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.estimate import build_questions, count_prompt_tokens
+from collab.loop.interfaces import Algorithm, Checked, EpochSummary, Labels, Rollout, TriedStep
+from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
+from collab.loop.record import LABELS, EpochRecord
+from collab.loop.state import LoopState
+from collab.models.base import Model
+from collab.rewards.calibration.record import FOLDER
+from collab.rewards.labelling import describe_reply
+from collab.rewards.registry import MODEL, doubt_key
+from collab.rewards.verifiers.gate import check_verifier
+from collab.rewards.verifiers.judge import EpisodeJudge
+from collab.rewards.verifiers.registry import (
+    RULES,
+    VerifierChoice,
+    VerifierDefinition,
+    VerifierResources,
+    find_verifier,
+    open_verifier,
+)
+from collab.rewards.verifiers.rules import find_asked
+from collab.rewards.verifiers.store import VERDICTS
+from collab.rewards.verifiers.verdicts import (
+    VerifiedRollout,
+    VerifyingProgress,
+    iterate_cases,
+    read_verified,
+    verify_rollout,
+)
+from collab.rollout.build import build_suite
+from collab.store.run import RunStore
+from collab.types import Usage
+from collab.utils.text import format_amount
+
+PART = "verifier"
+"""Name of the labelling in the records of an epoch."""
+MOST_MISSING = 0.1
+"""Largest share of an epoch's episodes that may be without a verdict."""
+
+
+class TurnConfig(TrainingConfig):
+    """A training that learns turns of judged episodes: the team and its verifier."""
+
+    method: SerializeAsAny[TurnMethod]
+    verifier: VerifierDefinition
+    """The verifier that judges rollouts."""
+    verifier_texts: dict[str, str] = Field(default_factory=dict)
+    """Template → text of its questions; empty if it asks nothing."""
+
+    @property
+    def verifier_choice(self) -> VerifierChoice:
+        """Return the verifier as it was chosen."""
+        return VerifierChoice(name=self.method.verifier, definition=self.verifier, texts=self.verifier_texts)
+
+
+class VerdictCounts(Definition):
+    """The verdicts of an epoch, for its record."""
+
+    verifier: str
+    judged: int
+    """Episodes with a verdict."""
+    successes: int
+    """Episodes that the verifier calls successes."""
+    agreeing: int
+    """Verdicts that the environment's outcome agrees with."""
+    inverted: int = 0
+    """Verdicts that were inverted on purpose."""
+    missing: dict[str, int] = Field(default_factory=dict)
+    """Episodes without a verdict, by cause."""
+
+
+class OutcomeLabeller:
+    """Judges the episodes of a rollout; see `Labeller`."""
+
+    def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
+        """Do nothing: a question per episode takes little time beside its playing."""
+        return contextlib.nullcontext()
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Judge what is not judged yet, and read all verdicts; nothing if the environment judges.
+
+        Raises:
+            Halted: it stopped before its end, or more than `MOST_MISSING` of the verdicts are missing.
+            ModelFailure, UsageError, StoreFailure: as `verify_rollout`.
+        """
+        choice = _narrow_config(state.config).verifier_choice
+        if choice.is_exact:
+            return Labels()
+        state.begin(PART)
+        # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more.
+        if has_experience(state.folder, rollout.number):
+            cases = list(iterate_cases(rollout.trajectories, rollout.reader))
+            verified = read_verified(rollout.path, LABELS, cases)
+        else:
+            verified = await _verify(state, rollout, choice)
+        counts = count_verdicts(choice.name, verified, rollout)
+        _warn_if_alike(state, rollout, counts)
+        return Labels(
+            value={name: float(success) for name, success in verified.successes.items()},
+            metrics={"verdicts": counts.model_dump(mode="json")},
+            spent={PART: self.read_spent(rollout.path)},
+            hashes={PART: verified.digest},
+        )
+
+    def read_spent(self, rollout: Path) -> Usage:
+        """Return the usage of a rollout's verdicts."""
+        return VERDICTS.read(rollout, LABELS).spent if LABELS in VERDICTS.list_names(rollout) else Usage()
+
+
+async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice) -> VerifiedRollout:
+    run, episodes = rollout.run, sum(one.outcome is not None for one in rollout.trajectories)
+    progress = VerifyingProgress(planned=episodes)
+    # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
+    with state.time_part(PART, whole=LABELS not in VERDICTS.list_names(rollout.path)):
+        try:
+            verified = await verify_rollout(
+                rollout.trajectories,
+                rollout.reader,
+                choice,
+                name=LABELS,
+                seed=run.seed,
+                budget=state.compute_left(),
+                call_s=run.environment.limits.call_s,
+                concurrency=run.concurrency,
+                stop=state.stop,
+                progress=progress,
+                watch=state.inner,
+            )
+        finally:
+            state.spend(progress.spent)
+    # Looked at first: ten replies in a row without a verdict stop it, too, and this line has the next move.
+    state.halt(explain_missing(verified, choice.name, episodes, VERDICTS.get_directory(rollout.path, LABELS)))
+    state.halt(verified.stopped)
+    return verified
+
+
+def explain_missing(verified: VerifiedRollout, name: str, episodes: int, place: Path) -> str | None:
+    """Return why an epoch cannot be learned from if too many verdicts are missing; else None.
+
+    Args:
+        name: of the verifier.
+        episodes: that should be judged.
+        place: directory of the verdicts.
+    """
+    silent = [one for one in verified.verdicts.values() if one.missing is not None]
+    failed = list(verified.failed.values())
+    missing, most = len(silent) + len(failed), MOST_MISSING * episodes
+    if missing <= most:
+        return None
+    what = (
+        f"verifier {name} gave no verdict on {missing} of {format_amount(episodes, 'episode')}, at most "
+        f"{MOST_MISSING:.0%} may be missing"
+    )
+    if len(silent) <= most:
+        # A resume asks about these again, so nothing else need change.
+        return f"{what}: it could not be asked about {len(failed)}, the last: {failed[-1]}"
+    causes = ", ".join(f"{count} {cause}" for cause, count in Counter(str(one.missing) for one in silent).items())
+    last = silent[-1]
+    reply = f"; {describe_reply(last.calls, [str(last.missing)])}" if last.calls else ""
+    return (
+        f"{what}: {causes}{reply}; begin another training with another verifier, or remove {place} to have this one "
+        "asked again"
+    )
+
+
+def count_verdicts(name: str, verified: VerifiedRollout, rollout: Rollout) -> VerdictCounts:
+    """Count the verdicts of a verifier on a rollout."""
+    told, outcomes = verified.successes, {one.id: one.success for one in rollout.trajectories}
+    return VerdictCounts(
+        verifier=name,
+        judged=len(told),
+        successes=sum(told.values()),
+        agreeing=sum(success is outcomes[episode] for episode, success in told.items()),
+        inverted=sum(one.original is not None for one in verified.verdicts.values()),
+        missing=dict(verified.missing),
+    )
+
+
+def _warn_if_alike(state: LoopState, rollout: Rollout, counts: VerdictCounts) -> None:
+    """Warn that all verdicts are alike, so that they choose nothing; with no success at all, the learner refuses."""
+    alike = counts.judged > 1 and counts.successes in (0, counts.judged)
+    if alike and (counts.successes or rollout.number > 1):
+        what = "successes" if counts.successes else "failures"
+        state.note(
+            f"epoch {rollout.number}: verifier {counts.verifier} calls all {counts.judged} episodes {what}, so its "
+            f"verdicts choose nothing; the environment agrees in {counts.agreeing}"
+        )
+
+
+class TurnAlgorithm(Algorithm):
+    """An algorithm that learns turns of judged episodes; a subclass gives what `Algorithm` asks for."""
+
+    method: ClassVar[type[Method]] = TurnMethod
+    config = TurnConfig
+    options: ClassVar[Mapping[str, Any]] = {"calibrations": FOLDER, "allow_uncalibrated": False}
+    toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no verifier was measured for a toy
+    labeller = OutcomeLabeller()
+
+    def configure(self, library: Library, method: Method) -> dict[str, Any]:
+        """Return the verifier with the content of its file."""
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        choice = find_verifier(library, method.verifier)
+        return {"verifier": choice.definition, "verifier_texts": dict(choice.texts)}
+
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Return a warning for a missing key, and one for verdicts that are inverted on purpose."""
+        choice = _narrow_config(config).verifier_choice
+        inverted = _describe_inverted(choice.definition)
+        return [
+            *doubt_key(choice.definition, f"verifier {choice.name}"),
+            *([f"verifier {choice.name}: {inverted}"] if inverted else []),
+        ]
+
+    async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
+        """Check that the verifier may be learned from, and that it answers.
+
+        Args:
+            options: `calibrations`, the folder with its measurements, and `allow_uncalibrated`: let it judge in any
+                case.
+        """
+        choice, found = _narrow_config(config).verifier_choice, self.list_doubts(config, suite)
+        if choice.is_exact:
+            return Checked(notes=found)
+        # The measurement is looked up first: that is free, while opening a verifier may start a server.
+        allow_uncalibrated = bool(options["allow_uncalibrated"])
+        known = await check_verifier(
+            choice, suite.label, folder=Path(options["calibrations"]), allow_uncalibrated=allow_uncalibrated
+        )
+        await self.check_budget(config, budget)
+        notes = (f"verifier {choice.name}: {known}", *found)
+        return Checked(notes=notes, head={"agreement": known, "allow_uncalibrated": allow_uncalibrated})
+
+    async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
+        """Open the verifier with the budget and close it again."""
+        async with open_verifier(_narrow_config(config).verifier_choice, budget=budget):
+            pass
+
+    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
+        """Estimate verdicts, one per episode, and learning from the turns that are drawn."""
+        return await estimate_turns(config, tried, await _estimate_verdicts(_narrow_config(config), tried, rolled))
+
+    def describe(self, config: TrainingConfig) -> str:
+        """Return how policies are trained, and by what their episodes are judged."""
+        choice = _narrow_config(config).verifier_choice
+        if choice.is_exact:
+            return self.description
+        inverted = _describe_inverted(choice.definition)
+        return f"{self.description}; episodes judged by verifier {choice.name}{f' ({inverted})' if inverted else ''}"
+
+    def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
+        """Return the number of examples, and of successes by verdict."""
+        return {**super().build_columns(record), **build_verdict_columns(record)}
+
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return the numbers of the record, named after the verifier where it judged."""
+        found = super().summarize(record)
+        if (counts := read_counts(record)) is None:
+            return found
+        by = f"solved, by {counts.verifier}"
+        return EpochSummary(numbers={by if name == "solved" else name: one for name, one in found.numbers.items()})
+
+    def format_lines(self, record: EpochRecord) -> list[str]:
+        """Format how many episodes were solved, by whom that is told."""
+        return format_verdicts(record) or super().format_lines(record)
+
+
+def read_counts(record: EpochRecord) -> VerdictCounts | None:
+    """Return the counts of an epoch's verdicts; None where the environment judged."""
+    found = record.metrics.get("verdicts")
+    return None if found is None else VerdictCounts.model_validate(found)
+
+
+def build_verdict_columns(record: EpochRecord) -> dict[str, object]:
+    """Return a column of the table of epochs, successes by verdict; none where the environment judged."""
+    counts = read_counts(record)
+    return {} if counts is None else {"verdicts": f"{counts.successes} of {counts.judged}"}
+
+
+def format_verdicts(record: EpochRecord) -> list[str]:
+    """Format the verdicts of an epoch in a line; none where the environment judged."""
+    counts = read_counts(record)
+    if counts is None:
+        return []
+    missing = ", ".join(f"{count} {cause}" for cause, count in counts.missing.items())
+    parts = [
+        f"{counts.verifier} calls {counts.successes} of {format_amount(counts.judged, 'episode')} successes",
+        *([f"{counts.inverted} inverted on purpose"] if counts.inverted else []),
+        *([f"{sum(counts.missing.values())} missing and not learned: {missing}"] if missing else []),
+        f"the environment agrees in {counts.agreeing}",
+    ]
+    return [f"verdicts {'; '.join(parts)}"]
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _narrow_config(config: TrainingConfig) -> TurnConfig:
+    assert isinstance(config, TurnConfig), "the loop gives each algorithm its own configuration"
+    return config
+
+
+def _describe_inverted(definition: VerifierDefinition) -> str:
+    """Return which verdicts are inverted on purpose, in words; empty if none are."""
+    shares = {"failures": definition.false_positives, "successes": definition.false_negatives}
+    told = " and ".join(f"{share:.3g} of {name}" for name, share in shares.items() if share)
+    return f"verdicts inverted on purpose, {told}" if told else ""
+
+
+async def _estimate_verdicts(config: TurnConfig, tried: TriedStep, rolled: Range) -> Sequence[LabelEstimate]:
+    """Estimate the verdicts of all rollouts, per environment step; empty where the environment judges."""
+    choice = config.verifier_choice
+    if choice.is_exact:
+        return ()
+    once = await _estimate_question(choice, tried)
+    asked = None if once is None else once.scale_to_steps(await _count_episodes(config, tried))
+    if asked is not None:
+        # The loop multiplies what a step takes by all steps; verdicts are given per episode.
+        asked = asked.scale_to_steps(Range(low=1 / rolled.low, high=1 / rolled.high))
+    # A model's speed is not known before it is asked; rules take no time.
+    seconds = 0.0 if choice.definition.kind == RULES else None
+    return (LabelEstimate(name=PART, doing="verifying", asked=asked, seconds=seconds),)
+
+
+async def _estimate_question(choice: VerifierChoice, tried: TriedStep) -> Questions | None:
+    """Estimate what a verdict asks, from the step that was tried; None if the verifier does not show its question."""
+    resources = VerifierResources.of(choice, asks=False)
+    try:
+        verifier, model = find_asked(resources.build_verifier()), resources.model
+        if model is None:
+            return NONE_ASKED
+        if not isinstance(verifier, EpisodeJudge) or not isinstance(model, Model):
+            return None
+        with RunStore.open(tried.out).open_reader() as reader:
+            (case,) = iterate_cases([tried.trajectory], reader)
+            question = verifier.build_question(case)
+        if isinstance(question, str):
+            return None
+        tokens = count_prompt_tokens(model, question.prompt)
+    finally:
+        await resources.close()
+    once = Range(low=1, high=1)
+    said = Range(low=0, high=choice.definition.sampling.max_tokens)
+    engine = PartDefinition.model_validate(choice.definition.options[MODEL])
+    return build_questions(once, Range(low=tokens, high=tokens), said, engine)
+
+
+async def _count_episodes(config: TurnConfig, tried: TriedStep) -> Range:
+    """Return how many episodes all rollouts have."""
+    suite = build_suite(tried.run)
+    try:
+        limits = tried.run.environment.limits
+        longest = max(limits.limit_steps(info.max_steps) for info in suite.tasks())
+    finally:
+        await suite.close()
+    method, found = config.method, Range(low=0, high=0)
+    for number in range(1, method.epochs + 1):
+        planned, steps = method.get_episodes(number) or config.run.episodes, method.get_steps(number)
+        # With a step budget, an epoch has as few episodes as its longest, and at most one per step.
+        fewest = planned if steps is None else min(planned, math.ceil(steps / longest))
+        found = found.plus(Range(low=fewest, high=planned if steps is None else min(planned, steps)))
+    return found
