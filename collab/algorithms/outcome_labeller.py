@@ -184,11 +184,13 @@ def explain_missing(verified: VerifiedRollout, name: str, episodes: int, place: 
     if len(silent) <= most:
         # A resume asks about these again, so nothing else need change.
         return f"{what}: it could not be asked about {len(failed)}, the last: {failed[-1]}"
-    causes = ", ".join(f"{count} {cause}" for cause, count in Counter(str(one.missing) for one in silent).items())
-    last = silent[-1]
-    reply = f"; {describe_reply(last.calls, [str(last.missing)])}" if last.calls else ""
+    causes, last = Counter(str(one.missing) for one in silent), silent[-1]
+    told = [", ".join(f"{count} {cause}" for cause, count in causes.items())]
+    if last.calls:
+        # Beside a reply, its cause is named with it; one cause need not be named twice.
+        told = [*(told if len(causes) > 1 else []), describe_reply(last.calls, [str(last.missing)])]
     return (
-        f"{what}: {causes}{reply}; begin another training with another verifier, or remove {place} to have this one "
+        f"{what}: {'; '.join(told)}; begin another training with another verifier, or remove {place} to have this one "
         "asked again"
     )
 

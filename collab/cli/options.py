@@ -381,14 +381,16 @@ Calibrations = Annotated[
     typer.Option(
         "--calibrations",
         metavar="DIR",
-        help="Folder with calibrations of the algorithm's critic; default: calibrations/.",
+        help="Folder with calibrations of the algorithm's critic or verifier; default: calibrations/.",
         rich_help_panel=HOW,
     ),
 ]
 AllowUncalibrated = Annotated[
     bool,
     typer.Option(
-        "--allow-uncalibrated", help="Let the critic judge without a sufficient calibration.", rich_help_panel=HOW
+        "--allow-uncalibrated",
+        help="Let the critic or verifier judge without a sufficient calibration.",
+        rich_help_panel=HOW,
     ),
 ]
 ReportTo = Annotated[

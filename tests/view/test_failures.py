@@ -23,10 +23,10 @@ def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_they_are_there_once_they_were_looked_at(lost, inspect, read_report, tmp_path):
     inspector = inspect(lost)
-    id = inspector.runs().runs[0].id
-    assert inspector.overview(id, None).failures == []
+    id = inspector.list_runs().runs[0].id
+    assert inspector.get_overview(id, None).failures == []
     assert main(["runs", "show", str(lost), "--failures"]) == 0
-    (shown,) = inspector.overview(id, None).failures
+    (shown,) = inspector.get_overview(id, None).failures
     assert (shown.mode, shown.coarse, shown.episodes) == ("no attempt", "stuck midway", 3)
     export(inspector, id, tmp_path / "report.html")
     answers = read_report(tmp_path / "report.html").answers
@@ -34,5 +34,5 @@ def test_they_are_there_once_they_were_looked_at(lost, inspect, read_report, tmp
     assert [one["mode"] for one in overview["failures"]] == ["no attempt"]
     kept = (lost / "failures.json").read_text()
     (lost / "failures.json").write_text("{")
-    assert inspector.overview(id, None).failures == []
+    assert inspector.get_overview(id, None).failures == []
     (lost / "failures.json").write_text(kept)

@@ -73,7 +73,7 @@ def test_broken_episodes_are_technical(collab) -> None:  # type: ignore[no-untyp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--episode", "TypeWord/0"), "--failures tells of the whole run; leave out --episode or --failures"),
+        (("--episode", "TypeWord/0"), "--failures shows the whole run; leave out --episode or --failures"),
         ((), "failures.json: cannot be read: "),
     ],
 )

@@ -17,7 +17,7 @@ def test_the_first_page_says_why_episodes_failed(serving, open_page, turn, aside
     assert aside("rollout", *play, "--library", LIBRARY, "--out", str(run)) == 0
     address, inspector = serving(run)
     page = open_page(address)
-    turn(page, f"#/run/{inspector.runs().runs[0].id}")
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}")
     assert page.get_by_role("heading", name="Failures").count() == 0
     assert aside("runs", "show", str(run), "--failures") == 0
     page.reload()
