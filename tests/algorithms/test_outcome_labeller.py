@@ -184,6 +184,18 @@ def test_a_stopped_labelling_pays_for_no_verdict_twice(library: Library, rollout
     assert label(open_state(library, rollout, str(tmp_path / "mine.yaml")), rollout) == labels
 
 
+def test_the_budget_of_a_training_limits_its_verdicts(library: Library, rollout: Rollout, tmp_path: Path) -> None:
+    with FakeServer(says=see_truth) as server:
+        state = open_state(library, rollout, write_judge(server, tmp_path))
+        state.budget = Budget(tokens=3000)
+        assert halt(state, rollout) == "budget used up: tokens=3000"
+        before = count_asked(server)
+        assert 0 < before < EPISODES
+        assert state.spent.tokens >= 3000
+        assert len(label(open_state(library, rollout, str(tmp_path / "mine.yaml")), rollout).value) == EPISODES
+        assert count_asked(server) == EPISODES
+
+
 @pytest.mark.parametrize(("reply", "cause"), [("All well.", "the reply has no verdict"), ("", "the reply is empty")])
 def test_one_that_answers_prose_or_nothing_stops_the_epoch_in_one_line(
     library: Library, rollout: Rollout, tmp_path: Path, reply: str, cause: str
