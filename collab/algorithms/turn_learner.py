@@ -177,12 +177,14 @@ class TurnLearner:
         metrics = {"solved": sum(one.reward > 0 for one in fresh), **self.read_metrics(state, number)}
         state.progress.update(examples=counts, metrics={**labels.metrics, **metrics})
         if not any(one.examples for one in counts.values()):
-            judge = "" if labels.value is None else f" by the verdicts of {method.verifier}"
+            judge, other = (
+                ("", "") if labels.value is None else (f" by verdict of {method.verifier}", "another verifier, ")
+            )
             refuse_barren_rollout(
                 rollout,
                 f"{metrics['solved']} of {format_amount(len(fresh), 'judged episode')} solved{judge}, and no turn of "
                 "these is worth learning",
-                "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
+                f"{other}another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
             )
         finetuning = Finetuning(
             nothing=NOTHING,

@@ -21,7 +21,7 @@ from collab.algorithms.outcome_labeller import OutcomeLabeller
 from collab.algorithms.turn_learner import read_rewards
 from collab.cli.main import main
 from collab.config import Budget
-from collab.errors import UnknownName
+from collab.errors import NothingToLearn, UnknownName
 from collab.library import Library
 from collab.loop.interfaces import Labels, Rollout, load_algorithm
 from collab.loop.phases import load_trajectories
@@ -31,6 +31,7 @@ from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.rollout.run import read_stored_config
 from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer, Fault
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 
 EPISODES = 24
@@ -40,7 +41,8 @@ BC = load_algorithm("filtered-bc")
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    library = write_library(tmp_path_factory.mktemp("library"), Path("checkpoints/none"))
+    tiny = make_tiny_checkpoint(tmp_path_factory.mktemp("bc") / "tiny", hidden=32, layers=1, context=4096)
+    library = write_library(tmp_path_factory.mktemp("library"), tiny)
     assert library.own is not None
     (library.own / "agents/show.yaml").write_text("kind: rehearsal\noptions: {error_base: 0.6}\n")
     (library.own / "agents/wrong.yaml").write_text("kind: rules\nfalse_positives: 0.3\nfalse_negatives: 0.3\n")
@@ -279,6 +281,21 @@ def test_verdicts_that_are_all_alike_are_told_in_one_line(
         f"epoch {number}: verifier {mine} calls all 24 episodes {word}, so its verdicts choose nothing; the "
         f"environment agrees in {agreeing}"
     ]
+
+
+def test_a_first_rollout_that_is_called_failed_names_who_said_so(
+    library: Library, rollout: Rollout, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    with FakeServer(says=lambda body: "Verdict: False") as server:
+        mine = write_judge(server, tmp_path)
+        state = open_state(library, rollout, mine, notes)
+        labels = label(state, rollout)
+    with pytest.raises(NothingToLearn) as caught:
+        asyncio.run(BC.learner.update(state, rollout, labels, state.first))
+    assert f": 0 of 24 judged episodes solved by verdict of {mine}, and no turn of these" in str(caught.value)
+    assert "begin another training with another verifier, another base (--agents)" in str(caught.value)
+    assert notes == []
 
 
 def test_one_that_was_not_measured_is_refused_before_anything_is_played(
