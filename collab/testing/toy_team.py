@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,11 +94,12 @@ async def configure_toy_training(
     return await configure(library, method=method, settings=[*own, *settings], **asked)
 
 
-def finetune(base: Path, out: Path) -> Path:
-    """Fine-tune a checkpoint on the toy examples, into `out`/sft; return the new one."""
+def finetune(base: Path, out: Path, examples: Sequence[Example] | None = None) -> Path:
+    """Fine-tune a checkpoint on examples, None for the toy ones, into `out`/sft; return the new one."""
     recipe = override(load_preset("pocket").get_recipe("sft"), _RECIPE)
     prepared = prepare(
-        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe), asyncio.run(build_toy_examples())
+        FinetuneTask(stage="sft", base=str(base), preset="pocket", recipe=recipe),
+        asyncio.run(build_toy_examples()) if examples is None else examples,
     )
     begun = begin(prepared, out / "sft")
     train(prepared, begun, device="cpu")

@@ -1,0 +1,134 @@
+"""Whole trainings of a tiny policy in a corridor: what is rewarded becomes likelier, and nothing else does.
+
+The policy says "complete" at every second step, which ends an episode in failure, and presses one of four buttons at
+the others. Whoever never gives up solves nine of ten episodes; the untrained policy solves about a fifth.
+
+Everything is drawn by seeds and sampled one sequence at a time, so a test gives the same numbers at every run. Margins
+leave room for other machines: success of 24 held-out episodes varies by 0.1 (one standard deviation) where nothing is
+learned, and a training gains 0.6 and more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from collab.algorithms import turn_learner
+from collab.data.example import Example
+from collab.library import Library
+from collab.loop.interfaces import Labels, NoLabels, Rollout, load_algorithm
+from collab.loop.loop import TrainingResult, start
+from collab.loop.state import LoopState
+from collab.prompts.parse import write_reply
+from collab.seeds import derive
+from collab.testing import toy_team
+from collab.testing.corridor import CorridorSuite
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.rl.turns import Lesson
+
+FAKE = "run.environment.backends.fake.options"
+SETTINGS = ("episodes=24", "updates=10", "rl.batch_rows=16", "held_out.episodes=24", "held_out.every=9")
+TRAININGS = {
+    "filtered-bc": SETTINGS,
+    "digirl": (*SETTINGS, "offline={steps: 60, updates: 10, values: {step: 30, instruct: 30}}"),
+}
+CERTAIN_GAIN, LUCKY_GAIN = 0.35, 0.2
+"""Gain of held-out success that a training reaches, and that random rewards stay below."""
+
+
+async def build_hesitant_examples() -> list[Example]:
+    """Every button of every screen, and as often the word that all is done."""
+    space = CorridorSuite.space
+    stop = write_reply("Press it.", space.make("status", goal_status="complete"), space)
+    presses = await toy_team.build_toy_examples()
+    return [one for press in presses for one in (press, replace(press, reply=stop))]
+
+
+@pytest.fixture(scope="module")
+def hesitant(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """A team whose policy gives up at every second step."""
+    torch = pytest.importorskip("torch")
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("hesitant")
+    tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
+    taught = toy_team.finetune(tiny, folder, asyncio.run(build_hesitant_examples()))
+    return toy_team.write_library(folder / "library", taught.resolve())
+
+
+Train = Callable[..., TrainingResult]
+
+
+@pytest.fixture
+def train(hesitant: Library, tmp_path: Path) -> Train:
+    def run(algorithm: str, seed: int, *settings: str) -> TrainingResult:
+        corridor = (f"{FAKE}.declared=false", f"{FAKE}.max_steps=8")
+        config = asyncio.run(
+            toy_team.configure_toy_training(
+                hesitant, *corridor, *TRAININGS[algorithm], *settings, algorithm=algorithm, graph="single", seed=seed
+            )
+        )
+        return asyncio.run(start(config, tmp_path / "run", device="cpu"))
+
+    return run
+
+
+def measure_gain(result: TrainingResult) -> float:
+    """Held-out success of the last policy less that of the first."""
+    before, after = result.records[0].success, result.records[-1].success
+    assert before is not None
+    assert after is not None
+    return after.value - before.value
+
+
+@pytest.mark.variations
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc"])
+def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
+    result = train(algorithm, seed)
+    assert result.summary is not None
+    assert measure_gain(result) > CERTAIN_GAIN
+
+
+class CoinLabeller(NoLabels):
+    """Calls every fourth episode a success, whatever happened in it."""
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Return verdicts that a coin gave, the same at every call."""
+        seed = state.config.run.seed
+        coins = {one.id: derive(seed, "coin", rollout.number, one.id) % 4 == 0 for one in rollout.trajectories}
+        return Labels(value={id: float(coin) for id, coin in coins.items()})
+
+
+@pytest.mark.variations
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc"])
+def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_algorithm(algorithm), "labeller", CoinLabeller())
+    result = train(algorithm, 0)
+    # As much is trained as where success rises: it is the verdicts that make the difference.
+    assert [one.trained["shared"].steps for one in result.records[1:]] == [10, 10]
+    assert measure_gain(result) < LUCKY_GAIN
+
+
+@pytest.mark.timeout(600)
+def test_weights_of_0_leave_the_policy_as_it_was(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = turn_learner.write_lesson
+
+    def write_weightless(lesson: Lesson, folder: Path, next_move: str) -> str:
+        return write(replace(lesson, weights=[0.0 for _ in lesson.weights]), folder, next_move)
+
+    monkeypatch.setattr(turn_learner, "write_lesson", write_weightless)
+    result = train("filtered-bc", 0, "episodes=12", "held_out.before=false", "held_out.episodes=1", "updates=3")
+    first, *_, last = result.records
+    (before,), (after,) = first.weights.values(), last.weights.values()
+    assert [one.trained["shared"].steps for one in result.records[1:]] == [3, 3]
+    old, new = (load_file(next((result.path / place).glob("*.safetensors"))) for place in (before, after))
+    assert before != after
+    assert old.keys() == new.keys()
+    assert all(new[name].numpy().tobytes() == old[name].numpy().tobytes() for name in old)
