@@ -157,6 +157,10 @@ class TurnLearner:
         """Return metrics that the estimates of an epoch left on disk."""
         return {}
 
+    def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
+        """Return why the estimates of an epoch let a policy learn nothing, if that is not for its episodes' sake."""
+        return None
+
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return part → SHA-256 of what the estimates of an epoch left on disk beside the lesson."""
         return {}
@@ -174,16 +178,19 @@ class TurnLearner:
             experience = _remember(folder, number, policy, method.capacity)
             counts = {group: await self._write_lesson(state, group, experience) for group in state.config.groups}
             write_counts(folder, number, counts)
-        metrics = {"solved": sum(one.reward > 0 for one in fresh), **self.read_metrics(state, number)}
+        too_long = sum(one.steps > method.capacity for one in fresh)
+        metrics = {
+            "solved": sum(one.reward > 0 for one in fresh),
+            **({"too_long": too_long} if too_long else {}),
+            **self.read_metrics(state, number),
+        }
         state.progress.update(examples=counts, metrics={**labels.metrics, **metrics})
-        if not any(one.examples for one in counts.values()):
-            judge, other = (
-                ("", "") if labels.value is None else (f" by verdict of {method.verifier}", "another verifier, ")
-            )
+        obstacles = {group: self.read_obstacle(state, number, group) for group in state.config.groups}
+        if not any(one.examples for one in counts.values()) and not any(obstacles.values()):
+            judge, other = (None, "") if labels.value is None else (method.verifier, "another verifier, ")
             refuse_barren_rollout(
                 rollout,
-                f"{metrics['solved']} of {format_amount(len(fresh), 'judged episode')} solved{judge}, and no turn of "
-                "these is worth learning",
+                _describe_barren(fresh, judge, too_long, method.capacity),
                 f"{other}another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
             )
         finetuning = Finetuning(
@@ -194,7 +201,7 @@ class TurnLearner:
         trained, untrained = await finetune(state, number, finetuning)
         return Update(
             trained=trained,
-            untrained=untrained,
+            untrained={group: obstacles[group] or why for group, why in untrained.items()},
             examples=counts,
             metrics=metrics,
             hashes=self.read_hashes(state, number),
@@ -272,6 +279,19 @@ def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
 
 
 # ------------------------------------------------------------------------------------------------------ inside
+
+
+def _describe_barren(fresh: Sequence[JudgedEpisode], verifier: str | None, too_long: int, capacity: int) -> str:
+    """Return in words why none of these episodes has a turn to learn; `verifier` is None for the environment."""
+    if not fresh:
+        return "no episode was judged"
+    if too_long == len(fresh):
+        steps = max(one.steps for one in fresh)
+        return f"every episode is longer than capacity={capacity}, the longest has {format_amount(steps, 'step')}"
+    solved = sum(one.reward > 0 for one in fresh)
+    by = "" if verifier is None else f" by verdict of {verifier}"
+    many = format_amount(len(fresh), "judged episode")
+    return f"{solved} of {many} solved{by}, and no turn of these is worth learning"
 
 
 def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int) -> Experience:

@@ -270,6 +270,13 @@ class Algorithm:
         """
         return Checked(notes=self.list_doubts(config, suite))
 
+    def check_resumed(self, config: TrainingConfig, head: Mapping[str, Any]) -> None:
+        """Raise a RunFormatError if a part has changed since the training began.
+
+        Args:
+            head: `training.json`, with what `check` put there.
+        """
+
     async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
         """Raise a UsageError for a limit on something that a part of the algorithm does not count."""
 

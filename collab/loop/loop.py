@@ -373,6 +373,7 @@ async def resume(
     # What rollouts are played in is looked at before an evaluation is: its data may be gone or changed.
     if "summary" not in head:
         await build_suite(config.run).close()
+        load_algorithm(config.algorithm).check_resumed(config, head)
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)

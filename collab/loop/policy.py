@@ -82,14 +82,20 @@ def build_first_policy(run: RunConfig, method: Method) -> Policy:
             )
     return Policy(
         version=0,
-        weights={slot: _make_absolute(path) for slot, path in weights.items()},
-        adapters={slot: _make_absolute(str(path)) for slot, path in adapters.items() if path is not None},
+        weights={slot: make_path_absolute(path) for slot, path in weights.items()},
+        adapters={slot: make_path_absolute(str(path)) for slot, path in adapters.items() if path is not None},
     )
+
+
+def make_path_absolute(path: str) -> str:
+    """Return the absolute path of a directory, so that a training resumes from anywhere; else the name."""
+    place = Path(resolve_checkpoint(path))
+    return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path
 
 
 def make_paths_absolute(run: RunConfig) -> RunConfig:
     """Return the run with absolute paths of local checkpoints and adapters, so that it can be played from anywhere."""
-    return map_weights(run, _make_absolute)
+    return map_weights(run, make_path_absolute)
 
 
 def assign_policy(run: RunConfig, policy: Policy, determinism: str) -> RunConfig:
@@ -194,9 +200,3 @@ def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) 
             f"--agents: {slot} is agents/{name} of kind openai, and determinism: exact needs kind local; a server's "
             "replies depend on its other requests"
         )
-
-
-def _make_absolute(path: str) -> str:
-    """Return the absolute path of a directory, so that a training resumes from anywhere; else the name."""
-    place = Path(resolve_checkpoint(path))
-    return str(place.resolve()) if not path.startswith("built-in:") and place.is_dir() else path

@@ -62,6 +62,18 @@ def test_the_steps_of_an_episode_by_hand() -> None:
     assert {(one.weight, one.why) for one in unchosen} == {(0.0, NOT_CHOSEN)}
 
 
+def test_an_episode_of_one_step_is_worth_its_outcome() -> None:
+    """A = y. Where the limit is one step, too, the threshold is 1/1: only a certain success passes."""
+    values = np.array([0.4])
+    for reward, limit, weight in ((1.0, 10, 1.0), (0.0, 10, 0.0), (1.0, 1, 1.0), (0.0, 1, 0.0)):
+        (found,) = estimate_episode(make_method(), make_episode(reward, 1, limit), values, 0.5, "kept")
+        assert (found.advantage, found.value_next, found.weight) == (reward, 0.0, weight)
+    # Less than certain is not enough there, whatever the form of the advantage.
+    plain = make_method("advantage.form=monte-carlo")
+    (found,) = estimate_episode(plain, make_episode(1.0, 1, 1), values, 0.5, "kept")
+    assert (found.advantage, found.weight, found.why) == (pytest.approx(0.6), 0.0, TOO_LITTLE)
+
+
 def test_episodes_are_chosen_by_what_their_task_promised() -> None:
     rewards, expected = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.9, 0.1, 0.5, 0.0])
     method = make_method("curriculum.top=0.25", "curriculum.least=1")

@@ -20,15 +20,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collab.algorithms.digirl.config import DigiRLMethod
-from collab.algorithms.experience import JudgedEpisode, open_turn_builders
+from collab.algorithms.digirl.features import Matrix, load_features, write_fresh_features
+from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
+from collab.errors import Diverged
 from collab.loop.examples import OTHER_PROMPT
 from collab.loop.record import hash_json
 from collab.loop.state import LoopState
@@ -41,25 +43,16 @@ from collab.utils.files import hash_file, read_json, report_write_errors, write_
 if TYPE_CHECKING:
     from collab.trainers.rl.values import ValueModel
 
-FEATURES, VALUES, METRICS = "features.safetensors", "values", "values.json"
+VALUES, METRICS = "values", "values.json"
 """Beside a lesson; the metrics are written last."""
 STEP, INSTRUCT = "step", "instruct"
 """The two value models."""
+NAMES = {STEP: "states", INSTRUCT: "tasks"}
+"""Value model → what it values."""
 NOT_SOLVED, NOT_CHOSEN = "not solved", "its outcome is what was expected of its task"
 TOO_LITTLE = "its advantage is at most the threshold"
-
-Matrix = NDArray[np.float32]
-"""(rows, size of the encoder)."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpisodeFeatures:
-    """Features of an episode."""
-
-    states: Matrix
-    """(steps, size)."""
-    task: Matrix
-    """Features of its instruction alone, (1, size)."""
+NO_SCREENSHOT = "a screenshot of it is not recorded"
+NO_VALUES = "values could not be fitted"
 
 
 class DigiRLLearner(TurnLearner):
@@ -67,70 +60,23 @@ class DigiRLLearner(TurnLearner):
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Encode the new states, fit both value models, and estimate every remembered step."""
-        await run_in_background(_encode_fresh, state, group, experience)
+        await run_in_background(write_fresh_features, state, group, experience)
         return await run_in_background(_fit_and_estimate, state, group, experience)
 
     def read_metrics(self, state: LoopState, number: int) -> dict[str, Any]:
         """Return how much was kept, and how well values predict; of several policies, by name."""
-        found = {
-            group: read_json(get_lesson_dir(state.folder, number, group) / METRICS, "remove the epoch's examples")
-            for group in state.config.groups
-        }
+        found = {group: _read_metrics(state, number, group) for group in state.config.groups}
         return found["shared"] if list(found) == ["shared"] else found
+
+    def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
+        """Return that a fit of values diverged, if one did."""
+        return _explain_lost(_read_metrics(state, number, group)["values"])
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
         places = [get_lesson_dir(state.folder, number, group) / VALUES for group in state.config.groups]
         files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
         return {"values": hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])}
-
-
-# ------------------------------------------------------------------------------------------------------ features
-
-
-def _encode_fresh(state: LoopState, group: str, experience: Experience) -> None:
-    """Write the features of this epoch's episodes, unless they are written."""
-    from safetensors.numpy import save_file
-
-    from collab.models.features import FeatureInput, HiddenEncoder
-
-    place = get_lesson_dir(state.folder, experience.number, group)
-    if (place / FEATURES).exists():
-        return
-    slots = state.config.groups[group]
-    # The checkpoint that the training began with, not the policy of the epoch: features stay comparable.
-    encoder = HiddenEncoder(path=state.first.of(slots), adapter=state.first.get_adapter(slots), device=state.device)
-    found: dict[str, Matrix] = {}
-    with open_turn_builders(
-        state.config, state.folder, (one.run for one in experience.fresh), experience.policy
-    ) as builders:
-        for index, one in enumerate(experience.fresh):
-            prompts = builders[one.run].list_prompts(one.trajectory)
-            if prompts is None:
-                continue  # such an episode is left out by name when it is estimated
-            found[f"{index}.states"] = encoder.encode([FeatureInput(ids=ids) for ids in prompts])
-            found[f"{index}.task"] = encoder.encode([FeatureInput(text=one.goal)])
-    with report_write_errors(place, state.folder.resume):
-        place.mkdir(parents=True, exist_ok=True)
-        part = place / f".{FEATURES}"
-        save_file(found, part, metadata={"encoder": encoder.digest})
-        part.replace(place / FEATURES)
-
-
-def _load_features(state: LoopState, group: str, experience: Experience) -> dict[tuple[str, str], EpisodeFeatures]:
-    """Return the features of the remembered episodes, by key; one whose prompts could not be rebuilt is missing."""
-    from safetensors import safe_open
-
-    wanted, found = {one.key for one in experience.episodes}, dict[tuple[str, str], EpisodeFeatures]()
-    for epoch in dict.fromkeys(one.epoch for one in experience.episodes):
-        path = get_lesson_dir(state.folder, epoch, group) / FEATURES
-        with safe_open(path, framework="np") as file:
-            names = set(file.keys())
-            for index, one in enumerate(experience.judged[epoch]):
-                if one.key in wanted and f"{index}.task" in names:
-                    states, task = (file.get_tensor(f"{index}.{name}") for name in ("states", "task"))
-                    found[one.key] = EpisodeFeatures(states=states, task=task)
-    return found
 
 
 # -------------------------------------------------------------------------------------------------------- values
@@ -140,29 +86,36 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
     """Fit both value models, write them with how well they predict, and estimate every remembered step."""
     method, number = state.config.method, experience.number
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
-    features = _load_features(state, group, experience)
-    # Of episodes whose prompts could not be rebuilt nothing is known: they are neither fitted on nor learned.
+    features = load_features(state, group, experience)
+    unknown = NO_SCREENSHOT if method.values.encoder.image is not None else OTHER_PROMPT
+    # Of episodes without features nothing is known: they are neither fitted on nor learned.
     known = [one for one in experience.episodes if one.key in features]
-    states = np.concatenate([features[one.key].states for one in known])
-    instructions = np.concatenate([features[one.key].task for one in known])
-    rewards = np.array([one.reward for one in known])
-    lengths = [one.steps for one in known]
-    models = _load_models(state, group, number, states.shape[1])
-    before = models[INSTRUCT].values(instructions) if method.curriculum and not method.curriculum.fits_first else None
-    fitted = _fit(state, group, number, models, known, states, instructions)
-    values = np.split(models[STEP].values(states), np.cumsum(lengths)[:-1])
-    expected = models[INSTRUCT].values(instructions) if before is None else before
-    chosen = choose_episodes(method, number, rewards, expected)
-    valued = {
-        one.key: estimate_episode(method, one, value, task, why)
-        for one, value, task, why in zip(known, values, expected.tolist(), chosen, strict=True)
-    }
+    valued: dict[tuple[str, str], list[StepEstimate]] = {}
+    kept, fitted = 0, dict[str, Any]()
+    if known:
+        states = np.concatenate([features[one.key].states for one in known])
+        instructions = np.concatenate([features[one.key].task for one in known])
+        models = _load_models(state, group, number, states.shape[1])
+        first = method.curriculum is None or method.curriculum.fits_first
+        before = None if first else models[INSTRUCT].values(instructions)
+        fitted = _fit(state, group, number, models, known, states, instructions)
+        if _explain_lost(fitted):
+            valued = {one.key: estimate_alike(one, weight=0.0, why=NO_VALUES) for one in known}
+        else:
+            values = np.split(models[STEP].values(states), np.cumsum([one.steps for one in known])[:-1])
+            expected = models[INSTRUCT].values(instructions) if before is None else before
+            chosen = choose_episodes(method, number, np.array([one.reward for one in known]), expected)
+            kept = chosen.count("kept")
+            valued = {
+                one.key: estimate_episode(method, one, value, task, why)
+                for one, value, task, why in zip(known, values, expected.tolist(), chosen, strict=True)
+            }
     estimates = [
         estimate
         for one in experience.episodes
-        for estimate in valued.get(one.key) or estimate_alike(one, weight=0.0, why=OTHER_PROMPT)
+        for estimate in valued.get(one.key) or estimate_alike(one, weight=0.0, why=unknown)
     ]
-    _write_metrics(state, group, number, estimates, chosen, fitted)
+    _write_metrics(state, group, experience, estimates, kept, fitted)
     return estimates
 
 
@@ -177,7 +130,7 @@ def _load_models(state: LoopState, group: str, number: int, size: int) -> dict[s
     if place is not None:
         return {name: ValueModel.load(place / name) for name in (STEP, INSTRUCT)}
     seeds = {name: derive(state.config.run.seed, "value model", group, name) for name in (STEP, INSTRUCT)}
-    return {name: ValueModel(method.values, size=size, seed=seed) for name, seed in seeds.items()}
+    return {name: ValueModel(method.values.recipe, size=size, seed=seed) for name, seed in seeds.items()}
 
 
 def _fit(
@@ -189,7 +142,10 @@ def _fit(
     states: Matrix,
     instructions: Matrix,
 ) -> dict[str, Any]:
-    """Fit both models on the remembered episodes, write them, and return how well each predicts."""
+    """Fit both models on the remembered episodes, write them, and return how well each predicts.
+
+    A fit that diverged is undone and noted as {"diverged": its event}; the next epoch begins with the model it left.
+    """
     method = state.config.method
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
     updates = method.value_updates if number > 1 or method.offline is None else method.offline.values
@@ -208,8 +164,10 @@ def _fit(
     with report_write_errors(place, state.folder.resume):
         for name, (features, targets, tasks, steps) in data.items():
             seed = derive(state.config.run.seed, "value updates", number, group, name)
-            fitted = models[name].fit(features, targets, tasks, steps=steps, seed=seed)
-            found[name] = asdict(fitted)
+            try:
+                found[name] = asdict(models[name].fit(features, targets, tasks, steps=steps, seed=seed))
+            except Diverged as lost:
+                found[name] = {"diverged": lost.what}
             models[name].save(place / name)
     return found
 
@@ -275,18 +233,38 @@ def estimate_episode(
 def _write_metrics(
     state: LoopState,
     group: str,
-    number: int,
+    experience: Experience,
     estimates: Sequence[StepEstimate],
-    chosen: Sequence[str],
+    kept: int,
     fitted: Mapping[str, Any],
 ) -> None:
-    """Write how much is kept, and how well the value models predict."""
-    place = get_lesson_dir(state.folder, number, group)
+    """Write how much is kept, and how well the value models predict.
+
+    Args:
+        kept: episodes that are learned.
+    """
+    place = get_lesson_dir(state.folder, experience.number, group)
     found = {
-        "remembered": {"episodes": len(chosen), "steps": len(estimates)},
-        "kept": {"episodes": chosen.count("kept"), "steps": sum(one.weight > 0 for one in estimates)},
+        "remembered": {"episodes": len(experience.episodes), "steps": len(estimates)},
+        "kept": {"episodes": kept, "steps": sum(one.weight > 0 for one in estimates)},
         "left_out": dict(Counter(one.why for one in estimates if not one.weight)),
         "values": dict(fitted),
     }
     with report_write_errors(place, state.folder.resume):
+        place.mkdir(parents=True, exist_ok=True)
         write_json(place / METRICS, found)
+
+
+def _read_metrics(state: LoopState, number: int, group: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_json(
+        get_lesson_dir(state.folder, number, group) / METRICS, "remove the epoch's examples"
+    )
+    return found
+
+
+def _explain_lost(fitted: Mapping[str, Any]) -> str | None:
+    """Return in words which fits diverged; None if none did."""
+    lost = [f"V of {NAMES[name]}: {one['diverged']}" for name, one in fitted.items() if "diverged" in one]
+    if not lost:
+        return None
+    return f"{NO_VALUES}: {'; '.join(lost)}; a lower values.learning_rate, in another training, may mend that"

@@ -67,6 +67,8 @@ class ValueMetrics:
     """Mean of the steps; None without any."""
     trained: int
     """Rows that steps could draw."""
+    solved: float | None
+    """Share of them with an outcome above ½; at 0 and at 1 there is one class to learn. None without rows."""
     held_out: int
     """Rows that the numbers below are of."""
     accuracy: float | None
@@ -137,7 +139,7 @@ class ValueModel:
             seed: of the draws.
 
         Raises:
-            Diverged: a feature, the loss, the gradient or a weight is NaN or infinite; the model is as before.
+            Diverged: a feature, the loss, the gradient, a weight or a value is NaN or infinite; the model is as before.
             ValueError: an outcome is outside [0, 1], or the rows differ in number.
         """
         targets = torch.tensor(np.asarray(outcomes, dtype=np.float64))
@@ -149,12 +151,13 @@ class ValueModel:
         before, steps_before, scale_before = self._pack(), self.steps, self._scale
         try:
             losses = self._train(features, targets.float(), rows, steps if rows else 0, seed)
+            values = self.values(features)
         except BaseException:  # also when stopped: half a fit is no state to go on from
             self.steps, self._scale = steps_before, scale_before
             self._unpack(before)
             raise
         kept = sorted(set(range(len(names))) - set(rows))
-        return self._measure(features[kept], targets[kept].tolist(), losses, len(rows))
+        return _measure(values[kept], targets[kept].tolist(), losses, targets[rows].tolist())
 
     def save(self, folder: Path) -> None:
         """Write weights, scale and optimizer as safetensors, and their description as JSON, which is written last."""
@@ -250,24 +253,6 @@ class ValueModel:
         mean, deviation = self._scale
         return ((given - mean) / deviation).clamp(-_FARTHEST, _FARTHEST)
 
-    def _measure(
-        self, features: NDArray[Any], outcomes: Sequence[float], losses: Sequence[float], trained: int
-    ) -> ValueMetrics:
-        # Regression may leave [0, 1], where no column of the curve is.
-        found = self.values(features).clip(0, 1).tolist() if outcomes else []
-        known = [KnownStep(score=one, good=outcome > 0.5) for one, outcome in zip(found, outcomes, strict=True)]
-        curve = compute_reliability(known)
-        return ValueMetrics(
-            steps=len(losses),
-            loss=sum(losses) / len(losses) if losses else None,
-            trained=trained,
-            held_out=len(known),
-            accuracy=compute_accuracy(known),
-            auc=compute_auc(known),
-            ece=compute_ece(curve),
-            curve=curve,
-        )
-
     def _build_optimizer(self) -> torch.optim.AdamW:
         return torch.optim.AdamW(self._heads.parameters(), lr=self.recipe.learning_rate, weight_decay=0.0)
 
@@ -305,6 +290,34 @@ class ValueModel:
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 """AdamW's names for its means of gradients and of their squares."""
+
+
+def _measure(
+    values: NDArray[np.float64], outcomes: Sequence[float], losses: Sequence[float], trained: Sequence[float]
+) -> ValueMetrics:
+    """Return the metrics of a fit.
+
+    Args:
+        values: of the rows that are held out.
+        outcomes: their targets.
+        losses: of the steps.
+        trained: targets of the other rows.
+    """
+    # Regression may leave [0, 1], where no column of the curve is.
+    found = values.clip(0, 1).tolist()
+    known = [KnownStep(score=one, good=outcome > 0.5) for one, outcome in zip(found, outcomes, strict=True)]
+    curve = compute_reliability(known)
+    return ValueMetrics(
+        steps=len(losses),
+        loss=sum(losses) / len(losses) if losses else None,
+        trained=len(trained),
+        solved=sum(one > 0.5 for one in trained) / len(trained) if trained else None,
+        held_out=len(known),
+        accuracy=compute_accuracy(known),
+        auc=compute_auc(known),
+        ece=compute_ece(curve),
+        curve=curve,
+    )
 
 
 def _build_network(recipe: ValueRecipe, size: int, rng: torch.Generator) -> nn.Sequential:

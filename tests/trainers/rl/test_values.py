@@ -177,7 +177,7 @@ def test_one_class_is_fitted_and_has_no_auc() -> None:
     features, _, names = episodes()
     model = ValueModel(recipe(), size=SIZE, seed=0)
     metrics = model.fit(features, [0.0] * len(names), names, steps=60, seed=0)
-    assert metrics.auc is None
+    assert (metrics.auc, metrics.solved) == (None, 0.0)
     assert metrics.accuracy == 1.0
     assert metrics.ece is not None
     assert metrics.ece < 0.1
@@ -291,6 +291,13 @@ def test_a_rate_that_is_too_high_is_undone() -> None:
         model.fit(*episodes(), steps=10, seed=0)
     assert (model.digest, model.steps) == (before, 0)
     assert np.isfinite(model.values(episodes()[0])).all()
+    # Weights that are numbers and give values that are none are no better.
+    features, outcomes, names = episodes()
+    far = ValueModel(recipe(learning_rate=1e30), size=SIZE, seed=0)
+    before = far.digest
+    with pytest.raises(Diverged, match=r"^value model, step 1: some values are no numbers"):
+        far.fit(features, outcomes, names, steps=1, seed=0)
+    assert (far.digest, far.steps) == (before, 0)
 
 
 def test_outcomes_and_rows_are_checked() -> None:

@@ -1,0 +1,171 @@
+"""Features of states and tasks that DigiRL's value models read: which encoder gives them, and where they are kept.
+
+    encoder = build_encoder(method.values.encoder, checkpoint, adapter, device=device)
+    write_fresh_features(state, group, experience)           # of this epoch's episodes, once
+    features = load_features(state, group, experience)       # of the remembered ones
+
+A hidden state is that of the step's own prompt. Encoders of their own read a state in words (`describe_state`) and the
+screenshots of this step and the one before, as the public code does; of an episode without one of its screenshots there
+are no features. Each epoch's file names the encoder that computed it, and one training has one encoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collab.algorithms.digirl.config import DigiRLMethod, EncoderChoice
+from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
+from collab.algorithms.turn_learner import Experience, get_lesson_dir
+from collab.errors import RunFormatError, UnknownName
+from collab.loop.state import LoopState
+from collab.store.blobs import read_blob
+from collab.types import Observation, Step
+from collab.utils.files import report_write_errors, resolve_within
+
+if TYPE_CHECKING:
+    from collab.models.features import FeatureEncoder, FeatureInput
+
+FEATURES = "features.safetensors"
+"""Beside a lesson."""
+HISTORY = 3
+"""Latest actions in the words of a state."""
+
+Matrix = NDArray[np.float32]
+"""(rows, size of the encoder)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeFeatures:
+    """Features of an episode."""
+
+    states: Matrix
+    """(steps, size)."""
+    task: Matrix
+    """Features of its instruction alone, (1, size)."""
+
+
+def build_encoder(choice: EncoderChoice, checkpoint: str, adapter: str | None, device: str) -> FeatureEncoder:
+    """Load an encoder; ConfigError if there is none at its place.
+
+    Args:
+        checkpoint, adapter: of the policy that the training began with, not that of the epoch: features stay
+            comparable.
+    """
+    from collab.models.features import HiddenEncoder, TransformersEncoder
+
+    if choice.kind == "hidden":
+        return HiddenEncoder(path=checkpoint, adapter=adapter, device=device)
+    return TransformersEncoder(text=choice.text, image=choice.image, device=device)
+
+
+def describe_state(goal: str, steps: list[Step], index: int) -> str:
+    """Return a state in words; the task stands last, for encoders cut what is too long at its beginning."""
+    step = steps[index]
+    done = [f"{one.history.action} -> {one.history.effect}" for one in steps[max(0, index - HISTORY) : index]]
+    return "\n".join([step.observation.text, *done, f"Task: {goal}"])
+
+
+def write_fresh_features(state: LoopState, group: str, experience: Experience) -> None:
+    """Write the features of this epoch's episodes, unless they are written."""
+    from safetensors.numpy import save_file
+
+    from collab.models.features import FeatureInput
+
+    method = state.config.method
+    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+    place = get_lesson_dir(state.folder, experience.number, group)
+    if (place / FEATURES).exists():
+        return
+    slots, choice = state.config.groups[group], method.values.encoder
+    encoder = build_encoder(choice, state.first.of(slots), state.first.get_adapter(slots), state.device)
+    found: dict[str, Matrix] = {}
+    runs = [one.run for one in experience.fresh]
+    with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
+        for index, one in enumerate(experience.fresh):
+            inputs = _list_states(state, choice, builders[one.run], one)
+            if inputs is None:
+                continue  # such an episode is left out by name when it is estimated
+            found[f"{index}.states"] = encoder.encode(inputs)
+            # An image encoder alone knows a task by the screen that its episode begins with.
+            alone = FeatureInput(text=one.goal, pictures=() if choice.text else inputs[0].pictures)
+            found[f"{index}.task"] = encoder.encode([alone])
+    with report_write_errors(place, state.folder.resume):
+        place.mkdir(parents=True, exist_ok=True)
+        part = place / f".{FEATURES}"
+        save_file(found, part, metadata={"encoder": encoder.digest})
+        part.replace(place / FEATURES)
+
+
+def load_features(state: LoopState, group: str, experience: Experience) -> dict[tuple[str, str], EpisodeFeatures]:
+    """Return the features of the remembered episodes, by key; one that has none is missing.
+
+    Raises:
+        RunFormatError: two epochs have features of different encoders.
+    """
+    from safetensors import safe_open
+
+    wanted, found = {one.key for one in experience.episodes}, dict[tuple[str, str], EpisodeFeatures]()
+    digests: dict[int, str] = {}
+    for epoch in dict.fromkeys((experience.number, *(one.epoch for one in experience.episodes))):
+        path = get_lesson_dir(state.folder, epoch, group) / FEATURES
+        with safe_open(path, framework="np") as file:
+            digests[epoch] = (file.metadata() or {}).get("encoder", "")
+            names = set(file.keys())
+            for index, one in enumerate(experience.judged[epoch]):
+                if one.key in wanted and f"{index}.task" in names:
+                    states, task = (file.get_tensor(f"{index}.{name}") for name in ("states", "task"))
+                    found[one.key] = EpisodeFeatures(states=states, task=task)
+        if digests[epoch] != digests[experience.number]:
+            raise RunFormatError(
+                f"{path}: features of another encoder than those of epoch {experience.number}; values cannot be fitted "
+                "on both; put back the encoder that the training began with, or train anew"
+            )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _list_states(
+    state: LoopState, choice: EncoderChoice, builder: TurnBuilder, episode: JudgedEpisode
+) -> list[FeatureInput] | None:
+    """Return what the encoder reads of each state; None if a prompt or a screenshot is not known."""
+    from collab.models.features import FeatureInput
+
+    if choice.kind == "hidden":
+        prompts = builder.list_prompts(episode.trajectory)
+        return None if prompts is None else [FeatureInput(ids=ids) for ids in prompts]
+    steps = list(builder.recorded.trajectories[episode.trajectory].steps)
+    pictures: list[bytes] = []
+    if choice.image is not None:
+        run = Path(resolve_within(state.folder.path, episode.run))
+        pictures = [seen for one in steps if (seen := _read_screenshot(run, one.observation)) is not None]
+        if len(pictures) < len(steps):
+            return None
+    return [
+        FeatureInput(
+            text=describe_state(episode.goal, steps, index), pictures=tuple(pictures[max(0, index - 1) : index + 1])
+        )
+        for index in range(len(steps))
+    ]
+
+
+def _read_screenshot(run: Path, observation: Observation) -> bytes | None:
+    """Return a screen's picture, as it was taken or drawn from its record; None if there is neither."""
+    from collab.envs.simphone.ui.screen import RENDERER
+
+    if observation.screenshot is not None:
+        try:
+            return read_blob(run, observation.screenshot)
+        except UnknownName:
+            return None
+    if observation.renderer != RENDERER:
+        return None
+    from collab.envs.simphone.ui.render import render_png
+
+    return render_png(observation)
