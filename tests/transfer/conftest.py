@@ -56,6 +56,6 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 @pytest.fixture(scope="session")
 def home(taught: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A team that was trained in the corridor for an epoch."""
-    config = asyncio.run(toy_team.configure_toy_training(taught, "epochs=1"))
+    """A team that was trained in the corridor for an epoch, so briefly that most of what it says still parses."""
+    config = asyncio.run(toy_team.configure_toy_training(taught, "epochs=1", "dpo.epochs=1"))
     return asyncio.run(train(config, tmp_path_factory.mktemp("home") / "run", device="cpu")).path

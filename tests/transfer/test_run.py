@@ -357,7 +357,7 @@ def transfer_request(home: Path) -> TransferRequest:
         graph="pair",
         seeds=(30, 31),
         episodes=2,
-        settings=(*toy_team.SMALL, "epochs=1", "episodes=8", "held_out.before=false"),
+        settings=(*toy_team.SMALL, "epochs=1", "dpo.epochs=1", "episodes=8", "held_out.before=false"),
     )
 
 
