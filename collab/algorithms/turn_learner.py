@@ -52,11 +52,11 @@ from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
 from collab.trainers.prepare import FinetuneTask, Prepared
 from collab.trainers.recipe import RLRecipe
+from collab.trainers.rl.estimates import StepEstimate
 from collab.trainers.rl.turns import (
     GROUP,
     EncodedTurn,
     Lesson,
-    StepEstimate,
     Turn,
     prepare_turns,
     read_lesson,

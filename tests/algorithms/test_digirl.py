@@ -47,8 +47,8 @@ def test_the_steps_of_an_episode_by_hand() -> None:
     found = estimate_episode(method, make_episode(1.0), np.array([0.2, 0.5, 0.8]), 0.25, "kept")
     assert [one.advantage for one in found] == pytest.approx([0.475, 0.65, 1.0])
     assert [(one.value, one.value_next) for one in found] == [(0.2, 0.5), (0.5, 0.8), (0.8, 0.0)]
-    assert {(one.instruct_value, one.instruct_advantage, one.weight, one.why) for one in found} == {
-        (0.25, 0.75, 1.0, "kept")
+    assert {(one.instruct_value, one.instruct_advantage, one.threshold, one.weight, one.why) for one in found} == {
+        (0.25, 0.75, 0.1, 1.0, "kept")
     }
     failed = estimate_episode(method, make_episode(0.0), np.array([0.2, 0.5, 0.1]), 0.25, "kept")
     assert [one.advantage for one in failed] == pytest.approx([0.225, -0.2, 0.0])
@@ -104,6 +104,7 @@ def test_each_ablation_changes_what_it_says() -> None:
     assert isinstance(weighed, DigiRLMethod)
     found = estimate_episode(weighed, episode, values, 0, "kept")
     assert [one.weight for one in found] == pytest.approx(np.exp([0.475, 0.65, 1.0]).tolist())
+    assert {one.threshold for one in found} == {None}, "all steps are learned"
     assert changed["offline-only"].epochs == 1
     assert changed["mse-values"].values.loss == "mse"  # type: ignore[attr-defined]
 

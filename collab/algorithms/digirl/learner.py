@@ -35,8 +35,8 @@ from collab.loop.examples import OTHER_PROMPT
 from collab.loop.record import hash_json
 from collab.loop.state import LoopState
 from collab.seeds import derive
+from collab.trainers.rl.estimates import StepEstimate
 from collab.trainers.rl.estimators import awr_weights, keep_episodes, keep_steps, step_advantage
-from collab.trainers.rl.turns import StepEstimate
 from collab.utils.concurrency import run_in_background
 from collab.utils.files import hash_file, read_json, report_write_errors, write_json
 
@@ -201,16 +201,18 @@ def estimate_episode(
     how, reward = method.advantage, episode.reward
     # Advantages are computed for every episode, also for one that is not chosen: the inspector shows them all.
     if how is None:
-        advantages, weights = None, np.ones(episode.steps)
+        advantages, weights, threshold = None, np.ones(episode.steps), None
     else:
         advantages = (
             reward - values
             if how.form == "monte-carlo"
             else step_advantage(reward, values, decay=how.decay, form=how.form)
         )
-        threshold = 1 / episode.limit if how.threshold == "limit" else how.threshold
-        weights = keep_steps(advantages, threshold).astype(float)
-        if method.reweighting is not None:
+        if method.reweighting is None:
+            threshold = 1 / episode.limit if how.threshold == "limit" else how.threshold
+            weights = keep_steps(advantages, threshold).astype(float)
+        else:
+            threshold = None
             weights = awr_weights(advantages, method.reweighting.temperature, most=method.reweighting.most)
     return [
         StepEstimate(
@@ -223,6 +225,7 @@ def estimate_episode(
             instruct_value=expected,
             instruct_advantage=reward - expected,
             advantage=None if advantages is None else float(advantages[step]),
+            threshold=threshold,
             weight=float(weights[step]) if why == "kept" else 0.0,
             why=why if why != "kept" or weights[step] else TOO_LITTLE,
         )

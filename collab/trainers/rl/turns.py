@@ -5,9 +5,9 @@
     prepared = prepare_turns(task, read_lesson(folder))
 
 All that is learned is written before it is learned: what each turn was (`turns.parquet`), what was estimated of every
-step (`estimates.parquet`), and which turns each optimizer step takes (`order.json`). So a training that is resumed and
-the inspector read the same. Steps that were only estimated have no turn: an estimate is small, a turn holds its whole
-prompt.
+step (`estimates.parquet`, see `collab.trainers.rl.estimates`), and which turns each optimizer step takes
+(`order.json`). So a training that is resumed and the inspector read the same. Steps that were only estimated have no
+turn: an estimate is small, a turn holds its whole prompt.
 
 An optimizer step draws with replacement, so the same turn may be in it twice.
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +30,14 @@ from collab.store.rewards import ReplyRef
 from collab.trainers.base_model import open_adapter, open_base, silence_libraries
 from collab.trainers.batching import BatchStep
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed
+from collab.trainers.rl.estimates import StepEstimate, read_table, write_estimates, write_table
 from collab.types import CellRef
 from collab.utils.files import read_json, report_write_errors, write_json
 
 GROUP = "turn"
 """Level of the steps, for the record."""
-TURNS, ESTIMATES, ORDER = "turns.parquet", "estimates.parquet", "order.json"
-"""Files of a lesson; the order is written last."""
+TURNS, ORDER = "turns.parquet", "order.json"
+"""Files of a lesson, beside its estimates; the order is written last."""
 
 Floats = NDArray[np.float32]
 
@@ -62,31 +63,6 @@ class Turn:
     """SHA-256 of the prompt's shared part: turns of one state have the same."""
     instance: str
     """Task instance, as "task#seed"."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepEstimate:
-    """Estimates of one step; None where an algorithm does not estimate that."""
-
-    run: str
-    trajectory: str
-    step: int
-    reward: float
-    """Reward of the episode it belongs to."""
-    value: float | None = None
-    """V of its state."""
-    value_next: float | None = None
-    """V of the state behind it; 0 behind the last one."""
-    instruct_value: float | None = None
-    """V of its instruction."""
-    instruct_advantage: float | None = None
-    """Advantage of its episode over its instruction."""
-    advantage: float | None = None
-    """Advantage of the step itself."""
-    weight: float
-    """What multiplies its loss; 0 for a step that is not learned."""
-    why: str
-    """"kept", or why not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +173,8 @@ def write_lesson(lesson: Lesson, folder: Path, next_move: str) -> str:
     digest = hash_lesson(lesson)
     with report_write_errors(folder, next_move):
         folder.mkdir(parents=True, exist_ok=True)
-        _write_table(folder / TURNS, [_flatten(turn) for turn in lesson.turns], _TURN)
-        _write_table(folder / ESTIMATES, [asdict(one) for one in lesson.estimates], _ESTIMATE)
+        write_table(folder / TURNS, [_flatten(turn) for turn in lesson.turns], _TURN)
+        write_estimates(lesson.estimates, folder)
         weights, order = list(lesson.weights), [list(step) for step in lesson.order]
         write_json(folder / ORDER, {"digest": digest, "weights": weights, "steps": order})
     return digest
@@ -209,7 +185,7 @@ def read_lesson(folder: Path) -> Lesson:
     remedy = "remove its folder, and it is made again"
     order = read_json(folder / ORDER, remedy)
     try:
-        turns = [_read_turn(row) for row in _read_table(folder / TURNS)]
+        turns = [_read_turn(row) for row in read_table(folder / TURNS, _TURN)]
         lesson = Lesson(turns=turns, weights=order["weights"], order=[tuple(step) for step in order["steps"]])
         digest = hash_lesson(lesson)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -217,14 +193,6 @@ def read_lesson(folder: Path) -> Lesson:
     if digest != order["digest"]:
         raise RunFormatError(f"{folder}: the lesson has changed since it was written; {remedy}")
     return lesson
-
-
-def read_estimates(folder: Path) -> list[StepEstimate]:
-    """Read the estimates of a lesson; RunFormatError if they cannot be read."""
-    try:
-        return [StepEstimate(**row) for row in _read_table(folder / ESTIMATES)]
-    except (OSError, ValueError, TypeError) as error:
-        raise RunFormatError(f"{folder / ESTIMATES}: cannot be read: {error}") from None
 
 
 def _flatten(turn: Turn) -> dict[str, Any]:
@@ -266,33 +234,3 @@ _TURN = {
     **{"temperature": "double", "state": "string", "instance": "string"},
 }
 """Column → type of `turns.parquet`."""
-_ESTIMATE = {
-    **{"run": "string", "trajectory": "string", "step": "int32", "reward": "double", "value": "double"},
-    **{"value_next": "double", "instruct_value": "double", "instruct_advantage": "double", "advantage": "double"},
-    **{"weight": "double", "why": "string"},
-}
-"""Column → type of `estimates.parquet`."""
-
-
-def _write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    lists = {"list<int32>": pyarrow.list_(pyarrow.int32()), "list<float>": pyarrow.list_(pyarrow.float32())}
-    schema = pyarrow.schema([(name, lists.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
-    part = path.with_name(f".{path.name}")
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows], schema=schema), part)
-    part.replace(path)
-
-
-def _read_table(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table, a few thousand at a time in memory; OSError or ValueError if it cannot be read."""
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(4096):
-                yield from batch.to_pylist()
-    except pyarrow.ArrowException as error:
-        raise ValueError(str(error).splitlines()[0]) from None

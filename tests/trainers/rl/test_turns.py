@@ -19,13 +19,12 @@ from collab.store.rewards import ReplyRef
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.prepare import FinetuneTask
 from collab.trainers.recipe import RLRecipe
+from collab.trainers.rl.estimates import StepEstimate, read_estimates
 from collab.trainers.rl.turns import (
     TURNS,
     Lesson,
-    StepEstimate,
     Turn,
     prepare_turns,
-    read_estimates,
     read_lesson,
     write_lesson,
 )

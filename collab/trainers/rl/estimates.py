@@ -1,0 +1,118 @@
+"""Estimates: the worth of every step that a policy's learning considered in an epoch, and why a step is not learned.
+
+    write_estimates(estimates, folder)                      # estimates.parquet, beside turns and order
+    for estimate in read_estimates(folder):
+        print(estimate.step, estimate.value, estimate.why)
+
+They are written before anything is learned, and only read by who looks at a training: learning takes its turns and
+weights from the lesson (`collab.trainers.rl.turns`). An algorithm leaves out what it does not estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from collab.errors import MissingExtra, RunFormatError
+
+ESTIMATES = "estimates.parquet"
+"""File of a policy's estimates, in the folder of its lesson."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepEstimate:
+    """Estimates of one step; None where an algorithm does not estimate that."""
+
+    run: str
+    trajectory: str
+    step: int
+    reward: float
+    """Reward of the episode it belongs to."""
+    value: float | None = None
+    """V of its state."""
+    value_next: float | None = None
+    """V of the state behind it; 0 behind the last one."""
+    instruct_value: float | None = None
+    """V of its instruction."""
+    instruct_advantage: float | None = None
+    """Advantage of its episode over its instruction."""
+    advantage: float | None = None
+    """Advantage of the step itself."""
+    threshold: float | None = None
+    """Above which an advantage is learned."""
+    weight: float
+    """What multiplies its loss; 0 for a step that is not learned."""
+    why: str
+    """"kept", or why not."""
+
+
+def write_estimates(estimates: Sequence[StepEstimate], folder: Path) -> None:
+    """Write estimates into a folder that exists."""
+    write_table(folder / ESTIMATES, [asdict(one) for one in estimates], _ESTIMATE)
+
+
+def read_estimates(folder: Path) -> Iterator[StepEstimate]:
+    """Yield the estimates in a folder, in their order.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        RunFormatError: the file is missing, cannot be read, or has other columns.
+    """
+    MissingExtra.unless("pyarrow", extra="parquet", purpose="what was estimated of steps")
+    try:
+        for row in read_table(folder / ESTIMATES, _ESTIMATE):
+            if any(row[name] is None for name in _KNOWN):
+                raise ValueError(f"a row lacks one of {', '.join(_KNOWN)}")
+            yield StepEstimate(**row)
+    except (OSError, ValueError, TypeError) as error:
+        raise RunFormatError(f"{folder / ESTIMATES}: cannot be read: {error}") from None
+
+
+_ESTIMATE = {
+    **{"run": "string", "trajectory": "string", "step": "int32", "reward": "double", "value": "double"},
+    **{"value_next": "double", "instruct_value": "double", "instruct_advantage": "double", "advantage": "double"},
+    **{"threshold": "double", "weight": "double", "why": "string"},
+}
+"""Column → type of `estimates.parquet`."""
+_KNOWN = ("run", "trajectory", "step", "reward", "weight", "why")
+"""Columns with a value in every row."""
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """Write rows as a table of these columns, name → type; a reader never sees half of it."""
+    import pyarrow
+    import pyarrow.parquet
+
+    schema = _build_schema(columns)
+    part = path.with_name(f".{path.name}")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows], schema=schema), part)
+    part.replace(path)
+
+
+def read_table(path: Path, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table, a few thousand at a time in memory.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or has not these columns.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(_build_schema(columns)):
+                raise ValueError(f"it has other columns than {', '.join(columns)}")
+            for batch in file.iter_batches(4096):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+def _build_schema(columns: Mapping[str, str]) -> Any:
+    """Build pyarrow's schema of columns and their types."""
+    import pyarrow
+
+    lists = {"list<int32>": pyarrow.list_(pyarrow.int32()), "list<float>": pyarrow.list_(pyarrow.float32())}
+    return pyarrow.schema([(name, lists.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in columns.items()])
