@@ -190,6 +190,24 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionQuality:
+    """How well a value model predicts the outcomes of tasks that it was not fitted on."""
+
+    held_out: int
+    """Predictions that the numbers below are of."""
+    accuracy: float | None
+    """Share of them on the outcome's side of ½; None without any."""
+    auc: float | None
+    """Probability that a solved episode has the higher value; None where all outcomes are equal."""
+    ece: float | None
+    """Expected calibration error; None without any."""
+    is_fitted: bool = True
+    """False where the fit was undone; then there are no numbers."""
+    note: str | None = None
+    """What the numbers do not tell, in words; None if nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochSummary:
     """The metrics of an epoch's record in the form that the inspector draws; nothing is drawn of an empty field."""
 
@@ -205,6 +223,12 @@ class EpochSummary:
     """Comparisons of replies, by source."""
     unmade: Mapping[str, int] = field(default_factory=dict)
     """Replies that were compared with none, by cause."""
+    kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """What was considered, e.g. "steps" → how many are learned, and of how many."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Considered steps that are not learned, by cause."""
+    predictions: Mapping[str, PredictionQuality] = field(default_factory=dict)
+    """What a value model rates, e.g. "states" → how well it predicts."""
 
 
 class Algorithm:

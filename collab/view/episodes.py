@@ -16,6 +16,7 @@ from collab.errors import UnknownName
 from collab.evaluation.comparison import bootstrap
 from collab.evaluation.metrics import FEW, Rate
 from collab.view import common
+from collab.view.estimates import build_episode_estimates
 from collab.view.readers import OpenRun
 from collab.view.runs import ListedRun, build_rate
 from collab.view.schema.episodes import (
@@ -116,6 +117,7 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
     head = run.reader.read_head(episode)
     # Neighbours follow the run's order, not the list's sorting.
     steps = step_rows(run, episode, labels)
+    estimates, unestimated = build_episode_estimates(root.path, episode)
     return EpisodeView(
         row=row,
         goal=common.to_text(head.task.goal),
@@ -124,6 +126,8 @@ def build_episode_view(root: ListedRun, run: OpenRun, episode: str, labels: str 
         steps=steps,
         missing=_list_missing_steps(run, episode, [one.step for one in steps]),
         final=head.final is not None,
+        estimates=estimates,
+        unestimated=unestimated,
         previous=None if before is None else EpisodeKey(run=root.id, episode=before),
         next=None if behind is None else EpisodeKey(run=root.id, episode=behind),
     )

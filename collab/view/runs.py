@@ -52,6 +52,7 @@ from collab.store.manifest import FILE as RUN
 from collab.store.reader import RunReader
 from collab.store.run_dir import LOCK, find_owner
 from collab.view.common import explain_unreadable, list_unreadable, shorten
+from collab.view.estimates import WRITTEN, find_estimate_problems
 from collab.view.labels import add_spent, sum_known, take_first_line
 from collab.view.metrics import LOGS, MOST, find_metrics_problems, measure_training
 from collab.view.readers import OpenRun, format_updated, measure_seconds, read_updated, sum_paid
@@ -403,7 +404,7 @@ def build_training_row(root: ListedRun, parts: Sequence[tuple[ListedRun, RunRow]
     )
 
 
-_WRITTEN = (FILE, "epochs/*/epoch.json", "epochs/*/graph.json", *LOGS)
+_WRITTEN = (FILE, "epochs/*/epoch.json", "epochs/*/graph.json", *LOGS, WRITTEN)
 """Files of a training that grow or appear, beside its runs."""
 
 
@@ -481,7 +482,8 @@ def list_training_problems(training: ListedRun) -> list[ProblemView]:
     path = training.path
     head, told = read_training_head(path)
     plan = told or _plan_of(head)
-    return [*plan, *read_epoch_records(path)[1], *list_outside_links(path), *find_metrics_problems(path)]
+    beside = [*find_metrics_problems(path), *find_estimate_problems(path)]
+    return [*plan, *read_epoch_records(path)[1], *list_outside_links(path), *beside]
 
 
 def _plan_of(head: Mapping[str, Any]) -> list[ProblemView]:

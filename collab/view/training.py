@@ -21,6 +21,7 @@ from collab.loop.record import EpochDir, EpochRecord, Spending, TrainingDir, fin
 from collab.utils.files import read_json
 from collab.view import runs
 from collab.view.common import explain_unreadable, shorten
+from collab.view.estimates import build_calibrations
 from collab.view.labels import LEARNED, Sums, add_spent, take_first_line
 from collab.view.metrics import (
     build_recorded_policy,
@@ -54,6 +55,7 @@ from collab.view.schema.runs import (
     GraphView,
     HeatView,
     PartRow,
+    PredictionView,
     RunOverview,
     RunRow,
     SpendingView,
@@ -223,6 +225,7 @@ def build_training_overview(context: ViewContext, root: ListedRun, labels: str |
         )
         for number in numbers
     ]
+    calibrations, unestimated = build_calibrations(root.path)
     return RunOverview(
         run=context.row(root.id),
         # The labels that were counted are named, so that a default is no riddle.
@@ -233,6 +236,8 @@ def build_training_overview(context: ViewContext, root: ListedRun, labels: str |
         failures=played[max(played)].failures if played else (),
         epochs=add_graph_differences(epochs),
         best=find_best_epoch(records),
+        calibrations=calibrations,
+        unestimated=unestimated,
     )
 
 
@@ -329,6 +334,12 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         unpaired=shorten_names(found.unmade),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
         metrics={shorten(name): f"{value:.3g}" for name, value in found.numbers.items()},
+        kept={shorten(name): counts for name, counts in found.kept.items()},
+        left_out=shorten_names(found.left_out),
+        predictions={
+            shorten(name): PredictionView(held_out=one.held_out, accuracy=one.accuracy, auc=one.auc, ece=one.ece)
+            for name, one in found.predictions.items()
+        },
         trained=[
             *(build_recorded_policy(policy, one, folder) for policy, one in sorted(record.trained.items())),
             *(build_untrained_policy(policy, why) for policy, why in sorted(record.untrained.items())),

@@ -18,20 +18,24 @@ Source: DigiRL (Bai et al. 2024). Deviations:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import ConfigDict
 
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoice
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
 from collab.algorithms.outcome_labeller import TurnAlgorithm, build_verdict_columns, format_verdicts
-from collab.config import Budget
+from collab.config import Budget, Definition, validate
 from collab.envs.base import Suite
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Checked
+from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality
 from collab.loop.record import EpochRecord
+from collab.utils.text import format_causes
 
 if TYPE_CHECKING:
     from collab.models.features import FeatureEncoder
@@ -86,31 +90,116 @@ class DigiRL(TurnAlgorithm):
                 f"values.encoder: {named} has changed since the training began; put back what was there, or train anew"
             )
 
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return what was kept and how well values predict, beside single numbers; of several policies, by name."""
+        known = read_metrics(record)
+        several = len(known) > 1
+        named = [(f" of {policy}" if several else "", one) for policy, one in known.items()]
+        return EpochSummary(
+            numbers=super().summarize(record).numbers,
+            kept={
+                f"{unit}{of}": (getattr(one.kept, unit), getattr(one.remembered, unit))
+                for of, one in named
+                for unit in ("episodes", "steps")
+            },
+            left_out=dict(sum((Counter(one.left_out) for _, one in named), Counter[str]())),
+            predictions={
+                f"{NAMES[name]}{of}": PredictionQuality(
+                    held_out=values.held_out,
+                    accuracy=values.accuracy,
+                    auc=values.auc,
+                    ece=values.ece,
+                    is_fitted=values.diverged is None,
+                    note=values.note,
+                )
+                for of, one in named
+                for name, values in one.values.items()
+            },
+        )
+
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the shares of what was kept, and how well V of states predicts."""
-        found = record.metrics
-        if "kept" not in found:
-            return build_verdict_columns(record)
-        kept, remembered, step = found["kept"], found["remembered"], found["values"].get(STEP, {})
+        found = self.summarize(record)
+        states = found.predictions.get(NAMES[STEP])
         return {
             **build_verdict_columns(record),
-            "episodes kept": f"{kept['episodes']} of {remembered['episodes']}",
-            "steps kept": f"{kept['steps']} of {remembered['steps']}",
-            "V accuracy": None if step.get("accuracy") is None else f"{step['accuracy']:.0%}",
+            **{f"{name} kept": f"{part} of {whole}" for name, (part, whole) in found.kept.items()},
+            **({} if states is None else {"V accuracy": None if states.accuracy is None else f"{states.accuracy:.0%}"}),
         }
 
     def format_lines(self, record: EpochRecord) -> list[str]:
-        """Format what was kept and how well values predict, line by line."""
-        found = record.metrics
-        if "kept" not in found:
-            return format_verdicts(record)
-        kept, remembered = found["kept"], found["remembered"]
-        lines = [
+        """Format what was kept, what was left out and how well values predict, line by line."""
+        found = self.summarize(record)
+        kept = ", ".join(f"{part} of {whole} {name}" for name, (part, whole) in found.kept.items())
+        return [
             *format_verdicts(record),
-            f"kept     {kept['episodes']} of {remembered['episodes']} episodes, {kept['steps']} of "
-            f"{remembered['steps']} steps",
+            *([f"kept     {kept}"] if kept else []),
+            *format_causes("left out", found.left_out),
+            *(_format_quality(name, one) for name, one in found.predictions.items()),
         ]
-        return [*lines, *(_format_values(name, one) for name, one in found["values"].items())]
+
+
+class LearnedCounts(Definition):
+    """Episodes and their steps."""
+
+    episodes: int
+    steps: int
+
+
+class FittedValues(Definition):
+    """What is read of `collab.trainers.rl.values.ValueMetrics`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    held_out: int = 0
+    solved: float | None = None
+    accuracy: float | None = None
+    auc: float | None = None
+    ece: float | None = None
+    diverged: str | None = None
+    """Why the fit was undone, in place of all else; None if it was not."""
+
+    @property
+    def note(self) -> str | None:
+        """What its numbers do not tell, in words; None if nothing."""
+        if self.diverged is not None:
+            return f"{self.diverged}; its fit was undone, and no turn is learned in this epoch"
+        notes = []
+        # One class is fitted like two; that an AUC is missing, or that values are all alike, needs its reason.
+        if self.solved in (0, 1):
+            notes.append(f"fitted on {'solved' if self.solved else 'failed'} episodes alone")
+        if self.auc is None:
+            notes.append("all of these ended alike" if self.held_out else "none is held out")
+        return "; ".join(notes) or None
+
+
+class LessonMetrics(Definition):
+    """What the learner tells of a policy's lesson."""
+
+    remembered: LearnedCounts
+    kept: LearnedCounts
+    left_out: dict[str, int]
+    values: dict[Literal["instruct", "step"], FittedValues]
+
+
+def read_metrics(record: EpochRecord) -> dict[str, LessonMetrics]:
+    """Return policy → its metrics in a record; empty before an epoch has learned.
+
+    Raises:
+        RunFormatError: it holds something else under their names.
+    """
+    own = LessonMetrics.model_fields
+    # One policy's metrics stand in the record itself, those of several under their names.
+    told = {"shared": record.metrics, **{name: one for name, one in record.metrics.items() if isinstance(one, dict)}}
+    found = {policy: {name: one[name] for name in own if name in one} for policy, one in told.items()}
+    try:
+        return {
+            policy: validate(LessonMetrics, one, f"epoch {record.epoch}: metrics of its epoch.json")
+            for policy, one in found.items()
+            if "remembered" in one
+        }
+    except ConfigError as error:
+        raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
 def _get_encoder(config: TrainingConfig) -> EncoderChoice:
@@ -139,17 +228,9 @@ def _check_pictured(config: TrainingConfig, suite: Suite) -> None:
         )
 
 
-def _format_values(name: str, found: dict[str, Any]) -> str:
-    """Format one value model's fit, e.g. "V        of states: accuracy 0.85, AUC -, ECE 0.14 on tasks held out"."""
-    head = f"V        of {NAMES[name]}: "
-    if "diverged" in found:
-        return f"{head}{found['diverged']}; its fit was undone, and no turn is learned in this epoch"
-    told = {word: found.get(key) for word, key in (("accuracy", "accuracy"), ("AUC", "auc"), ("ECE", "ece"))}
-    parts: Sequence[str] = [f"{word} {'-' if value is None else f'{value:.2f}'}" for word, value in told.items()]
-    notes = []
-    # One class is fitted like two; that an AUC is missing, or that values are all alike, needs its reason.
-    if found.get("solved") in (0, 1):
-        notes.append(f"fitted on {'solved' if found['solved'] else 'failed'} episodes alone")
-    if found.get("auc") is None:
-        notes.append("all of these ended alike" if found.get("held_out") else "none is held out")
-    return f"{head}{', '.join(parts)} on tasks held out{''.join(f'; {one}' for one in notes)}"
+def _format_quality(rated: str, found: PredictionQuality) -> str:
+    """Format one value model's fit, e.g. "V        of states: accuracy 0.85, AUC 0.61, ECE 0.14 on tasks held out"."""
+    told = {"accuracy": found.accuracy, "AUC": found.auc, "ECE": found.ece}
+    parts = [f"{word} {'-' if value is None else f'{value:.2f}'}" for word, value in told.items()]
+    numbers = f"{', '.join(parts)} on tasks held out, n = {found.held_out}" if found.is_fitted else ""
+    return f"V        of {rated}: {'; '.join(one for one in (numbers, found.note) if one)}"

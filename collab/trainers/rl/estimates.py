@@ -53,16 +53,20 @@ def write_estimates(estimates: Sequence[StepEstimate], folder: Path) -> None:
     write_table(folder / ESTIMATES, [asdict(one) for one in estimates], _ESTIMATE)
 
 
-def read_estimates(folder: Path) -> Iterator[StepEstimate]:
+def read_estimates(folder: Path, *, run: str | None = None, trajectory: str | None = None) -> Iterator[StepEstimate]:
     """Yield the estimates in a folder, in their order.
+
+    Args:
+        run, trajectory: only of these; None for all.
 
     Raises:
         MissingExtra: pyarrow is not installed.
         RunFormatError: the file is missing, cannot be read, or has other columns.
     """
     MissingExtra.unless("pyarrow", extra="parquet", purpose="what was estimated of steps")
+    wanted = {name: value for name, value in (("run", run), ("trajectory", trajectory)) if value is not None}
     try:
-        for row in read_table(folder / ESTIMATES, _ESTIMATE):
+        for row in read_table(folder / ESTIMATES, _ESTIMATE, wanted):
             if any(row[name] is None for name in _KNOWN):
                 raise ValueError(f"a row lacks one of {', '.join(_KNOWN)}")
             yield StepEstimate(**row)
@@ -91,13 +95,17 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]], columns: Mapping[
     part.replace(path)
 
 
-def read_table(path: Path, columns: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+def read_table(path: Path, columns: Mapping[str, str], wanted: Mapping[str, str] = {}) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table, a few thousand at a time in memory.
+
+    Args:
+        wanted: column → its value in the rows that are wanted; empty for all rows.
 
     Raises:
         OSError, ValueError: it cannot be read, or has not these columns.
     """
     import pyarrow
+    import pyarrow.compute
     import pyarrow.parquet
 
     try:
@@ -105,6 +113,8 @@ def read_table(path: Path, columns: Mapping[str, str]) -> Iterator[dict[str, Any
             if not file.schema_arrow.equals(_build_schema(columns)):
                 raise ValueError(f"it has other columns than {', '.join(columns)}")
             for batch in file.iter_batches(4096):
+                for name, value in wanted.items():
+                    batch = batch.filter(pyarrow.compute.equal(batch[name], value))
                 yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
         raise ValueError(str(error).splitlines()[0]) from None

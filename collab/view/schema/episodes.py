@@ -134,6 +134,41 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateView:
+    """Estimates of a step that a training considered; None where it does not estimate that."""
+
+    step: int
+    reward: float
+    """Of the episode."""
+    value: float | None
+    """V of its state."""
+    value_next: float | None
+    """V of the state behind it; 0 behind the last one."""
+    instruct_value: float | None
+    """V of the episode's task."""
+    instruct_advantage: float | None
+    """Advantage of the episode over its task."""
+    advantage: float | None
+    """Advantage of the step."""
+    threshold: float | None
+    """Above which an advantage is learned."""
+    weight: float
+    """What multiplies its loss; 0 for a step that is not learned."""
+    why: str
+    """"kept", or why it is not learned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeEstimates:
+    """Estimates of an episode's steps in one epoch of its training."""
+
+    epoch: int
+    policy: str
+    """That may learn from them."""
+    steps: Sequence[EstimateView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeView:
     """An episode with its steps in lines."""
 
@@ -147,6 +182,10 @@ class EpisodeView:
     """Steps that were recorded and cannot be read."""
     final: bool
     """Whether the screen after the last action is there."""
+    estimates: Sequence[EpisodeEstimates]
+    """Of all epochs that estimated it, the newest first; empty for a run of no training."""
+    unestimated: str | None
+    """Why there are none, or which are lacking; None where all are there, or its training estimates nothing."""
     previous: EpisodeKey | None
     next: EpisodeKey | None
     """In the order of the run; of a training's rollout, within it."""

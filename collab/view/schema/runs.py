@@ -266,6 +266,43 @@ class SpendingView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionView:
+    """How well values predict the outcomes of tasks that they were not fitted on."""
+
+    held_out: int
+    """Predictions that the numbers are of."""
+    accuracy: float | None
+    auc: float | None
+    """None where all outcomes are equal."""
+    ece: float | None
+    """Expected calibration error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReliabilityBin:
+    """Values from `low` to below `high`; the last bin includes 1."""
+
+    low: float
+    high: float
+    count: int
+    mean: float | None
+    """Mean value, …"""
+    solved: float | None
+    """… and the share of them whose episode was solved; both None where `count` is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationView:
+    """Values of an epoch in bins, beside how often the episodes were solved; of all that it estimated."""
+
+    epoch: int
+    policy: str
+    rated: Literal["states", "tasks"]
+    """What the values are of: a value per step, or per episode."""
+    bins: Sequence[ReliabilityBin]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochView:
     """One epoch in numbers; a run that is no training has one per epoch number that it recorded, usually one."""
 
@@ -307,6 +344,12 @@ class EpochView:
     """Single numbers of a training's epoch, by the algorithm's own names."""
     flipped: tuple[int, int] | None = None
     """Cells whose reward was inverted on purpose, and cells with a score; None without inversion."""
+    kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """What was considered, e.g. "steps" → how many are learned, and of how many."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Considered steps that are not learned, by cause."""
+    predictions: Mapping[str, PredictionView] = field(default_factory=dict)
+    """What values rate, e.g. "states" → how well they predict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,3 +369,7 @@ class RunOverview:
     epochs: Sequence[EpochView]
     best: int | None
     """Epoch with the highest held-out success; None when none was measured."""
+    calibrations: Sequence[CalibrationView] = ()
+    """Of a training whose algorithm estimates values, by epoch."""
+    unestimated: str | None = None
+    """Which estimates of a training are missing or cannot be read; None where all are there."""
