@@ -88,6 +88,7 @@ def report(
         _format_epochs(overview),
         _format_rewards(overview.epochs),
         _format_pairs(overview.epochs),
+        _format_learned(overview),
         _format_training(overview.epochs),
         _format_spent(overview.epochs),
         _format_failures(overview.epochs),
@@ -235,6 +236,55 @@ def _format_pairs(epochs: Sequence[EpochView]) -> Iterator[str]:
             yield from format_table(
                 heads, ((escape_markdown(name), *(one.get(name, 0) for one in counts)) for name in names)
             )
+
+
+def _format_learned(overview: RunOverview) -> Iterator[str]:
+    """Format what was kept and left out of what was remembered, how well values predict, and their calibration."""
+    shown = [one for one in overview.epochs if one.kept or one.predictions]
+    if not shown and not overview.calibrations and overview.unestimated is None:
+        return
+    yield "## What was learned from"
+    yield ""
+    if overview.unestimated is not None:
+        yield f"Not all estimates are counted: {escape_markdown(overview.unestimated)}."
+        yield ""
+    if names := list(dict.fromkeys(name for one in shown for name in one.kept)):
+        yield "Kept of what was remembered, and the steps that were left out."
+        yield ""
+        causes = list(dict.fromkeys(cause for one in shown for cause in one.left_out))
+        heads = ("epoch", *(f"{escape_markdown(name)} kept" for name in names), *map(escape_markdown, causes))
+        rows: list[tuple[object, ...]] = [
+            (
+                one.epoch,
+                *(f"{one.kept[name][0]} of {one.kept[name][1]}" if name in one.kept else None for name in names),
+                *(one.left_out.get(cause, 0) for cause in causes),
+            )
+            for one in shown
+        ]
+        yield from format_table(heads, rows)
+    predicted = [
+        (
+            one.epoch,
+            escape_markdown(name),
+            *map(_number, (quality.accuracy, quality.auc, quality.ece)),
+            quality.held_out,
+        )
+        for one in shown
+        for name, quality in one.predictions.items()
+    ]
+    if predicted:
+        yield "Values (V) against outcomes, on tasks that they were not fitted on."
+        yield ""
+        yield from format_table(("epoch", "V of", "accuracy", "AUC", "ECE", "n"), predicted)
+    known = [(curve, one) for curve in overview.calibrations for one in curve.bins if one.count]
+    if known:
+        yield "How often V came true, of all that was remembered: mean V in %, and the share (%) whose episode was solved."
+        yield ""
+        rows = [
+            (curve.epoch, escape_markdown(curve.policy), curve.rated, _share(one.mean), _share(one.solved), one.count)
+            for curve, one in known
+        ]
+        yield from format_table(("epoch", "policy", "V of", "V", "solved", "n"), rows)
 
 
 def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:

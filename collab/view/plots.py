@@ -34,7 +34,15 @@ from collab.utils.plotting import (
     to_png,
     to_svg,
 )
-from collab.view.schema.runs import EpochView, GraphView, RateView, RunOverview, SpendingView, TaskRateView
+from collab.view.schema.runs import (
+    CalibrationView,
+    EpochView,
+    GraphView,
+    RateView,
+    RunOverview,
+    SpendingView,
+    TaskRateView,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -240,6 +248,7 @@ def draw_plots(overview: RunOverview) -> tuple[Plot, ...]:
         _plot_votes(overview.epochs, note),
         _plot_counts("pairs", "Pairs by source", [one.pairs for one in overview.epochs], overview, note),
         _plot_counts("unpaired", "Without a pair, by cause", [one.unpaired for one in overview.epochs], overview, note),
+        _plot_learned(overview, note),
         _plot_training(overview.epochs, note),
         _plot_staleness(overview.epochs, note),
         _plot_spent(overview, note),
@@ -367,7 +376,13 @@ def _plot_votes(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
 
 
 def _plot_counts(
-    name: str, title: str, counts: Sequence[Mapping[str, float]], overview: RunOverview, note: str
+    name: str,
+    title: str,
+    counts: Sequence[Mapping[str, float]],
+    overview: RunOverview,
+    note: str,
+    *,
+    share: bool = False,
 ) -> Iterator[Plot]:
     """Plot numbers by cause: lines over epochs, or bars where there is one epoch."""
     causes = list(dict.fromkeys(cause for one in counts for cause in one))
@@ -386,7 +401,42 @@ def _plot_counts(
         )
         for cause in causes
     ]
-    yield Plot(name=name, title=title, figure=draw_lines(title, "epoch", drawn, note=note))
+    yield Plot(name=name, title=title, figure=draw_lines(title, "epoch", drawn, share=share, note=note))
+
+
+def _plot_learned(overview: RunOverview, note: str) -> Iterator[Plot]:
+    """Plot shares that were kept, steps that were left out, how well values predict, and their calibration."""
+    shares = [{name: part / whole for name, (part, whole) in one.kept.items() if whole} for one in overview.epochs]
+    yield from _plot_counts("kept", "Kept, of what was remembered", shares, overview, note, share=True)
+    left_out = [one.left_out for one in overview.epochs]
+    yield from _plot_counts("left-out", "Steps left out, by cause", left_out, overview, note)
+    for key, measure in (("accuracy", "Accuracy"), ("auc", "AUC"), ("ece", "Calibration error (ECE)")):
+        known = [
+            {
+                f"V of {name}": value
+                for name, one in epoch.predictions.items()
+                if (value := getattr(one, key)) is not None
+            }
+            for epoch in overview.epochs
+        ]
+        title = f"{measure} on tasks held out"
+        yield from _plot_counts(f"values-{key}", title, known, overview, note, share=key == "accuracy")
+    for epoch in sorted({one.epoch for one in overview.calibrations}):
+        title = f"How often V came true, epoch {epoch}"
+        curves = [one for one in overview.calibrations if one.epoch == epoch]
+        drawn = [PlotLine(name=_name_curve(one, curves), points=_build_curve(one)) for one in curves]
+        figure = draw_lines(title, "V in %, in ten bins", drawn, share=True, note=note)
+        yield Plot(name=f"calibration-{epoch}", title=title, figure=figure)
+
+
+def _name_curve(curve: CalibrationView, curves: Sequence[CalibrationView]) -> str:
+    several = len({one.policy for one in curves}) > 1
+    return f"V of {curve.rated}{f', {curve.policy}' if several else ''}"
+
+
+def _build_curve(curve: CalibrationView) -> tuple[PlotPoint, ...]:
+    known = (one for one in curve.bins if one.solved is not None)
+    return tuple(PlotPoint(x=round(50 * (one.low + one.high)), y=one.solved) for one in known)
 
 
 def _plot_training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:

@@ -1,7 +1,7 @@
 /** Lines over epochs, with intervals where they are known, and the same numbers as a table. */
 
 import { h, s } from "./dom.js";
-import { isKnown } from "./figures.js";
+import { amount, isKnown } from "./figures.js";
 import { figureHead } from "./save.js";
 import { axisMarks, linear, wholeTicks } from "./scale.js";
 
@@ -9,15 +9,18 @@ import { axisMarks, linear, wholeTicks } from "./scale.js";
  * @typedef {object} Series
  * @property {string} name
  * @property {string} [tint] class of its colour; without one it has the accent's
- * @property {{x: number, y: number | null, low?: number | null, high?: number | null}[]} points y null: not known
+ * @property {{x: number, y: number | null, low?: number | null, high?: number | null, of?: number}[]} points y null: not
+ * known; of: how many a share is of, the more the larger its point
  */
 
 /**
  * @typedef {object} ChartOptions
  * @property {string} title
  * @property {string} [xName] what x counts
+ * @property {(x: number) => string} [showX] a place, where x is a share as well: equal ones lie on a diagonal
  * @property {import("./scale.js").Kind} kind of the values; shares are drawn between 0 and 1
  * @property {(value: number) => string} show a value
+ * @property {number} [most] largest value possible
  */
 
 const SIZE = { width: 360, height: 190, left: 46, right: 14, top: 12, bottom: 28 };
@@ -51,9 +54,10 @@ function drawing(series, options) {
   const ys = points.flatMap((point) => [point.y, point.low, point.high].filter(isKnown).map(Number));
   // Counts and times are compared by their height, so their axis begins at 0.
   const low = options.kind === "number" ? Math.min(...ys) : 0;
-  const marks = axisMarks(options.kind, low, options.kind === "share" ? 1 : Math.max(...ys));
+  const marks = axisMarks(options.kind, low, options.kind === "share" ? 1 : (options.most ?? Math.max(...ys)));
   const [left, right] = [Math.min(...xs), Math.max(...xs)];
   const alone = left === right;
+  if (options.showX) return scatter(series, options, marks);
   const margin = Math.max(SIZE.left, GAPS + LETTER * Math.max(...marks.map((mark) => mark.words.length)));
   const x = linear(alone ? left - 1 : left, alone ? right + 1 : right, margin + 8, SIZE.width - SIZE.right);
   const y = linear(marks[0].at, marks[marks.length - 1].at, SIZE.height - SIZE.bottom, SIZE.top);
@@ -64,6 +68,22 @@ function drawing(series, options) {
     wholeTicks(left, right).map((mark) =>
       s("text", { x: x(mark), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark),
     ),
+    series.map((one, place) => line(one, place, x, y)),
+  );
+}
+
+/** Shares over shares, both axes from 0 to 1. @param {Series[]} series @param {ChartOptions} options @param {{at: number, words: string}[]} marks */
+function scatter(series, options, marks) {
+  const x = linear(0, 1, SIZE.left + 8, SIZE.width - 2 * SIZE.right);
+  const y = linear(0, 1, SIZE.height - SIZE.bottom, SIZE.top);
+  return s(
+    "svg",
+    { viewBox: `0 0 ${SIZE.width} ${SIZE.height}`, role: "img", "aria-label": inWords(series, options), class: "plot" },
+    marks.map((mark) => yTick(mark.words, y(mark.at), SIZE.left)),
+    marks.map((mark) =>
+      s("text", { x: x(mark.at), y: SIZE.height - 10, "text-anchor": "middle", class: "tick" }, mark.words),
+    ),
+    s("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "diagonal" }),
     series.map((one, place) => line(one, place, x, y)),
   );
 }
@@ -104,14 +124,19 @@ function line(one, place, x, y) {
       class: "stroke",
       "stroke-dasharray": ["", "6 3", "2 3", "8 3 2 3"][place % 4] || null,
     }),
-    points.map((point) => pointShape(place, x(point.x), y(Number(point.y)))),
+    points.map((point) => pointShape(place, x(point.x), y(Number(point.y)), sizeOf(point, points))),
   );
 }
 
-/** @param {number} place @param {number} x @param {number} y */
-function pointShape(place, x, y) {
+/** How large a point is: its surface tells how many its share is of. @param {any} point @param {any[]} points of its line */
+function sizeOf(point, points) {
+  return isKnown(point.of) ? 0.6 + 1.6 * Math.sqrt(point.of / Math.max(...points.map((one) => one.of))) : 1;
+}
+
+/** @param {number} place @param {number} x @param {number} y @param {number} [size] */
+function pointShape(place, x, y, size = 1) {
   const at = (/** @type {number[][]} */ corners) =>
-    s("polygon", { class: "point", points: corners.map(([dx, dy]) => `${x + dx},${y + dy}`).join(" ") });
+    s("polygon", { class: "point", points: corners.map(([dx, dy]) => `${x + size * dx},${y + size * dy}`).join(" ") });
   switch (POINT_SHAPES[place % POINT_SHAPES.length]) {
     case "square":
       return at([
@@ -134,7 +159,7 @@ function pointShape(place, x, y) {
         [-4, 3],
       ]);
     default:
-      return s("circle", { class: "point", cx: x, cy: y, r: 3.4 });
+      return s("circle", { class: "point", cx: x, cy: y, r: 3.4 * size });
   }
 }
 
@@ -176,20 +201,21 @@ function numbers(series, options) {
       isKnown(point.low) && isKnown(point.high)
         ? ` [${options.show(Number(point.low))}, ${options.show(Number(point.high))}]`
         : "";
-    return options.show(Number(point.y)) + spread;
+    return options.show(Number(point.y)) + spread + (isKnown(point.of) ? ` of ${amount(point.of)}` : "");
   };
   const xName = options.xName ?? "epoch";
+  const xWords = options.showX ?? String;
   const name = (/** @type {Series} */ one) => h("bdi", null, one.name);
   return series.length > xs.length
     ? numbersTable(
         options.title,
-        ["", ...xs.map((x) => `${xName} ${x}`)],
+        ["", ...xs.map((x) => `${xName} ${xWords(x)}`)],
         series.map((one) => [name(one), ...xs.map((x) => value(one, x))]),
       )
     : numbersTable(
         options.title,
         [xName, ...series.map(name)],
-        xs.map((x) => [x, ...series.map((one) => value(one, x))]),
+        xs.map((x) => [xWords(x), ...series.map((one) => value(one, x))]),
       );
 }
 
@@ -213,7 +239,8 @@ function inWords(series, options) {
   const told = series.map((one) => {
     const points = one.points.filter((point) => isKnown(point.y));
     const [first, last] = [points[0], points[points.length - 1]];
-    return `${one.name} from ${options.show(Number(first.y))} at ${first.x} to ${options.show(Number(last.y))} at ${last.x}`;
+    const at = (/** @type {any} */ point) => `${options.show(Number(point.y))} at ${(options.showX ?? String)(point.x)}`;
+    return `${one.name} from ${at(first)} to ${at(last)}`;
   });
   return `${options.title}: ${told.join("; ")}`;
 }

@@ -53,6 +53,7 @@ function epochParts(epoch, alone) {
       rewards(epoch),
       countTable(epoch.pairs, "Pairs by source", "source"),
       countTable(epoch.unpaired, "Without a pair, by cause", "cause"),
+      countTable(epoch.left_out, "Steps left out, by cause", "cause"),
       countTable(epoch.missing, "Cells without a score", "cause"),
       countTable(epoch.failures, "Replies without an action", "kind"),
     ),
@@ -82,9 +83,17 @@ function epochFacts(epoch) {
     ["entropy", `${decimal(epoch.entropy)} nats`],
     ["ties", epoch.ties !== null && amount(epoch.ties)],
     ["examples of older epochs", epoch.older !== null && amount(epoch.older)],
+    ...Object.entries(epoch.kept).map(([name, [part, whole]]) => [`${name} kept`, `${amount(part)} of ${amount(whole)}`]),
+    ...Object.entries(epoch.predictions).map(([name, one]) => [`V of ${name}, on tasks held out`, predictionWords(one)]),
     ...Object.entries(epoch.metrics),
   ].filter(([, value]) => value);
   return told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));
+}
+
+/** @param {any} one a `PredictionView` */
+function predictionWords(one) {
+  const told = `accuracy ${decimal(one.accuracy)}, AUC ${decimal(one.auc)}, ECE ${decimal(one.ece)}`;
+  return `${told}, n = ${amount(one.held_out)}`;
 }
 
 /** @param {any} epoch */

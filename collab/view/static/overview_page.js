@@ -11,6 +11,7 @@ import { graphsOverEpochs } from "./graphs_panel.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
+import { learnedPanel } from "./learned.js";
 import { REHEARSAL, rateView, statusBadge, successView } from "./outcome.js";
 import { episodesPlace, overviewPlace } from "./place.js";
 import { nextOrder, redraw, sortableTable, sortedRows } from "./table.js";
@@ -23,6 +24,7 @@ import { passage, plural, said, saidPath } from "./words.js";
  * @typedef {object} Choice
  * @property {string | null} labels as the address names them
  * @property {number | null} epoch null for the newest
+ * @property {string | null} calibration epoch and policy of the values that are shown; null for the newest
  * @property {import("./table.js").Order} order of the tasks
  */
 
@@ -34,7 +36,7 @@ export async function overviewPage(place) {
   if (first.run.unreadable) return unreadablePage(first);
   const body = h("div");
   /** @type {Choice} */
-  const choice = { labels, epoch: null, order: { key: null, descending: false } };
+  const choice = { labels, epoch: null, calibration: null, order: { key: null, descending: false } };
   const draw = async () => {
     const asked = [trailTo(id, labels), getOverview(id, labels), getProblems(id)];
     const [{ view, trail }, found, { problems }] = await Promise.all(asked);
@@ -71,6 +73,7 @@ function sections({ id, view, trail, found, problems, choice }) {
     headlines(run, epochs),
     findLinks(id, choice.labels),
     epochs.length > 1 && trends(epochs, run.kind === "training"),
+    learnedPanel(found, choice),
     epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),
     graphsOverEpochs(epochs),
     tasksSection(id, found.tasks, found.tasks_epoch, choice),

@@ -6,7 +6,8 @@
  *     #/run/RUN/episodes?task=…                             episodes
  *     #/run/RUN/finds/KIND?labels=…                         steps worth looking at
  *     #/run/RUN/search?q=…                                  what was searched for
- *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells; from=… is the list it was in
+ *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells; from=… is the list it was in,
+ *                                                           estimates=EPOCH/POLICY whose estimates are shown
  *     #/compare/RUN/RUN[/EPISODE/EPISODE]                   two runs, or an instance that both played
  */
 
@@ -58,16 +59,17 @@ export function queryText(values) {
 }
 
 /**
- * What goes along from step to step: whose scores are shown, the first label set's where none is named, and the address
- * of the list that was followed there.
- * @typedef {{labels?: string | null, from?: string | null}} Along
+ * What goes along from step to step: whose scores are shown, the first label set's where none is named, the address of
+ * the list that was followed there, and which epoch's estimates are shown, the newest's where none is named.
+ * @typedef {{labels?: string | null, from?: string | null, estimates?: string | null}} Along
  */
 
 /** @param {Along} along */
-function alongText({ labels, from }) {
+function alongText({ labels, from, estimates }) {
   const kept = [
     typeof labels === "string" && `labels=${encoded(labels)}`,
     from && `from=${encoded(from)}`,
+    estimates && `estimates=${encoded(estimates)}`,
   ].filter(Boolean);
   return kept.length ? `?${kept.join("&")}` : "";
 }

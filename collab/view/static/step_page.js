@@ -41,7 +41,7 @@ import { cutPassage, said } from "./words.js";
 export async function stepPage(place) {
   const [run, id, number] = place.parts;
   const labels = place.query.get("labels");
-  const along = { labels, from: place.query.get("from") };
+  const along = { labels, from: place.query.get("from"), estimates: place.query.get("estimates") };
   const way = wayTo(run, along);
   const episode = await getEpisode(run, id, labels);
   const first = episode.steps[0]?.step;

@@ -72,8 +72,8 @@ function exact(value) {
   return decimal(value, 3);
 }
 
-/** @param {string} name @param {any[]} epochs @param {(epoch: any) => number | null | undefined} value @param {string} [tint] @returns {Series} */
-function plain(name, epochs, value, tint) {
+/** A line. @param {string} name @param {any[]} epochs @param {(epoch: any) => number | null | undefined} value @param {string} [tint] @returns {Series} */
+export function plain(name, epochs, value, tint) {
   return { name, tint, points: epochs.map((epoch) => ({ x: epoch.epoch, y: value(epoch) ?? null })) };
 }
 
@@ -99,7 +99,7 @@ function rewardSeries(epochs) {
 }
 
 /** A line per name. @param {any[]} epochs @param {(epoch: any) => Record<string, number>} counts @returns {Series[]} */
-function named(epochs, counts) {
+export function named(epochs, counts) {
   const names = [...new Set(epochs.flatMap((epoch) => Object.keys(counts(epoch))))];
   return names.map((name, place) =>
     plain(
