@@ -184,12 +184,8 @@ def _measure(lesson: LessonPlace, changed: int, size: int) -> Mapping[str, Seque
         for rated, column in _RATED.items():
             value = getattr(one, column)
             # A task has one value per episode, a state one per step.
-            if (
-                value is None
-                or not math.isfinite(value)
-                or (rated == "tasks" and (one.run, one.trajectory) in episodes)
-            ):
-                continue
-            known[rated].append(KnownStep(score=min(1.0, max(0.0, value)), good=one.reward > 0.5))
+            is_counted = rated == "tasks" and (one.run, one.trajectory) in episodes
+            if value is not None and math.isfinite(value) and not is_counted:
+                known[rated].append(KnownStep(score=min(1.0, max(0.0, value)), good=one.reward > 0.5))
         episodes.add((one.run, one.trajectory))
     return {rated: compute_reliability(steps) for rated, steps in known.items() if steps}

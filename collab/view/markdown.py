@@ -263,28 +263,26 @@ def _format_learned(overview: RunOverview) -> Iterator[str]:
         ]
         yield from format_table(heads, rows)
     predicted = [
-        (
-            one.epoch,
-            escape_markdown(name),
-            *map(_number, (quality.accuracy, quality.auc, quality.ece)),
-            quality.held_out,
-        )
+        (one.epoch, escape_markdown(name), _number(told.accuracy), _number(told.auc), _number(told.ece), told.held_out)
         for one in shown
-        for name, quality in one.predictions.items()
+        for name, told in one.predictions.items()
     ]
     if predicted:
         yield "Values (V) against outcomes, on tasks that they were not fitted on."
         yield ""
         yield from format_table(("epoch", "V of", "accuracy", "AUC", "ECE", "n"), predicted)
-    known = [(curve, one) for curve in overview.calibrations for one in curve.bins if one.count]
-    if known:
-        yield "How often V came true, of all that was remembered: mean V in %, and the share (%) whose episode was solved."
+    newest = max((curve.epoch for curve in overview.calibrations), default=None)
+    if newest is not None:
+        yield f"How often V came true in epoch {newest}, of all that was remembered: mean V of a bin in %, and the share"
+        yield "(in %) whose episode was solved."
         yield ""
         rows = [
-            (curve.epoch, escape_markdown(curve.policy), curve.rated, _share(one.mean), _share(one.solved), one.count)
-            for curve, one in known
+            (escape_markdown(curve.policy), curve.rated, _share(one.mean), _share(one.solved), one.count)
+            for curve in overview.calibrations
+            for one in curve.bins
+            if curve.epoch == newest and one.count
         ]
-        yield from format_table(("epoch", "policy", "V of", "V", "solved", "n"), rows)
+        yield from format_table(("policy", "V of", "V", "solved", "n"), rows)
 
 
 def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:

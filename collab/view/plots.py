@@ -412,11 +412,7 @@ def _plot_learned(overview: RunOverview, note: str) -> Iterator[Plot]:
     yield from _plot_counts("left-out", "Steps left out, by cause", left_out, overview, note)
     for key, measure in (("accuracy", "Accuracy"), ("auc", "AUC"), ("ece", "Calibration error (ECE)")):
         known = [
-            {
-                f"V of {name}": value
-                for name, one in epoch.predictions.items()
-                if (value := getattr(one, key)) is not None
-            }
+            {f"V of {name}": value for name, one in epoch.predictions.items() if is_known(value := getattr(one, key))}
             for epoch in overview.epochs
         ]
         title = f"{measure} on tasks held out"
@@ -425,7 +421,8 @@ def _plot_learned(overview: RunOverview, note: str) -> Iterator[Plot]:
         title = f"How often V came true, epoch {epoch}"
         curves = [one for one in overview.calibrations if one.epoch == epoch]
         drawn = [PlotLine(name=_name_curve(one, curves), points=_build_curve(one)) for one in curves]
-        figure = draw_lines(title, "V in %, in ten bins", drawn, share=True, note=note)
+        right = PlotLine(name="as predicted", points=tuple(PlotPoint(x=100 * y, y=y) for y in (0.05, 0.95)))
+        figure = draw_lines(title, "V in %, in ten bins", [*drawn, right], share=True, note=note)
         yield Plot(name=f"calibration-{epoch}", title=title, figure=figure)
 
 
