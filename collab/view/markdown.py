@@ -273,8 +273,8 @@ def _format_learned(overview: RunOverview) -> Iterator[str]:
         yield from format_table(("epoch", "V of", "accuracy", "AUC", "ECE", "n"), predicted)
     newest = max((curve.epoch for curve in overview.calibrations), default=None)
     if newest is not None:
-        yield f"How often V came true in epoch {newest}, of all that was remembered: mean V of a bin in %, and the share"
-        yield "(in %) whose episode was solved."
+        yield f"How often V came true in epoch {newest}, of all that was remembered: mean V of a bin, and the share"
+        yield "whose episode was solved, in %."
         yield ""
         rows = [
             (escape_markdown(curve.policy), curve.rated, _share(one.mean), _share(one.solved), one.count)

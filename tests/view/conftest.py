@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
@@ -14,6 +15,10 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
+from collab.loop.record import EpochRecord, TrainingDir
+from collab.store.run import RunStore
+from collab.trainers.rl.estimates import StepEstimate, write_estimates
+from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 from collab.view.schema.runs import (
     EpochView,
@@ -176,6 +181,68 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["rollout", *played, *tasks]) == 0
     assert main(["pairs", "rebuild", str(run)]) == 0
     return run
+
+
+@pytest.fixture
+def estimated(recorded: Path, tmp_path: Path) -> TrainingDir:
+    """A training of two epochs whose first rollout was estimated in both; of its steps, every second one is learned.
+
+    V of step s in epoch e is e/10 + s/100, and of its task 0.9; all else follows from these.
+    """
+    folder = TrainingDir(tmp_path / "runs" / "estimated")
+    folder.path.mkdir(parents=True)
+    learning = {"algorithm": "digirl", "preset": "sound", "method": {"epochs": 2}, "run": {}}
+    folder.write({"config": learning, "created": "2026-11-22T00:00:00.000Z"})
+    with RunStore.open(recorded).open_reader() as reader:
+        played = [(one.id, one.steps) for one in reader.list_episodes()]
+    for number in (1, 2):
+        epoch = folder.get_epoch(number)
+        shutil.copytree(recorded, epoch.rollout)
+        lesson = epoch.examples / "shared"
+        lesson.mkdir(parents=True)
+        estimates = [
+            make_estimate(number, trajectory, step, steps) for trajectory, steps in played for step in range(steps)
+        ]
+        write_estimates(estimates, lesson)
+        write_json(lesson / "order.json", {"digest": "", "weights": [], "steps": []})
+        kept = sum(one.weight > 0 for one in estimates)
+        quality = {"steps": 5, "loss": 0.5, "trained": 4, "curve": []}
+        metrics = {
+            "solved": 3,
+            "remembered": {"episodes": len(played), "steps": len(estimates)},
+            "kept": {"episodes": 2, "steps": kept},
+            "left_out": {HOSTILE: len(estimates) - kept},
+            "values": {
+                "instruct": {**quality, "held_out": 2, "accuracy": 0.5, "auc": None, "ece": 0.25 * number},
+                "step": {**quality, "held_out": 9, "accuracy": 0.75, "auc": 0.625, "ece": 0.125},
+            },
+        }
+        record = EpochRecord(algorithm="digirl", epoch=number, version=number, weights={}, metrics=metrics, hash="")
+        write_json(epoch.record, record.model_dump(mode="json"))
+    return folder
+
+
+HOSTILE = "<img src=x onerror=alert(1)> \u202e"
+"""A reason as nobody would give it."""
+
+
+def make_estimate(number: int, trajectory: str, step: int, steps: int) -> StepEstimate:
+    """The estimate of a step in an epoch."""
+    value = number / 10 + step / 100
+    return StepEstimate(
+        run="./epochs/1/rollout",
+        trajectory=trajectory,
+        step=step,
+        reward=1.0,
+        value=value,
+        value_next=value + 0.01 if step + 1 < steps else 0.0,
+        instruct_value=0.9,
+        instruct_advantage=0.1,
+        advantage=1 - value,
+        threshold=0.05,
+        weight=float(step % 2 == 0),
+        why="kept" if step % 2 == 0 else HOSTILE,
+    )
 
 
 @pytest.fixture(scope="session")
