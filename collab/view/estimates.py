@@ -111,6 +111,14 @@ def find_estimate_problems(training: Path) -> list[ProblemView]:
     return [ProblemView(file=file, line=None, reason=why) for file, why in told if why and why != _UNINSTALLED]
 
 
+def stamp_estimates(run: Path) -> str:
+    """Return a text that changes with the estimates of a run's training; empty for a run of none. Reads no file."""
+    training = find_training(run)
+    files = () if training is None else training.path.glob(WRITTEN)
+    stats = (path.stat() for path in sorted(files) if path.is_file())
+    return " ".join(f"{one.st_mtime_ns} {one.st_size}" for one in stats)
+
+
 # ------------------------------------------------------------------------------------------------------ inside
 
 _UNINSTALLED = "pyarrow, which reads it, is not installed: pip install 'collab-marl[parquet]'"

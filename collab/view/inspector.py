@@ -25,6 +25,7 @@ from collab.view import overview, runs, search, training
 from collab.view import step as screens
 from collab.view.common import SHORT, shorten
 from collab.view.episodes import ActionTrace, build_episode_view, filter_episodes, list_episode_rows
+from collab.view.estimates import stamp_estimates
 from collab.view.readers import OpenRun, get_index_cache
 from collab.view.runs import ListedRun
 from collab.view.schema.episodes import (
@@ -161,8 +162,7 @@ class Inspector:
 
     def get_growth(self, id: str) -> GrowthView:
         """Return how far a run has grown, cheaply, for clients that wait for news."""
-        root = self._context.roots.find(id)
-        state = self._context.state(root)
+        root, state = self._context.roots.find(id), self.describe_state(id)
         row = self.get_row(id) if root.kind == "training" else self._context.get_known_row(root)
         if row is not None:
             return GrowthView(id=id, state=state, status=row.status, done=row.done, steps=row.steps)
@@ -174,7 +174,9 @@ class Inspector:
 
     def describe_state(self, id: str) -> str:
         """Return a text that changes when something is written; reads no run."""
-        return self._context.state(self._context.roots.find(id))
+        root = self._context.roots.find(id)
+        # Estimates of a rollout's steps are written beside it, once it is over.
+        return f"{self._context.state(root)} {stamp_estimates(root.path)}".rstrip()
 
     # -------------------------------------------------------------------------------------------- the episodes
 

@@ -187,7 +187,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def estimated(recorded: Path, tmp_path: Path) -> TrainingDir:
     """A training of two epochs whose first rollout was estimated in both; of its steps, every second one is learned.
 
-    V of step s in epoch e is e/10 + s/100, and of its task 0.9; all else follows from these.
+    V of step s in epoch e is (e + s)/10, and of its task 0.9; all else follows from these.
     """
     folder = TrainingDir(tmp_path / "runs" / "estimated")
     folder.path.mkdir(parents=True)
@@ -228,14 +228,14 @@ HOSTILE = "<img src=x onerror=alert(1)> \u202e"
 
 def make_estimate(number: int, trajectory: str, step: int, steps: int) -> StepEstimate:
     """The estimate of a step in an epoch."""
-    value = number / 10 + step / 100
+    value = (number + step) / 10
     return StepEstimate(
         run="./epochs/1/rollout",
         trajectory=trajectory,
         step=step,
         reward=1.0,
         value=value,
-        value_next=value + 0.01 if step + 1 < steps else 0.0,
+        value_next=value + 0.1 if step + 1 < steps else 0.0,
         instruct_value=0.9,
         instruct_advantage=0.1,
         advantage=1 - value,

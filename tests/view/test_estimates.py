@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from collab.cli.main import main
@@ -134,6 +134,22 @@ def test_what_is_lacking_is_told_and_the_rest_shown(
     assert found.run.problems == len(problems)
 
 
+def test_pages_hear_of_new_estimates(estimated: TrainingDir, inspect: Open) -> None:
+    file = lesson(estimated, 2) / ESTIMATES
+    content = file.read_bytes()
+    file.unlink()
+    inspector = inspect(estimated.path)
+    run, id = first_episode(inspector)
+    ids = (inspector.list_ids()[0], run)
+    before = [inspector.describe_state(one) for one in ids]
+    assert [one.epoch for one in inspector.get_overview(ids[0]).calibrations] == [1, 1]
+    file.write_bytes(content)
+    assert all(inspector.describe_state(one) != old for one, old in zip(ids, before, strict=True))
+    assert [one.epoch for one in inspector.get_episode(run, id).estimates] == [2, 1]
+    assert [one.epoch for one in inspector.get_overview(ids[0]).calibrations] == [1, 1, 2, 2]
+    assert inspector.get_growth(run).state == inspector.describe_state(run)
+
+
 def test_estimates_that_cannot_be_read_are_one_error(estimated: TrainingDir) -> None:
     folder = lesson(estimated, 1)
     spoil(folder / ESTIMATES)
@@ -141,16 +157,16 @@ def test_estimates_that_cannot_be_read_are_one_error(estimated: TrainingDir) -> 
         list(read_estimates(folder))
 
 
-def test_values_are_held_against_outcomes_as_numpy_counts_them(estimated: TrainingDir, inspect: Open) -> None:
+def test_values_are_held_against_outcomes_in_ten_bins(estimated: TrainingDir, inspect: Open) -> None:
     inspector = inspect(estimated.path)
     found = inspector.get_overview(inspector.list_ids()[0])
     assert [(one.epoch, one.rated) for one in found.calibrations] == [
         *((1, "states"), (1, "tasks"), (2, "states"), (2, "tasks"))
     ]
     estimates = list(read_estimates(lesson(estimated, 2)))
-    counts, _ = np.histogram([one.value for one in estimates], bins=10, range=(0, 1))
+    counts = Counter(2 + one.step for one in estimates)
     states, tasks = found.calibrations[2:]
-    assert [one.count for one in states.bins] == counts.tolist()
+    assert [one.count for one in states.bins] == [counts[place] for place in range(10)]
     assert {one.solved for one in states.bins if one.count} == {1.0}
     episodes = {one.trajectory for one in estimates}
     assert [one.count for one in tasks.bins] == [0] * 9 + [len(episodes)], "a task has one value per episode"

@@ -1,0 +1,124 @@
+"""A training with estimates: V under each step, the rest where one points, and what was learned over its epochs."""
+
+from __future__ import annotations
+
+import pytest
+
+from collab.trainers.rl.estimates import ESTIMATES
+from collab.view.schema.episodes import EpisodeFilter
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def training(estimated, serving):
+    """The training, shown: address, inspector and its id."""
+    address, inspector = serving(estimated.path)
+    return address, inspector, inspector.list_ids()[0]
+
+
+@pytest.fixture
+def episode(training):
+    """The first episode of its first rollout, which both epochs estimated."""
+    _, inspector, id = training
+    return inspector.list_episodes(id, EpisodeFilter(epoch=1)).rows[0]
+
+
+def test_v_stands_under_each_step_and_the_rest_where_one_points(training, episode, open_page, turn, step_place):
+    address, inspector, _ = training
+    (newest, own) = inspector.get_episode(episode.run, episode.id).estimates
+    page = open_page(address)
+    turn(page, step_place(episode.run, episode.id, 0))
+    marks = page.locator(".tick .value-mark")
+    assert marks.all_inner_texts() == [f"{one.value:.2f}" for one in newest.steps]
+    kept = marks.evaluate_all("all => all.map((one) => one.classList.contains('kept'))")
+    assert kept == [one.weight > 0 for one in newest.steps]
+    panel = page.get_by_role("region", name="Estimates")
+    told = panel.locator(".estimate")
+    facts = dict(zip(told.locator("dt").all_inner_texts(), told.locator("dd").all_inner_texts(), strict=True))
+    assert facts == {
+        **{"reward": "1", "V": "0.2", "V next": "0.3", "A": "0.8", "threshold": "0.05", "weight": "1"},
+        **{"V of its task": "0.9", "A over its task": "0.1"},
+    }
+    assert told.locator("p").inner_text() == "Step 0: learned"
+    page.locator("#step-1").hover()
+    assert f"Step 1: not learned, {HOSTILE}" in told.locator("p").inner_text()
+    assert "0.7" in told.locator("dl").inner_text()
+    page.locator("h1").hover()
+    assert told.locator("p").inner_text() == "Step 0: learned"
+    page.locator("#step-1").focus()
+    assert told.locator("p").inner_text().startswith("Step 1: not learned")
+    for attribute in ("aria-label", "title"):
+        assert f"V 0.3, A 0.7, {HOSTILE}" in page.locator("#step-1").get_attribute(attribute)
+    assert page.locator("main img[src=x]").count() == 0
+    # The epoch in which it was played estimated it as well; a choice holds from step to step and stands in the address.
+    choice = page.get_by_label("Which epoch's estimates")
+    assert [one.strip("\u2068\u2069") for one in choice.locator("option").all_inner_texts()] == [
+        *("epoch 2, the newest", "epoch 1, in which it was played")
+    ]
+    choice.select_option("1/shared")
+    page.wait_for_function("value => document.querySelector('.value-mark')?.textContent === value", arg="0.10")
+    assert marks.all_inner_texts() == [f"{one.value:.2f}" for one in own.steps]
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector(".tick#step-1[aria-current]")
+    assert "estimates=1%2Fshared" in page.evaluate("location.hash")
+    assert marks.first.inner_text() == "0.10"
+
+
+def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
+    address, inspector, id = training
+    found = inspector.get_overview(id)
+    page = open_page(address)
+    turn(page, f"#/run/{id}")
+    panel = page.get_by_role("region", name="What was learned from")
+    titles = panel.locator("h3").all_inner_texts()
+    assert titles == [
+        *("Kept, of what was remembered", "Steps left out, by cause", "Accuracy on tasks held out"),
+        *("AUC on tasks held out", "Calibration error (ECE) on tasks held out", "How often V came true, epoch 2"),
+    ]
+    calibration = panel.locator("figure").last
+    calibration.locator("summary").click()
+    shown = [row.all_inner_texts() for row in (one.locator("th, td") for one in calibration.locator("tbody tr").all())]
+    (_, states, tasks) = [one.bins for one in found.calibrations[1:]]
+    assert shown == [
+        [f"{one.low:.0%}–{one.high:.0%}", *(f"100% of {bin.count}" if bin.count else "–" for bin in (one, other))]
+        for one, other in zip(states, tasks, strict=True)
+        if one.count or other.count
+    ]
+    panel.get_by_label("Which epoch's calibration").select_option("1/shared")
+    assert panel.locator("h3").last.inner_text() == "How often V came true, epoch 1"
+    epoch = page.get_by_role("region", name="One epoch").inner_text()
+    part, whole = found.epochs[-1].kept["steps"]
+    assert f"{part} of {whole}" in epoch
+    assert "accuracy 0.75, AUC 0.63, ECE 0.13, n = 9" in epoch
+    assert f"{HOSTILE}" in epoch
+    assert page.locator("main img[src=x]").count() == 0
+
+
+def test_estimates_that_are_missing_are_told_in_words(estimated, training, episode, open_page, turn, step_place):
+    address, _, id = training
+    for number in (1, 2):
+        (estimated.get_epoch(number).examples / "shared" / ESTIMATES).unlink()
+    page = open_page(address)
+    turn(page, f"#/run/{id}")
+    panel = page.get_by_role("region", name="What was learned from")
+    assert "How often V came true" not in panel.inner_text()
+    said = f"epochs/1/examples/shared/{ESTIMATES}: is missing"
+    assert said in panel.locator(".note").inner_text()
+    turn(page, step_place(episode.run, episode.id, 0))
+    assert page.get_by_role("region", name="Estimates").count() == 0
+    assert page.locator(".value-mark").count() == 0
+    assert said in page.locator("main .note").first.inner_text()
+
+
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+def test_estimates_can_be_read_by_all_on_all_windows(training, episode, open_page, turn, step_place, faults, theme):
+    address, _, id = training
+    page = open_page(address, color_scheme=theme)
+    found = {}
+    for place in (f"#/run/{id}", step_place(episode.run, episode.id, 1)):
+        turn(page, place)
+        found[place] = faults(page)
+    assert {place: told for place, told in found.items() if told} == {}
