@@ -251,6 +251,7 @@ def _format_learned(overview: RunOverview) -> Iterator[str]:
     if names := list(dict.fromkeys(name for one in shown for name in one.kept)):
         yield "Kept of what was remembered, and the steps that were left out."
         yield ""
+        # Causes differ between epochs: one without a cause left out none for it.
         causes = list(dict.fromkeys(cause for one in shown for cause in one.left_out))
         heads = ("epoch", *(f"{escape_markdown(name)} kept" for name in names), *map(escape_markdown, causes))
         rows: list[tuple[object, ...]] = [
