@@ -191,7 +191,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionQuality:
-    """How well a value model predicts the outcomes of tasks that it was not fitted on."""
+    """Quality of a value model: its predictions against the outcomes of tasks that it was not fitted on."""
 
     held_out: int
     """Predictions that the numbers below are of."""

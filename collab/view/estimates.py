@@ -1,4 +1,4 @@
-"""What a training estimated of steps: read from beside its lessons, and joined by run, trajectory and step.
+"""Estimates of steps: read from beside the lessons of a training, and joined by run, trajectory and step.
 
     found, why = build_episode_estimates(run, "ContactsAddContact/0")    # newest epoch first
     curves = build_calibrations(training)

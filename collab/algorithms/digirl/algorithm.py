@@ -147,7 +147,7 @@ class LearnedCounts(Definition):
 
 
 class FittedValues(Definition):
-    """What is read of `collab.trainers.rl.values.ValueMetrics`."""
+    """Quality of a value model: the fields of `collab.trainers.rl.values.ValueMetrics` that are read again."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -174,7 +174,7 @@ class FittedValues(Definition):
 
 
 class LessonMetrics(Definition):
-    """What the learner tells of a policy's lesson."""
+    """Metrics of a policy's lesson, as the learner writes them."""
 
     remembered: LearnedCounts
     kept: LearnedCounts

@@ -139,7 +139,7 @@ class EstimateView:
 
     step: int
     reward: float
-    """Of the episode."""
+    """Reward of the episode."""
     value: float | None
     """V of its state."""
     value_next: float | None
@@ -183,7 +183,7 @@ class EpisodeView:
     final: bool
     """Whether the screen after the last action is there."""
     estimates: Sequence[EpisodeEstimates]
-    """Of all epochs that estimated it, the newest first; empty for a run of no training."""
+    """Estimates of each epoch that considered it, the newest first; empty for a run of no training."""
     unestimated: str | None
     """Why there are none, or which are lacking; None where all are there, or its training estimates nothing."""
     previous: EpisodeKey | None

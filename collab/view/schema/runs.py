@@ -267,7 +267,7 @@ class SpendingView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionView:
-    """How well values predict the outcomes of tasks that they were not fitted on."""
+    """Quality of values: predictions against the outcomes of tasks that they were not fitted on."""
 
     held_out: int
     """Predictions that the numbers are of."""
@@ -370,6 +370,6 @@ class RunOverview:
     best: int | None
     """Epoch with the highest held-out success; None when none was measured."""
     calibrations: Sequence[CalibrationView] = ()
-    """Of a training whose algorithm estimates values, by epoch."""
+    """Calibrations by epoch, of a training whose algorithm estimates values."""
     unestimated: str | None = None
     """Which estimates of a training are missing or cannot be read; None where all are there."""
