@@ -23,13 +23,13 @@ from collab.trainers.rl.estimates import ESTIMATES, StepEstimate, read_estimates
 from collab.utils.files import place_within
 from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.episodes import EpisodeEstimates, EstimateView
-from collab.view.schema.runs import CalibrationView, ProblemView, ReliabilityBin
+from collab.view.schema.runs import CalibrationView, ProblemView, RatedThing, ReliabilityBin
 
 WRITTEN = f"epochs/*/examples/*/{ESTIMATES}"
 """Files of estimates in a training."""
 _LESSONS = "epochs/*/examples/*/order.json"
 """Files beside which estimates are expected."""
-_RATED = {"states": "value", "tasks": "instruct_value"}
+_RATED: Mapping[RatedThing, str] = {"states": "value", "tasks": "instruct_value"}
 """What values rate → their column."""
 _TOLD = 3
 """Most files that are named in a line."""
@@ -167,7 +167,7 @@ def _build_view(one: StepEstimate) -> EstimateView:
     )
 
 
-def _measure_readable(lesson: LessonPlace) -> tuple[str | None, Mapping[str, Sequence[Bin]]]:
+def _measure_readable(lesson: LessonPlace) -> tuple[str | None, Mapping[RatedThing, Sequence[Bin]]]:
     """Return why a lesson's estimates are not read, or their calibration."""
     why = lesson.explain()
     try:
@@ -180,13 +180,13 @@ def _measure_readable(lesson: LessonPlace) -> tuple[str | None, Mapping[str, Seq
 
 
 @lru_cache(maxsize=_HELD)
-def _measure(lesson: LessonPlace, changed: int, size: int) -> Mapping[str, Sequence[Bin]]:
+def _measure(lesson: LessonPlace, changed: int, size: int) -> Mapping[RatedThing, Sequence[Bin]]:
     """Measure how often episodes were solved, by the values of their states and of their tasks.
 
     Args:
         changed, size: of the file; others mean that it is read again.
     """
-    known: dict[str, list[KnownStep]] = {rated: [] for rated in _RATED}
+    known: dict[RatedThing, list[KnownStep]] = {rated: [] for rated in _RATED}
     episodes: set[tuple[str, str]] = set()
     for one in read_estimates(lesson.folder):
         for rated, column in _RATED.items():

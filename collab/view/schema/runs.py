@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 CUT = 4000
 """Characters of a long text that are answered at first."""
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "dead"]
+RatedThing: TypeAlias = Literal["states", "tasks"]
+"""What values are of."""
 Edge: TypeAlias = tuple[str, str]
 """(speaker, hearer)."""
 
@@ -297,8 +299,8 @@ class CalibrationView:
 
     epoch: int
     policy: str
-    rated: Literal["states", "tasks"]
-    """What the values are of: a value per step, or per episode."""
+    rated: RatedThing
+    """A state has one value per step, a task one per episode."""
     bins: Sequence[ReliabilityBin]
 
 
