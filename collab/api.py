@@ -198,6 +198,8 @@ async def train(
     backend: str | None = None,
     tasks: Names = (),
     instructions: Path | str | None = None,
+    offline: Sequence[Path | str] = (),
+    allow_overlap: bool = False,
     split: str | None = TRAIN,
     seed: int = 0,
     calibrations: Path | str | None = None,
@@ -221,6 +223,8 @@ async def train(
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `device` and
             `allow_uncalibrated`.
         instructions: directory of `collab synth`; its instructions are trained on, the own tasks measured.
+        offline: recorded runs that epoch 1 learns from instead of playing; `allow_overlap` takes even those that hold
+            what is kept for evaluation.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
         settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
@@ -252,7 +256,11 @@ async def train(
         seed=seed,
         concurrency=concurrency,
         settings=_list_settings(settings),
+        recorded=[Path(one) for one in offline],
+        allow_overlap=allow_overlap,
     )
+    if config.overlap is not None and progress:
+        note(config.overlap)
     # Begun only when the display is there, which also turns Ctrl-C into a stop.
     begin = partial(
         start_training,
@@ -379,6 +387,8 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "library": _FOLDER,
     "calibrations": _FOLDER,
     "instructions": _FOLDER,
+    "offline": (partial(_is_list, fits=_is_path), "a list of paths of runs"),
+    "allow_overlap": _FLAG,
     "allow_effects": _FLAG,
     "allow_uncalibrated": _FLAG,
     "trust": _FLAG,

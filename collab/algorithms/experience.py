@@ -1,6 +1,6 @@
 """Experience of a training: its judged episodes, oldest first, as references into its rollouts.
 
-    experience = write_experience(folder, rollout, rewards)      # of this epoch, once
+    experience = write_experience(folder, number, [(rollout, rewards)])      # of this epoch, once
     episodes = read_experience(folder, number)                   # as it was written
     buffer = fill_buffer(episodes, capacity=5000)
 
@@ -54,7 +54,7 @@ class JudgedEpisode(Definition):
     """An episode that may be learned from."""
 
     run: str
-    """Directory of its run; "./…" lies within the training."""
+    """Directory of its run; "./…" lies within the training, any other was recorded before it."""
     trajectory: str
     """Its id there."""
     epoch: int
@@ -114,21 +114,28 @@ def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> Judge
     )
 
 
-def write_experience(folder: TrainingDir, rollout: Rollout, rewards: Mapping[str, float]) -> list[JudgedEpisode]:
+def write_experience(
+    folder: TrainingDir, number: int, judged: Iterable[tuple[Rollout, Mapping[str, float]]]
+) -> list[JudgedEpisode]:
     """Write the experience of an epoch, unless it is written, and return it.
 
     Args:
-        rewards: as `list_judged`.
+        judged: rollouts of the epoch, each with its rewards as `list_judged` takes them.
 
     Raises:
         StoreFailure: the disk is full or permissions are missing.
         RunFormatError: what was written cannot be read.
     """
-    path = _get_file(folder, rollout.number)
+    path = _get_file(folder, number)
     if path.exists():
-        return read_experience(folder, rollout.number)
-    run = place_within(folder.path, str(rollout.path.resolve()))
-    found = list_judged(run, rollout.number, rollout.trajectories, rewards)
+        return read_experience(folder, number)
+    found = [
+        episode
+        for one, rewards in judged
+        for episode in list_judged(
+            place_within(folder.path.resolve(), str(one.path.resolve())), number, one.trajectories, rewards
+        )
+    ]
     with report_write_errors(path, folder.resume):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, [one.model_dump(mode="json") for one in found])

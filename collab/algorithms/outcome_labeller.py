@@ -5,7 +5,8 @@
 
 The setting `verifier` of the method names the verifier. With the rules, the default, nothing is asked and nothing is
 written: the outcome is the environment's. Any other verifier's verdicts lie beside the rollout, `verdicts/training`, so
-a killed process resumes where it stopped and no verdict is paid for twice.
+a killed process resumes where it stopped and no verdict is paid for twice. Beside a run that was recorded before the
+training they bear the verifier's own name, and serve every training that learns from it.
 
 An episode without a verdict is not learned and is counted. More than `MOST_MISSING` of them stop the epoch: what is
 learned would depend on which questions failed. Held-out evaluations are always judged by the environment.
@@ -25,10 +26,10 @@ from pydantic import Field, SerializeAsAny
 
 from collab.algorithms.experience import has_experience
 from collab.algorithms.turn_learner import TurnMethod, estimate_turns
-from collab.config import Budget, Definition, PartDefinition, RunConfig
+from collab.config import Budget, Definition, PartDefinition, RunConfig, override
 from collab.envs.base import Suite
 from collab.library import Library
-from collab.loop.config import Method, TrainingConfig
+from collab.loop.config import Method, RecordedInput, TrainingConfig
 from collab.loop.estimate import build_questions, count_prompt_tokens
 from collab.loop.interfaces import Algorithm, Checked, EpochSummary, Labels, Rollout, TriedStep
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Questions, Range
@@ -117,18 +118,19 @@ class OutcomeLabeller:
         if choice.is_exact:
             return Labels()
         state.begin(PART)
+        name = LABELS if state.config.is_played(rollout.number) else choice.labels
         # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more.
         if has_experience(state.folder, rollout.number):
             cases = list(iterate_cases(rollout.trajectories, rollout.reader))
-            verified = read_verified(rollout.path, LABELS, cases)
+            verified = read_verified(rollout.path, name, cases)
         else:
-            verified = await _verify(state, rollout, choice)
+            verified = await _verify(state, rollout, choice, name)
         counts = count_verdicts(choice.name, verified, rollout)
         _warn_if_alike(state, rollout, counts)
         return Labels(
             value={name: float(success) for name, success in verified.successes.items()},
             metrics={"verdicts": counts.model_dump(mode="json")},
-            spent={PART: self.read_spent(rollout.path)},
+            spent={PART: VERDICTS.read(rollout.path, name).spent},
             hashes={PART: verified.digest},
         )
 
@@ -137,18 +139,18 @@ class OutcomeLabeller:
         return VERDICTS.read(rollout, LABELS).spent if LABELS in VERDICTS.list_names(rollout) else Usage()
 
 
-async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice) -> VerifiedRollout:
+async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice, name: str) -> VerifiedRollout:
     run, episodes = rollout.run, sum(one.outcome is not None for one in rollout.trajectories)
     progress = VerifyingProgress(planned=episodes)
     # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
-    with state.time_part(PART, whole=LABELS not in VERDICTS.list_names(rollout.path)):
+    with state.time_part(PART, whole=name not in VERDICTS.list_names(rollout.path)):
         try:
             verified = await verify_rollout(
                 rollout.trajectories,
                 rollout.reader,
                 choice,
-                name=LABELS,
-                seed=run.seed,
+                name=name,
+                seed=run.seed if name == LABELS else 0,
                 budget=state.compute_left(),
                 call_s=run.environment.limits.call_s,
                 concurrency=run.concurrency,
@@ -159,7 +161,7 @@ async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice) ->
         finally:
             state.spend(progress.spent)
     # Looked at first: ten replies in a row without a verdict stop it, too, and this line has the next move.
-    state.halt(explain_missing(verified, choice.name, episodes, VERDICTS.get_directory(rollout.path, LABELS)))
+    state.halt(explain_missing(verified, choice.name, episodes, VERDICTS.get_directory(rollout.path, name)))
     state.halt(verified.stopped)
     return verified
 
@@ -234,6 +236,14 @@ class TurnAlgorithm(Algorithm):
         choice = find_verifier(library, method.verifier)
         return {"verifier": choice.definition, "verifier_texts": dict(choice.texts)}
 
+    def learn_recorded(self, method: Method, recorded: Sequence[RecordedInput]) -> Method:
+        """Return the method with an offline phase of these runs; a method without one gets one like its epochs."""
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        steps = sum(one.steps for one in recorded)
+        if method.offline is None:
+            return override(method, [f"offline={{steps: {steps}, updates: {method.updates}}}"])
+        return override(method, [f"offline.steps={steps}"])
+
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Return a warning for a missing key, and one for verdicts that are inverted on purpose."""
         choice = _narrow_config(config).verifier_choice
@@ -299,7 +309,14 @@ class TurnAlgorithm(Algorithm):
 def read_counts(record: EpochRecord) -> VerdictCounts | None:
     """Return the counts of an epoch's verdicts; None where the environment judged."""
     found = record.metrics.get("verdicts")
-    return None if found is None else VerdictCounts.model_validate(found)
+    if found is None:
+        return None
+    several = [VerdictCounts.model_validate(one) for one in (found if isinstance(found, list) else [found])]
+    missing = sum((Counter(one.missing) for one in several), Counter[str]())
+    sums = {
+        name: sum(getattr(one, name) for one in several) for name in ("judged", "successes", "agreeing", "inverted")
+    }
+    return VerdictCounts(verifier=several[0].verifier, missing=dict(missing), **sums)
 
 
 def build_verdict_columns(record: EpochRecord) -> dict[str, object]:

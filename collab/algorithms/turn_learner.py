@@ -41,8 +41,9 @@ from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
 from collab.loop.example_store import read_counts, write_counts
+from collab.loop.examples import RETOKENISED
 from collab.loop.finetuning import Finetuning, build_task, finetune
-from collab.loop.interfaces import Labels, Rollout, TriedStep, Update
+from collab.loop.interfaces import Labels, Rollout, TriedStep, Update, join_labels
 from collab.loop.phases import refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, LabelEstimate, Range
@@ -70,10 +71,10 @@ NOTHING = "no turn to learn in this epoch"
 
 
 class OfflinePhase(Definition):
-    """The first epoch of a training that begins with episodes of the first policy alone."""
+    """The first epoch of a training that begins with episodes of the first policy, or with recorded runs."""
 
     steps: int = Field(ge=1)
-    """Environment steps that are played."""
+    """Environment steps that are played; of recorded runs those that they have."""
     updates: int = Field(ge=1)
     """Optimizer steps of the policy."""
 
@@ -167,31 +168,48 @@ class TurnLearner:
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Remember, estimate and draw, then train every policy on its lesson."""
-        folder, number, method = state.folder, rollout.number, state.config.method
+        return await self.update_from_recorded(state, [(rollout, labels)], policy)
+
+    async def update_from_recorded(
+        self, state: LoopState, labelled: Sequence[tuple[Rollout, Labels]], policy: Policy
+    ) -> Update:
+        """Update as `update` does, from several runs; see `RecordedLearner`."""
+        first = labelled[0][0]
+        folder, number, method = state.folder, first.number, state.config.method
         assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
-        fresh = write_experience(folder, rollout, read_rewards(rollout, labels))
+        told = join_labels([labels for _, labels in labelled]).metrics
+        judged = [(rollout, read_rewards(rollout, labels)) for rollout, labels in labelled]
+        fresh = write_experience(folder, number, judged)
+        experience = _remember(folder, number, policy, method.capacity)
+        held = {one.key for one in experience.episodes}
+        beyond = sum(one.key not in held for one in fresh)
+        if beyond:
+            state.note(
+                f"epoch {number}: {beyond} of {format_amount(len(fresh), 'episode')} do not fit into "
+                f"capacity={method.capacity} steps and are not learned from; raise it in another training: --set "
+                "capacity=N"
+            )
         _forget_moments(folder, number, state.config.groups)
         # Examples are written once: a resumed epoch trains on the files, not on what a newer library would estimate.
         counts = read_counts(folder.get_epoch(number).examples, ExampleCounts)
         if counts is None:
             state.begin("examples")
-            experience = _remember(folder, number, policy, method.capacity)
             counts = {group: await self._write_lesson(state, group, experience) for group in state.config.groups}
             write_counts(folder, number, counts)
-        too_long = sum(one.steps > method.capacity for one in fresh)
         metrics = {
             "solved": sum(one.reward > 0 for one in fresh),
-            **({"too_long": too_long} if too_long else {}),
+            **({"beyond_capacity": beyond} if beyond else {}),
             **self.read_metrics(state, number),
         }
-        state.progress.update(examples=counts, metrics={**labels.metrics, **metrics})
+        state.progress.update(examples=counts, metrics={**told, **metrics})
         obstacles = {group: self.read_obstacle(state, number, group) for group in state.config.groups}
         if not any(one.examples for one in counts.values()) and not any(obstacles.values()):
-            judge, other = (None, "") if labels.value is None else (method.verifier, "another verifier, ")
+            judge, other = (None, "") if labelled[0][1].value is None else (method.verifier, "another verifier, ")
+            more = "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)"
             refuse_barren_rollout(
-                rollout,
-                _describe_barren(fresh, judge, too_long, method.capacity),
-                f"{other}another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)",
+                first,
+                _describe_barren(fresh, judge, beyond, method.capacity),
+                other + (more if state.config.is_played(number) else "other runs (--offline)"),
             )
         finetuning = Finetuning(
             nothing=NOTHING,
@@ -224,7 +242,7 @@ class TurnLearner:
             rng = generator(derive(config.run.seed, "turns", number, group))
             updates = method.get_updates(number) if said else 0
             drawn = [[rng.randrange(len(said)) for _ in range(method.rl.batch_rows)] for _ in range(updates)]
-            made = _DrawnTurns.of(drawn, said, builders)
+            made = _DrawnTurns.of(drawn, said, builders, refuses=method.retokenised == "refuse")
         lesson = Lesson(turns=made.turns, weights=made.weights, order=made.order, estimates=estimates)
         digest = write_lesson(lesson, get_lesson_dir(state.folder, number, group), state.folder.resume)
         return ExampleCounts(
@@ -307,6 +325,7 @@ def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int) -
 class _DrawnTurns:
     """Turns and order of a lesson, while it is made."""
 
+    refuses: bool
     turns: list[Turn] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     order: list[list[int]] = field(default_factory=list)
@@ -319,13 +338,16 @@ class _DrawnTurns:
         drawn: Sequence[Sequence[int]],
         said: Sequence[tuple[ReplyRef, StepEstimate]],
         builders: Mapping[str, TurnBuilder],
+        *,
+        refuses: bool,
     ) -> _DrawnTurns:
         """Build the turns that were drawn, each once; one that cannot be built is left out of its steps and counted.
 
         Args:
             drawn: per optimizer step, positions in `said`.
+            refuses: whether a reply whose sampled tokens are unknown is left out.
         """
-        made, places = cls(), dict[int, int | None]()
+        made, places = cls(refuses=refuses), dict[int, int | None]()
         for step in drawn:
             for one in step:
                 if one not in places:
@@ -337,6 +359,8 @@ class _DrawnTurns:
         """Add a turn and return its place; None if it cannot be built."""
         turn, again = builders[estimate.run].build(ref)
         self.retokenised += again
+        if again and self.refuses:
+            turn = RETOKENISED
         if isinstance(turn, str):
             self.refused[turn] += 1
             return None

@@ -54,6 +54,23 @@ Agents = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
+Offline = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--offline",
+        metavar="RUN",
+        help="Learn from this recorded run, or folder of runs, in epoch 1 instead of playing; repeatable.",
+        rich_help_panel=options.PLAY,
+    ),
+]
+AllowOverlap = Annotated[
+    bool,
+    typer.Option(
+        "--allow-overlap",
+        help="Learn from --offline runs even if they hold what is kept for evaluation.",
+        rich_help_panel=options.HOW,
+    ),
+]
 
 
 TRAINING = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)
@@ -71,6 +88,8 @@ def train(
     settings: options.TrainingSettings = None,
     tasks: options.Tasks = None,
     instructions: options.Instructions = None,
+    offline: Offline = None,
+    allow_overlap: AllowOverlap = False,
     split: Split = "train",
     seed: options.Seed = 0,
     backend: options.Backend = None,
@@ -125,12 +144,16 @@ def train(
         backend=backend,
         concurrency=concurrency,
         settings=settings or (),
+        recorded=offline or (),
+        allow_overlap=allow_overlap,
     )
     # Tasks, held-out instances and doubts are shown before anything is paid.
     report_left_out(named, config.run.split, config.run.tasks)
     for one in config.held_out:
         options.print_sample(one.tasks, one.episodes, f"held-out seed {one.seed}")
     options.print_doubts(config.run)
+    if config.overlap is not None:
+        note(config.overlap)
     # A plan plays for minutes: what would be refused behind it is refused before it.
     check_device(device or options.AUTO)
     check_reports(reports or ())

@@ -31,9 +31,9 @@ phone. The hash of a split covers its definition, for training also the unseen a
     found = refuse_overlap(rows, kept, allow_overlap=True)  # reports overlaps and continues
 
 An instance overlaps if its task is kept whatever the seed, or if it touches a kept app. It also overlaps if its seed is
-unknown or one of the kept seeds of its task, or if one of its texts contains a kept word. Names are compared without
-regard to case, spacing and kinds of quotes, words as whole words ("ExpenseAddSingle" has "expense", "add" and
-"single").
+unknown or one of the kept seeds of its task, if its instruction is that of a kept task, or if one of its texts contains
+a kept word. Names and instructions are compared without regard to case, spacing and kinds of quotes, words as whole
+words ("ExpenseAddSingle" has "expense", "add" and "single").
 
 Instructions may be task names, too, so that lists of other projects can be checked:
 `refuse_overlap([TrainingInstance(task=line) for line in train], [HeldOutInstances(name="test",
@@ -221,6 +221,8 @@ class TrainingInstance:
     apps: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
     """Its texts for models: goal, screens, replies."""
+    goal: str = ""
+    """Its instruction; empty if it is not to be compared."""
     source: str = ""
     """Its place, for messages: a run and an episode, a file and a row."""
 
@@ -238,6 +240,8 @@ class HeldOutInstances:
     """Folded."""
     words: frozenset[str] = frozenset()
     """In lower case."""
+    goals: Mapping[str, str] = field(default_factory=dict)
+    """Kept instruction, folded → a task that has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,6 +332,10 @@ def explain_overlap(instance: TrainingInstance, kept: HeldOutInstances) -> str |
         return "its instance seed is not known, and some are kept"
     if seeds is not None and instance.seed in seeds:
         return f"its instance seed {instance.seed} is kept"
+    # Lists of other projects hold one instruction under several names.
+    other = kept.goals.get(fold(instance.goal))
+    if other is not None:
+        return f"its instruction is that of {other!r}"
     # Words of a kept app in a text: the row describes what is kept, even under another task.
     said = next((said for text in instance.texts if (said := split_words(text) & kept.words)), None)
     return None if said is None else f"contains {min(said)!r}"
@@ -456,6 +464,7 @@ def list_instances(run: Path) -> Iterator[TrainingInstance]:
                 seed=trajectory.task.seed,
                 apps=trajectory.task.apps,
                 texts=tuple(_iterate_texts(trajectory)),
+                goal=trajectory.task.goal,
                 source=f"{run}: {trajectory.id}",
             )
 

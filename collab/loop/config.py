@@ -177,6 +177,19 @@ class Origin(Definition):
     """After which it was taken; 0 before any."""
 
 
+class RecordedInput(Definition):
+    """A recorded run that the first epoch learns from, instead of playing."""
+
+    run: str
+    """Its directory."""
+    hash: str
+    """Run hash; a training is resumed with the same episodes or not at all."""
+    episodes: int
+    """Episodes that are over, without broken ones."""
+    steps: int = Field(ge=1)
+    """Environment steps of these."""
+
+
 class TrainingConfig(Definition):
     """Everything that decides a training; an algorithm adds what it needs beside the team."""
 
@@ -196,8 +209,16 @@ class TrainingConfig(Definition):
     rollouts' temperatures were. Slots that are missing are played as in `run`."""
     origin: Origin | None = None
     """Another training that the team comes from; None for agents files."""
+    recorded: list[RecordedInput] = Field(default_factory=list)
+    """Runs that epoch 1 learns from; empty where every epoch plays."""
+    overlap: str | None = None
+    """What these runs share with evaluations, in words, where that was allowed; None for nothing."""
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""
+
+    def is_played(self, number: int) -> bool:
+        """Return whether an epoch, from 1, plays its rollout."""
+        return number > 1 or not self.recorded
 
     @property
     def called(self) -> str:

@@ -16,6 +16,7 @@ from collab.loop.interfaces import Algorithm, load_algorithm, load_method, read_
 from collab.loop.phases import draw
 from collab.loop.policy import build_first_policy, make_paths_absolute
 from collab.loop.record import TrainingDir
+from collab.loop.recorded import check_inputs, read_inputs
 from collab.loop.trained import load_trained_agents, parse_policy, resolve_epoch
 from collab.rollout.build import with_prompts
 from collab.rollout.plan import resolve_run, run_config
@@ -53,6 +54,8 @@ async def configure(
     seed: int = 0,
     concurrency: int | None = None,
     settings: Sequence[str] = (),
+    recorded: Sequence[Path] = (),
+    allow_overlap: bool = False,
 ) -> TrainingConfig:
     """Put a training together.
 
@@ -71,6 +74,8 @@ async def configure(
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2". An ablation's own settings are refused.
+        recorded: runs, or folders of them, that epoch 1 learns from instead of playing.
+        allow_overlap: learn from such runs even if they hold what is kept for evaluation.
 
     Raises:
         UsageError: something does not fit.
@@ -87,6 +92,9 @@ async def configure(
     own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
     method = override(method, [one for one in settings if not one.startswith(RUN)])
     check_seeds(seed, method.held_out)
+    inputs = read_inputs(recorded)
+    if inputs:
+        method = known.learn_recorded(method, inputs)
     filled = load_trained_agents(library, agents, graph, as_trained=True)
     names: dict[str, Any] = {
         "library": library,
@@ -119,11 +127,12 @@ async def configure(
         origin=_find_origin(agents, known, method),
         held_out=[await _build_held_out(one, method, split, library, names) for one in method.held_out.seeds],
         declared={slot: agent.sampling for slot, agent in declared.items()},
+        recorded=inputs,
         library=None if library.own is None else str(library.own.resolve()),
         **known.configure(library, method),
     )
     draw(config, 1)  # a sampler that does not fit is found before anything is played
-    return config
+    return config.model_copy(update={"overlap": await check_inputs(config, allow_overlap=allow_overlap)})
 
 
 def _choose_concurrency(run: RunConfig, method: Method) -> int:

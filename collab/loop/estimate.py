@@ -34,6 +34,7 @@ from collab.loop.phases import get_curriculum
 from collab.loop.policy import Policy, build_first_policy
 from collab.loop.ranges import ZERO, Estimate, Questions, Range
 from collab.loop.record import TrainingDir
+from collab.loop.recorded import list_doubts
 from collab.loop.state import LoopState, TrainingProgress
 from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
@@ -99,6 +100,8 @@ class TrainingPlan:
 
     episodes: int
     """Rollouts and evaluations, over all epochs; at most, where `epoch_steps` are given."""
+    recorded: int
+    """Episodes of recorded runs that epoch 1 learns from, instead of playing."""
     epoch_steps: int | None
     """Environment steps after which an epoch's rollout ends; None where all its episodes are played."""
     calls: Range
@@ -166,9 +169,10 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
         )
         try:
             suite = await state.open_suite(config.run)
-            notes = tuple(algorithm.list_doubts(config, suite))
-            # The run that the curriculum plays in epoch 1; every epoch is taken to be as long.
-            run = (await get_curriculum(algorithm).plan(state, 1, policy)).run
+            notes = (*list_doubts(config), *algorithm.list_doubts(config, suite))
+            # The run that the curriculum plays first; every epoch is taken to be as long.
+            played = 1 if config.is_played(1) else 2
+            run = (await get_curriculum(algorithm).plan(state, played, policy)).run
             budgets = _list_budgets(run, suite)
             most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
             # Evaluations may play other tasks, or in another environment, than rollouts.
@@ -192,8 +196,10 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     # Ranges run from one step per episode to the whole budget of each; everything below scales with these steps.
     method, cells, found = config.method, len(config.run.graph.slots) * config.run.graph.rounds, tried.estimate
     measures = sum(map(method.is_measured, range(method.epochs + 1)))
-    rolled = steps[0]
-    played = rolled.plus(steps[1].times(measures))
+    played = steps[0].plus(steps[1].times(measures))
+    # Recorded steps are labelled and learned from like those that are played.
+    recorded = float(sum(one.steps for one in config.recorded))
+    rolled = steps[0].plus(Range(low=recorded, high=recorded))
     # Tokens of later steps are taken as those of the first: what is not known is not guessed, and a note says so.
     per_call = (tried.prompt_tokens + tried.completion_tokens) / tried.calls
     # Every example is read once per pass of the recipe.
@@ -215,8 +221,9 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     )
     # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
-        episodes=sum(method.get_episodes(number) or config.run.episodes for number in range(1, method.epochs + 1))
+        episodes=sum(method.get_episodes(number) or config.run.episodes for number in _list_played(config))
         + measures * sum(one.episodes for one in config.held_out),
+        recorded=sum(one.episodes for one in config.recorded),
         epoch_steps=method.steps,
         calls=played.times(cells),
         tokens=played.times(cells * per_call),
@@ -427,20 +434,21 @@ def _estimate_seconds(
 ) -> float | None:
     """Estimate the seconds that the training is likely to take; None if a part is unknown."""
     method = config.method
-    budgets = [method.get_steps(number) for number in range(1, method.epochs + 1)]
+    budgets = [method.get_steps(number) for number in _list_played(config)]
     rolled = _estimate_likely_steps(steps[0])
     if None not in budgets:
         rolled = min(rolled, float(sum(filter(None, budgets))))
+    recorded = sum(one.steps for one in config.recorded)
     played = rolled + _estimate_likely_steps(steps[1]) * sum(map(method.is_measured, range(method.epochs + 1)))
     found = played * tried.seconds
     if tried.estimate.fixed:
         found += shared_s.high
     else:
-        found += shared_s.high * rolled / steps[0].high * _LIKELY_EXAMPLES
+        found += shared_s.high * (rolled + recorded) / (steps[0].high + recorded) * _LIKELY_EXAMPLES
     for one in tried.estimate.labels:
         if one.seconds is None:
             return None
-        found += rolled * one.seconds
+        found += (rolled + recorded) * one.seconds
     return found
 
 
@@ -451,9 +459,10 @@ def _sum_cost(step: Step) -> float | None:
 
 
 def _format_episodes(plan: TrainingPlan) -> str:
+    told = f"; epoch 1 plays none and learns from {plan.recorded:,} recorded ones" if plan.recorded else ""
     if plan.epoch_steps is None:
-        return f"{plan.episodes:,}"
-    return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps"
+        return f"{plan.episodes:,}{told}"
+    return f"at most {plan.episodes:,}, an epoch plays until it has {plan.epoch_steps:,} steps{told}"
 
 
 def _sum(*parts: Range | None) -> Range | None:
@@ -536,13 +545,18 @@ def _estimate_steps(
     """
     measured = [episode for one in config.held_out for episode in plan_episodes(one)]
     tested, rolled, beyond = _count_steps(measured, held_out), ZERO, run.concurrency * max(budgets.values())
-    for number in range(1, config.method.epochs + 1):
+    for number in _list_played(config):
         episodes = config.method.get_episodes(number)
         planned = run if episodes is None else run.model_copy(update={"episodes": episodes})
         rolled = rolled.plus(
             _limit_steps(_count_steps(plan_episodes(planned), budgets), config.method.get_steps(number), beyond)
         )
     return rolled, tested
+
+
+def _list_played(config: TrainingConfig) -> list[int]:
+    """List the epochs whose rollouts are played."""
+    return [number for number in range(1, config.method.epochs + 1) if config.is_played(number)]
 
 
 def _count_steps(episodes: Sequence[Episode], budgets: Mapping[str, int]) -> Range:

@@ -25,16 +25,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from collab.config import Budget, PartDefinition, RunConfig, validate
 from collab.envs.base import Suite
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, list_presets, read_preset
-from collab.loop.config import Ablation, Method, TrainingConfig
+from collab.loop.config import Ablation, Method, RecordedInput, TrainingConfig
 from collab.loop.policy import Policy
 from collab.loop.ranges import Estimate, Range
-from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir
+from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir, hash_json
 from collab.loop.state import LoopState
 from collab.rollout.build import list_kinds, load_class
 from collab.store.reader import RunReader
@@ -53,7 +53,7 @@ class EpochPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """The played rollout of an epoch."""
+    """The rollout of an epoch: a run that it played, or one that was recorded before the training."""
 
     number: int
     """Number of the epoch, from 1."""
@@ -81,6 +81,18 @@ class Labels:
 
     def __post_init__(self) -> None:
         _refuse_own_parts("labels", self.spent.keys() | self.hashes.keys())
+
+
+def join_labels(labels: Sequence[Labels]) -> Labels:
+    """Return the metrics (a list each), usage and hashes of several runs' labels as one; of one run, these themselves."""
+    if len(labels) == 1:
+        return labels[0]
+    names = {part for one in labels for part in one.spent}
+    return Labels(
+        metrics={name: [one.metrics.get(name) for one in labels] for one in labels for name in one.metrics},
+        spent={part: sum((one.spent[part] for one in labels if part in one.spent), Usage()) for part in sorted(names)},
+        hashes={part: hash_json([one.hashes.get(part) for one in labels]) for one in labels for part in one.hashes},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +150,16 @@ class Learner(Protocol):
 
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Write the examples, then learn from them; raises `Halted` if it stops early."""
+
+
+@runtime_checkable
+class RecordedLearner(Learner, Protocol):
+    """A learner whose first epoch can learn from recorded runs; see `Algorithm.learn_recorded`."""
+
+    async def update_from_recorded(
+        self, state: LoopState, labelled: Sequence[tuple[Rollout, Labels]], policy: Policy
+    ) -> Update:
+        """Update as `update` does, from several runs that were recorded before the training, each with its labels."""
 
 
 class NoLabels:
@@ -267,6 +289,14 @@ class Algorithm:
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return the fields that `config` adds to those of every training; raises as look-ups of names."""
         return {}
+
+    def learn_recorded(self, method: Method, recorded: Sequence[RecordedInput]) -> Method:
+        """Return the method with a first epoch that learns from recorded runs; its learner is a `RecordedLearner`.
+
+        Raises:
+            UsageError: the algorithm learns from what it plays itself.
+        """
+        raise UsageError(f"--offline: {self.name} learns from its own rollouts alone; leave it out")
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Raise a ConfigError for an epoch from which nothing could be learned."""

@@ -28,13 +28,14 @@ from collab.loop.interfaces import (
     Algorithm,
     Checked,
     Labels,
-    Rollout,
+    RecordedLearner,
     Update,
     complete_options,
+    join_labels,
     load_algorithm,
     load_config,
 )
-from collab.loop.phases import NOT_MEASURED, HeldOutResult, collect, get_curriculum, measure, sum_paid
+from collab.loop.phases import NOT_MEASURED, Collected, HeldOutResult, collect, measure, sum_paid
 from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import (
     EpochDir,
@@ -53,6 +54,7 @@ from collab.loop.record import (
     read_record,
     run_hash,
 )
+from collab.loop.recorded import check_unchanged, list_doubts
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.layout import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
@@ -124,8 +126,8 @@ def close_epoch(
     folder: EpochDir,
     policy: Policy,
     played: Mapping[str, Any],
-    rollout: Rollout,
-    paid: Usage,
+    number: int,
+    collected: Collected,
     labels: Labels,
     update: Update,
     measured: HeldOutResult,
@@ -134,12 +136,11 @@ def close_epoch(
 
     Args:
         policy: after the epoch.
-        played: `collect_play_facts` of the rollout.
-        paid: for the rollout.
+        played: `collect_play_facts` of what was collected.
     """
     # In order of the phases: where two trainings differ, the first unequal entry names the phase that diverged.
     hashes = {
-        "rollout": hash_played(rollout.trajectories),
+        "rollout": hash_played(collected.trajectories),
         **labels.hashes,
         "examples": hash_named({group: one.digest for group, one in update.examples.items()}),
         "weights": hash_named({group: one.digest for group, one in update.trained.items()}),
@@ -149,7 +150,7 @@ def close_epoch(
     # The algorithm's numbers go into `metrics`: the record has no field that belongs to one of them.
     record = EpochRecord(
         algorithm=state.config.algorithm,
-        epoch=rollout.number,
+        epoch=number,
         **_describe_weights(policy, state.folder.path),
         success=None if measured.report is None else Success.of(measured.report),
         **played,
@@ -157,7 +158,7 @@ def close_epoch(
         examples=dict(update.examples),
         trained=dict(update.trained),
         untrained=dict(update.untrained),
-        spent=_list_spending(state, paid, labels, update, measured),
+        spent=_list_spending(state, collected.paid, labels, update, measured),
         hashes=hashes,
         hash=hash_json(list(hashes.items())),
     )
@@ -334,7 +335,7 @@ async def check_training(config: TrainingConfig, first: Policy, budget: Budget, 
     finally:
         await suite.close()
     algorithm.learner.check(config, first)
-    return Checked(notes=(*checked.notes, *team), head=checked.head)
+    return Checked(notes=(*list_doubts(config), *checked.notes, *team), head=checked.head)
 
 
 async def resume(
@@ -372,6 +373,7 @@ async def resume(
     _check_base(path, first, head["base"])
     # What rollouts are played in is looked at before an evaluation is: its data may be gone or changed.
     if "summary" not in head:
+        check_unchanged(config.recorded)
         await build_suite(config.run).close()
         load_algorithm(config.algorithm).check_resumed(config, head)
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
@@ -505,24 +507,29 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     count_earlier(state, algorithm, folder)
     progress = state.progress
 
-    # Collect. The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
-    plan = await get_curriculum(algorithm).plan(state, number, policy)
-    async with collect(state, algorithm, number, plan) as (rollout, report, paid):
-        played = collect_play_facts(plan.run, rollout.trajectories, report)
+    # Collect: play, or open what was recorded before.
+    async with collect(state, algorithm, number, policy) as collected:
+        played = collect_play_facts([one.run for one in collected.rollouts], collected.trajectories, collected.report)
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
         progress.update(**played)
 
-        # Label. Labels lie beside the rollout and are never made twice.
-        labels = await algorithm.labeller.label(state, rollout)
+        # Label. Labels lie beside each run and are never made twice.
+        labelled = [(one, await algorithm.labeller.label(state, one)) for one in collected.rollouts]
+        labels = join_labels([labels for _, labels in labelled])
         progress.update(metrics=dict(labels.metrics))
 
         # Learn: every policy on its own examples.
-        update = await algorithm.learner.update(state, rollout, labels, policy)
+        learner = algorithm.learner
+        if state.config.is_played(number):
+            update = await learner.update(state, *labelled[0], policy)
+        else:
+            assert isinstance(learner, RecordedLearner), "Algorithm.learn_recorded accepted these runs"
+            update = await learner.update_from_recorded(state, labelled, policy)
         policy = update_policy(state, number, policy, update.trained)
 
         # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
         measured = await measure(state, policy, folder) if state.config.method.is_measured(number) else NOT_MEASURED
-        return close_epoch(state, folder, policy, played, rollout, paid, labels, update, measured)
+        return close_epoch(state, folder, policy, played, number, collected, labels, update, measured)
 
 
 def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:

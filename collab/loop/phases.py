@@ -14,8 +14,8 @@ import contextlib
 import json
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 
 from collab.config import GraphDefinition, RunConfig
@@ -31,18 +31,19 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Algorithm, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, hash_named, hash_played
+from collab.loop.recorded import list_trajectories, open_inputs
 from collab.loop.state import LoopState
 from collab.loop.step_budget import (
     build_counted_report,
     count_steps,
     has_enough,
     iterate_counted,
-    list_counted,
     open_ending,
+    read_step_budget,
 )
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import Trajectories, resume, start
+from collab.rollout.run import resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
@@ -202,31 +203,58 @@ def _read_measured(folder: Path) -> HeldOutResult:
     return HeldOutResult(report=pool_runs(runs).report, hash=hash_named(hashes), spent=sum(spent, Usage()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What an epoch learns from."""
+
+    rollouts: Sequence[Rollout]
+    """The one that it played, or recorded runs; their episodes are read on request."""
+    report: Report
+    """Over all planned episodes."""
+    paid: Usage
+    """For playing in this training."""
+
+    @property
+    def trajectories(self) -> Iterator[Trajectory]:
+        """The episodes of all of them."""
+        return chain.from_iterable(one.trajectories for one in self.rollouts)
+
+
 @contextlib.asynccontextmanager
-async def collect(
-    state: LoopState, algorithm: Algorithm, number: int, plan: EpochPlan
-) -> AsyncIterator[tuple[Rollout, Report, Usage]]:
+async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> AsyncIterator[Collected]:
     """Play the rollout of an epoch, and let the algorithm label finished episodes while others are played.
 
-    Yields:
-        The rollout, each episode read on request; the report of all episodes, and their usage.
+    An epoch that learns from recorded runs plays nothing.
 
     Raises:
         Halted: it stopped before its end.
         RunError: not one of its episodes could be played.
     """
-    out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)
     state.begin("rollout")
+    if not state.config.is_played(number):
+        with open_inputs(state.config, number) as rollouts:
+            yield Collected(rollouts=rollouts, report=_report_inputs(rollouts), paid=Usage())
+        return
+    out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)
+    # The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
+    plan = await get_curriculum(algorithm).plan(state, number, policy)
     async with algorithm.labeller.label_while_playing(state, plan.run, out):
         with state.time_part("rollout", whole=not (out / FILE).exists()):
             await roll_out(state, plan.run, out, steps)
     with RunStore.open(out).open_reader() as reader:
-        report, names = require_played(state, build_counted_report(reader, steps), out), list_counted(reader, steps)
-        over = (one.id for one in reader.list_episodes() if one.state == "finished")
-        ids = tuple(id for id in over if names is None or id in names)
-        played = Trajectories(lambda: contextlib.nullcontext(reader), ids)
+        report = require_played(state, build_counted_report(reader, steps), out)
+        played = list_trajectories(reader, steps)
         rollout = Rollout(number=number, run=plan.run, path=out, trajectories=played, reader=reader)
-        yield rollout, report, read_usage(reader)
+        yield Collected(rollouts=[rollout], report=report, paid=read_usage(reader))
+
+
+def _report_inputs(rollouts: Sequence[Rollout]) -> Report:
+    """Report recorded runs together, whatever environments they are of; sampling is that of the first."""
+    reports = [build_counted_report(one.reader, read_step_budget(one.path)) for one in rollouts]
+    first = reports[0]
+    return pool(
+        [replace(one, environment=first.environment, environment_version=first.environment_version) for one in reports]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -261,14 +261,15 @@ class Summary(Definition):
     """Run hash."""
 
 
-def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
-    """Return facts of a rollout, as fields of a record.
+def collect_play_facts(runs: Sequence[RunConfig], played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:
+    """Return facts of what an epoch learns from, as fields of a record.
 
     Args:
+        runs: of which it consists; edges and temperatures are those of the first.
         played: the finished episodes that are learned from.
         rollout: report of these and of those that broke.
     """
-    found, steps, agreed = set[str](), 0, list[float]()
+    run, found, steps, agreed = runs[0], set[str](), 0, list[float]()
     for one in played:
         found.add(one.task.name)
         steps += len(one.steps)
@@ -278,7 +279,7 @@ def collect_play_facts(run: RunConfig, played: Iterable[Trajectory], rollout: Re
         "temperatures": {slot: one.temperature for slot, one in run.sampling.items()},
         "played": Success.of(rollout),
         # In the order of the plan, not in that of the episodes.
-        "tasks": [task for task in run.tasks if task in found],
+        "tasks": list(dict.fromkeys(task for one in runs for task in one.tasks if task in found)),
         "steps": steps,
         # None without a vote: 0 would say that all disagreed.
         "agreement": sum(agreed) / len(agreed) if agreed else None,

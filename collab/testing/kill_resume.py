@@ -522,7 +522,9 @@ def _iterate_hashes(folder: TrainingDir) -> Iterator[tuple[tuple[int | None, str
     for number in range(head["summary"]["epochs"] + 1):
         epoch = folder.get_epoch(number)
         if number:
-            yield (number, "rollout"), hash_played(iterate_trajectories(epoch.rollout, config.method.steps))
+            if config.is_played(number):
+                steps = config.method.get_steps(number)
+                yield (number, "rollout"), hash_played(iterate_trajectories(epoch.rollout, steps))
             for part, digest in read_record(epoch.record).hashes.items():
                 if part not in ("rollout", "evaluation"):  # these are hashed anew, from what lies there
                     yield (number, part), digest

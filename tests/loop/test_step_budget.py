@@ -215,7 +215,7 @@ def test_what_broke_gives_no_steps_and_is_told(library: Library, tmp_path: Path)
         version=0,
         weights={},
         hash="",
-        **collect_play_facts(read_stored_config(out), played, report),
+        **collect_play_facts([read_stored_config(out)], played, report),
     )
     assert record.played is not None
     assert (record.played.broken, record.played.episodes) == (report.broken, report.planned.episodes)

@@ -120,7 +120,7 @@ def test_agreement_is_one_number_and_one_sentence_wherever_it_is_told(
     config = load_config(training.read()["config"], "training.json")
     with RunReader(training.get_epoch(1).rollout) as reader:
         learned = [one for one in reader.iterate_trajectories() if one.id == first]
-    facts = collect_play_facts(config.run, learned, evaluate(learned))
+    facts = collect_play_facts([config.run], learned, evaluate(learned))
     record = EpochRecord(algorithm="collabuiagents", epoch=1, version=1, weights={}, hash="", **facts)
     write_json(training.get_epoch(1).record, record.model_dump(mode="json"))
     shares = []

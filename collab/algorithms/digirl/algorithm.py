@@ -9,7 +9,7 @@ Source: DigiRL (Bai et al. 2024). Deviations:
 
 - the policy reads text; the paper's reads pictures. Value models read hidden states of the first policy's checkpoint
   (the paper: BLIP-2 features of two screens) unless `values.encoder` names encoders of texts or pictures
-- the offline phase is an epoch whose rollout the first policy plays; the paper reads recorded episodes
+- the offline phase is an epoch: its rollout is played by the first policy, or recorded before as in the paper
 - value models are fitted on states that were acted in. The public code fits V_step also on the state behind the last
   action, which no prompt was made for
 - an episode is judged once, at its end, by the environment or by a verifier; the paper asks an evaluator after every

@@ -1,0 +1,216 @@
+"""Recorded runs that a training begins with, in place of its first rollout.
+
+    inputs = read_inputs([Path("runs/played")])             # what is learned from them, with their hashes
+    overlap = await check_inputs(config, allow_overlap=False)
+    with open_inputs(state) as rollouts: ...                # in epoch 1
+
+Such a run was finished or stopped before, by any policy. A training names its directory and its run hash: the episodes
+are learned from again in later epochs, so it is resumed with the same ones or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from collab.config import RunConfig
+from collab.data.splits import (
+    EVALUATION_SEEDS,
+    NEW_SEEDS,
+    HeldOutInstances,
+    Split,
+    TrainingInstance,
+    fold,
+    list_instances,
+    list_kept_by,
+    refuse_overlap,
+)
+from collab.envs.base import Suite
+from collab.errors import RunFormatError, UsageError
+from collab.evaluation.report import find_recorded
+from collab.loop.config import RecordedInput, TrainingConfig
+from collab.loop.interfaces import Rollout
+from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
+from collab.rollout.build import build_suite
+from collab.rollout.plan import load_splits, plan_episodes
+from collab.rollout.run import Trajectories, read_recorded_config
+from collab.seeds import Seeds
+from collab.store.fingerprint import run_hash
+from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.types import Trajectory
+from collab.utils.text import format_amount
+
+HELD_OUT = "held-out seeds"
+"""Name of what the training's own evaluations play, in messages."""
+_OTHERS = "give other runs"
+
+
+def read_inputs(named: Sequence[Path]) -> list[RecordedInput]:
+    """Read what can be learned from runs; a folder of runs stands for all of them.
+
+    Raises:
+        UsageError: a run is given twice, is being written, looked at solutions, or has no episode to learn from.
+        RunFormatError: there is no run, or it lost steps.
+    """
+    paths = [run.resolve() for one in named for run in find_recorded(one).runs or (one,)]
+    for path in paths:
+        if paths.count(path) > 1:
+            raise UsageError(f"--offline {path}: is given twice; name it once")
+    return [_read_input(path) for path in paths]
+
+
+def _read_input(path: Path) -> RecordedInput:
+    store, budget = RunStore.open(path), read_step_budget(path)
+    with store.open_reader() as reader:
+        if reader.status == "running":
+            raise UsageError(f"--offline {path}: is being played now; wait until it is over, or stop it")
+        if reader.manifest.privileged:
+            raise UsageError(f"--offline {path}: a model in it looked at solutions, which no policy can; {_OTHERS}")
+        lengths = [len(one.steps) for one in iterate_counted(reader, budget) if one.error is None]
+    if not sum(lengths):
+        raise UsageError(f"--offline {path}: no episode of it came to its end with a step to learn from; {_OTHERS}")
+    return RecordedInput(run=str(path), hash=run_hash(store), episodes=len(lengths), steps=sum(lengths))
+
+
+def check_unchanged(recorded: Iterable[RecordedInput]) -> None:
+    """Check that the runs are there with the same episodes; RunFormatError if one is not."""
+    for one in recorded:
+        path = Path(one.run)
+        again = "put back what was there, or begin another training"
+        if not path.is_dir():
+            raise RunFormatError(f"{path}: the training learns from this run, and it is not there; {again}")
+        now = run_hash(RunStore.open(path))
+        if now != one.hash:
+            raise RunFormatError(
+                f"{path}: has changed since the training began to learn from it: its run hash is {now[:12]}, it was "
+                f"{one.hash[:12]}; {again}"
+            )
+
+
+async def check_inputs(config: TrainingConfig, *, allow_overlap: bool) -> str | None:
+    """Check that a training can learn from its recorded runs, and that they hold nothing that is kept from it.
+
+    Returns:
+        What they share with evaluations, where that is allowed; None for nothing.
+
+    Raises:
+        UsageError: a run was played by other slots, in other rounds or in another space of actions.
+        OverlapError: its evaluations, or an evaluation split of its environment, play an episode of these runs.
+    """
+    if not config.recorded:
+        return None
+    suite = build_suite(config.held_out[0])
+    try:
+        for one in config.recorded:
+            _check_fit(Path(one.run), config.run, suite)
+        kept = await _list_kept(config, suite)
+    finally:
+        await suite.close()
+    instances = (
+        instance for one in config.recorded for instance in _list_recorded_instances(Path(one.run), config.run, suite)
+    )
+    remedy = f"--offline: {_OTHERS}, or add --allow-overlap"
+    found = refuse_overlap(instances, kept, allow_overlap=allow_overlap, remedy=remedy)
+    return str(found) if found.offenders else None
+
+
+def list_doubts(config: TrainingConfig) -> list[str]:
+    """Return what is not known of replies in recorded runs, a line each: imitation does without."""
+    found = []
+    for one in config.recorded:
+        with RunStore.open(Path(one.run)).open_reader() as reader:
+            cells = [cell for played in reader.iterate_trajectories() for step in played.steps for cell in step.matrix]
+        replies = format_amount(len(cells), "reply", "replies")
+        if untold := sum(cell.finish is None for cell in cells):
+            found.append(
+                f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, or by a "
+                "server that does not say); each is learned with an end"
+            )
+        if unknown := sum(cell.tokens is None for cell in cells):
+            found.append(
+                f"{one.run}: {unknown} of {replies} have no tokens or log-probabilities of the policy; their text is "
+                "tokenised again and counted as retokenised"
+            )
+    return found
+
+
+@contextmanager
+def open_inputs(config: TrainingConfig, number: int) -> Iterator[list[Rollout]]:
+    """Yield the recorded runs as the rollouts of an epoch, while they are open."""
+    with ExitStack() as stack:
+        found = []
+        for one in config.recorded:
+            path = Path(one.run)
+            reader = stack.enter_context(RunStore.open(path).open_reader())
+            played = list_trajectories(reader, read_step_budget(path))
+            found.append(
+                Rollout(number=number, run=read_recorded_config(path), path=path, trajectories=played, reader=reader)
+            )
+        yield found
+
+
+def list_trajectories(reader: RunReader, steps: int | None) -> Sequence[Trajectory]:
+    """Return the finished episodes of a run that count, each read on request; `steps` as for `list_counted`."""
+    names = list_counted(reader, steps)
+    over = (one.id for one in reader.list_episodes() if one.state == "finished")
+    return Trajectories(lambda: nullcontext(reader), tuple(id for id in over if names is None or id in names))
+
+
+# ------------------------------------------------------------------------------------------------------ inside
+
+
+def _check_fit(path: Path, run: RunConfig, suite: Suite) -> None:
+    """Raise a UsageError for a run whose replies the team could not have given."""
+    graph, other = run.graph, read_recorded_config(path).graph
+    if (set(other.slots), other.rounds) != (set(graph.slots), graph.rounds):
+        told, wanted = (f"{', '.join(one.slots)} in {format_amount(one.rounds, 'round')}" for one in (other, graph))
+        raise UsageError(
+            f"--offline {path}: was played by {told}, and the graph {run.graph_name} has {wanted}; {_OTHERS}, or "
+            "another --graph"
+        )
+    with RunStore.open(path).open_reader() as reader:
+        space = next((step.observation.space for one in reader.iterate_trajectories() for step in one.steps), None)
+    if space not in (None, suite.space.name):
+        raise UsageError(
+            f"--offline {path}: its actions are of the space {space}, those of {run.environment_name} of "
+            f"{suite.space.name}; {_OTHERS}"
+        )
+
+
+async def _list_kept(config: TrainingConfig, suite: Suite) -> list[HeldOutInstances]:
+    """Return what evaluation splits keep, if the training has a split, and what its own held-out seeds play."""
+    first, kept = config.held_out[0], list[HeldOutInstances]()
+    if first.split is not None:
+        splits = await load_splits(first.environment_name, first.environment, suite)
+        # Tasks of the other splits are kept whole, and so are their instructions under any other name.
+        kept = [
+            one if one.name == NEW_SEEDS else replace(one, goals=_collect_goals(suite, _draw_seeds(splits[one.name])))
+            for one in list_kept_by(splits.values())
+        ]
+    played: dict[str, list[int]] = {}
+    for run in config.held_out:
+        for episode in plan_episodes(run):
+            played.setdefault(episode.task, []).append(episode.seed)
+    instances = {fold(task): frozenset(seeds) for task, seeds in played.items()}
+    return [*kept, HeldOutInstances(name=HELD_OUT, seeds=instances, goals=_collect_goals(suite, played))]
+
+
+def _draw_seeds(split: Split) -> dict[str, list[int]]:
+    """Return task → the first instance of each evaluation seed."""
+    return {task: [Seeds(seed).task(task, 0) for seed in EVALUATION_SEEDS] for task in split.tasks}
+
+
+def _collect_goals(suite: Suite, instances: dict[str, list[int]]) -> dict[str, str]:
+    """Return instruction, folded → its task; environments that state goals only after a reset have none."""
+    goals = ((suite.instance(task, seed).goal, task) for task, seeds in instances.items() for seed in seeds)
+    return {fold(goal): task for goal, task in goals if goal}
+
+
+def _list_recorded_instances(path: Path, run: RunConfig, suite: Suite) -> Iterator[TrainingInstance]:
+    own = read_recorded_config(path).environment_name == run.environment_name
+    for one in list_instances(path):
+        # An instruction that never changes is no reason against the training's own tasks: their seeds differ.
+        yield replace(one, goal="") if own and one.task in run.tasks else one
