@@ -510,6 +510,8 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
     # Collect: play, or open what was recorded before.
     async with collect(state, algorithm, number, policy) as collected:
         played = collect_play_facts([one.run for one in collected.rollouts], collected.trajectories, collected.report)
+        if not state.config.is_played(number):
+            played["recorded"] = [place_within(state.folder.path, str(one.path)) for one in collected.rollouts]
         # Progress is updated after each phase, so a viewer sees an epoch grow before its record exists.
         progress.update(**played)
 

@@ -21,7 +21,6 @@ from collab.data.splits import (
     NEW_SEEDS,
     HeldOutInstances,
     Split,
-    TrainingInstance,
     fold,
     list_instances,
     list_kept_by,
@@ -109,12 +108,16 @@ async def check_inputs(config: TrainingConfig, *, allow_overlap: bool) -> str | 
         kept = await _list_kept(config, suite)
     finally:
         await suite.close()
-    instances = (
-        instance for one in config.recorded for instance in _list_recorded_instances(Path(one.run), config.run, suite)
-    )
-    remedy = f"--offline: {_OTHERS}, or add --allow-overlap"
-    found = refuse_overlap(instances, kept, allow_overlap=allow_overlap, remedy=remedy)
-    return str(found) if found.offenders else None
+    found = []
+    for one in config.recorded:
+        # An instruction that never changes is no reason against the environment's own tasks: their seeds differ.
+        is_own = read_recorded_config(Path(one.run)).environment_name == config.run.environment_name
+        compared = [replace(each, goals={}) if is_own and each.name == HELD_OUT else each for each in kept]
+        remedy = f"--offline {one.run}: {_OTHERS}, or add --allow-overlap"
+        found.append(
+            refuse_overlap(list_instances(Path(one.run)), compared, allow_overlap=allow_overlap, remedy=remedy)
+        )
+    return "; ".join(str(one) for one in found if one.offenders) or None
 
 
 def list_doubts(config: TrainingConfig) -> list[str]:
@@ -207,10 +210,3 @@ def _collect_goals(suite: Suite, instances: dict[str, list[int]]) -> dict[str, s
     """Return instruction, folded → its task; environments that state goals only after a reset have none."""
     goals = ((suite.instance(task, seed).goal, task) for task, seeds in instances.items() for seed in seeds)
     return {fold(goal): task for goal, task in goals if goal}
-
-
-def _list_recorded_instances(path: Path, run: RunConfig, suite: Suite) -> Iterator[TrainingInstance]:
-    own = read_recorded_config(path).environment_name == run.environment_name
-    for one in list_instances(path):
-        # An instruction that never changes is no reason against the training's own tasks: their seeds differ.
-        yield replace(one, goal="") if own and one.task in run.tasks else one

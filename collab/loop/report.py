@@ -22,7 +22,10 @@ def format_epoch(record: EpochRecord) -> list[str]:
         *(
             []
             if record.played is None
-            else [f"played   {_format_success(record.played)}, {format_amount(record.steps, 'step')}"]
+            else [
+                f"{'recorded' if record.recorded else 'played  '} {_format_success(record.played)}, "
+                f"{format_amount(record.steps, 'step')}"
+            ]
         ),
         *_format_silent(record.played, "played"),
         *([f"tasks    {len(record.tasks)}: {', '.join(record.tasks)}"] if record.tasks else []),
