@@ -313,6 +313,10 @@ class SplitChoice(Definition):
     """SHA-256 of the split at the beginning of the run."""
 
 
+SuccessCheck = Literal["end", "every_step"]
+"""When an environment is asked whether a task is solved."""
+
+
 class RunConfig(Definition):
     """Everything that decides a run."""
 
@@ -343,6 +347,10 @@ class RunConfig(Definition):
     """Run seeds that are evaluated together, this one among them; empty for a single run."""
     split: SplitChoice | None = None
     """None if tasks and seed were chosen freely."""
+    success_check: SuccessCheck = "end"
+    """"every_step" ends an episode with success as soon as the environment says that it is solved, whatever the agents
+    say. Its results have a label of their own: they are not compared with others. Needs an environment that can tell
+    at any time."""
     concurrency: int = Field(default=FEW_AT_ONCE, ge=1)
     """Episodes in parallel."""
     budget: Budget = Budget()

@@ -14,8 +14,8 @@
 An environment holds one episode at a time and may be reset again. A suite owns what its environments share (a
 browser, a connection pool) and can be asked for as many environments as episodes run at once.
 
-What only some worlds can do is a separate small protocol: `Forkable`, `HasOracle`, `HasScreenshot`. A suite names
-what its environments can do in `capabilities`, and `check_env` proves that the claim is true.
+What only some worlds can do is a separate small protocol: `Forkable`, `HasOracle`, `HasScore`, `HasScreenshot`. A suite
+names what its environments can do in `capabilities`, and `check_env` proves that the claim is true.
 
 A file in `envs/` names a suite by its kind: a built-in one, an entry point of the group `collab.environments`, or
 `package.module:Class` (docs/extending.md). The smallest example is `collab.testing.corridor`.
@@ -29,6 +29,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from collab.envs.grammar import ActionSpace
 from collab.types import Action, Observation, StepResult, Task
+
+ENDS_AT_SUCCESS = ", ends at success"
+"""End of the label of results whose episodes ended as soon as they were solved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +87,8 @@ class Suite(Protocol):
     """Changes whenever the same (task, seed, actions) could lead to another state or observation."""
     space: ActionSpace
     capabilities: frozenset[str]
-    """Subset of {"fork", "oracle", "screenshot", "deterministic"}. "deterministic": an episode can be rebuilt at any
-    step from (task, seed, executed actions)."""
+    """Subset of {"fork", "oracle", "score", "screenshot", "deterministic"}. "deterministic": an episode can be rebuilt
+    at any step from (task, seed, executed actions)."""
 
     def tasks(self) -> Sequence[TaskInfo]:
         """Return all tasks, in a fixed order."""
@@ -135,6 +138,18 @@ class HasGoal(Protocol):
 
     def goal(self) -> str:
         """Return the goal of the running episode."""
+        ...
+
+
+@runtime_checkable
+class HasScore(Protocol):
+    """An environment that can tell at any time how far its task is solved."""
+
+    def score(self) -> float:
+        """Return how far the goal holds in the present state, in [0, 1]; 1 is solved.
+
+        It changes nothing, and answers also behind the last step of an episode.
+        """
         ...
 
 

@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, HasScreenshot, Suite, TaskInfo
+from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, HasScore, HasScreenshot, Suite, TaskInfo
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS, draw_action, draw_junk_action
 from collab.envs.replay import Recording, compute_fingerprint, replay, replay_elsewhere
@@ -257,6 +257,25 @@ async def check_oracle(subject: Subject) -> str:
     return f"solved in {steps} of {format_amount(budget, 'step')}"
 
 
+async def check_score(subject: Subject) -> str:
+    """Check that the score can be asked for before, during and behind an episode, in [0, 1], and changes nothing."""
+    async with subject.start() as (environment, observation), subject.start() as (twin, _):
+        if not isinstance(environment, HasScore):
+            raise EnvironmentFailure("claims score, but the environment has no score()")
+        rng, scores = subject.make_rng("scored"), [environment.score()]
+        for _ in range(subject.junk_steps):
+            action = _choose_action(subject.suite, environment, observation, rng)
+            result, unasked = await environment.step(action), await twin.step(action)
+            scores.append(environment.score())
+            require_same(result.observation, unasked.observation, "asking for the score changes what follows")
+            observation = result.observation
+            if result.done:
+                break
+        odd = next((one for one in scores if not 0 <= one <= 1), None)
+        require(odd is None, f"score {odd}, allowed: 0 to 1")
+    return f"asked for {len(scores)} times, {scores[0]:g} at the start"
+
+
 async def check_rebuild(subject: Subject) -> str:
     """Check that task, seed and actions rebuild the episode in a fresh environment."""
     suite, rng = subject.suite, subject.make_rng("rebuilt")
@@ -382,7 +401,7 @@ def _describe_action(suite: Suite, action: Action | None) -> str:
 SUITE = "(suite)"
 """Stands where a task's name would, in findings about the suite as a whole."""
 
-CAPABILITIES = ("fork", "oracle", "screenshot", "deterministic")
+CAPABILITIES = ("fork", "oracle", "score", "screenshot", "deterministic")
 
 CLAIMS: tuple[tuple[str, str | None, Claim], ...] = (
     ("same start", None, check_seeding),
@@ -392,6 +411,7 @@ CLAIMS: tuple[tuple[str, str | None, Claim], ...] = (
     ("budget", None, check_budget),
     ("fork", "fork", check_fork),
     ("oracle", "oracle", check_oracle),
+    ("score", "score", check_score),
     ("rebuild", "deterministic", check_rebuild),
     ("screenshot", "screenshot", check_screenshot),
 )

@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field, SerializeAsAny, field_validator, model_validator
 
-from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition, Temperature
+from collab.config import Definition, EdgeSampler, RunConfig, SamplingDefinition, SuccessCheck, Temperature
 from collab.data.splits import EVALUATION_SEEDS
 from collab.errors import ConfigError
 from collab.trainers.distributed import Parallelism, find_obstacle
@@ -80,6 +80,8 @@ class Method(Definition):
     """Temperatures at which rollouts are sampled: one for all slots, or one per slot in the order of the graph, begun
     again where there are more slots. None samples as the agents do. Evaluations and the trained team are played as
     their agents files say."""
+    success_check: SuccessCheck = "end"
+    """When rollouts and held-out evaluations ask the environment whether a task is solved; see the run's setting."""
     retokenised: Literal["keep", "refuse"] = "keep"
     """Whether examples are kept whose sampled reply has unknown tokens; counted either way."""
     learning_rate_decay: float = Field(default=1.0, gt=0, le=1)

@@ -33,6 +33,7 @@ _ELSEWHERE = {
     "tasks": "say it with --tasks; an epoch plays --set tasks=N different ones",
     "episodes": "an epoch has --set episodes=N of them, a held-out seed --set held_out.episodes=N",
     "purpose": "leave it out: each run of a training has its own",
+    "success_check": "say it with --set success_check=…, for rollouts and held-out evaluations",
 }
 """Settings of a run that a training decides → what to do instead."""
 
@@ -89,8 +90,9 @@ async def configure(
     if ablation is not None:
         method, graph = apply_ablation(known, method, ablation, graph=graph)
         known.ablations[ablation].check_settings(ablation, settings)
-    own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
     method = override(method, [one for one in settings if not one.startswith(RUN)])
+    own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
+    own.append(f"success_check={method.success_check}")
     check_seeds(seed, method.held_out)
     inputs = read_inputs(recorded)
     if inputs:

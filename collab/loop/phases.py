@@ -151,6 +151,8 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path, steps: int | 
                 config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
             )
     state.spend(result.progress.spent)
+    if (solved := result.progress.describe_start_solved()) is not None:
+        state.note(f"warning: {solved}")
     # A rollout that has its steps was stopped by its own budget, which is no reason to halt.
     if steps is None or not has_enough(out, steps):
         state.halt(result.stopped)

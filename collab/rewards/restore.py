@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from collab.envs.base import Environment, Suite, limit_forking
+from collab.envs.base import ENDS_AT_SUCCESS, Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.rewards.base import RestorableState
 from collab.types import Observation, Trajectory
@@ -107,7 +107,7 @@ class RebuiltState:
 
 def check_version(trajectory: Trajectory, suite: Suite) -> None:
     """Raise RunFormatError if an episode was recorded in another environment or version."""
-    recorded = (trajectory.environment, trajectory.environment_version)
+    recorded = (trajectory.environment.removesuffix(ENDS_AT_SUCCESS), trajectory.environment_version)
     if recorded != (suite.label, suite.version):
         raise RunFormatError(
             f"{trajectory.id}: recorded in {recorded[0]} version {recorded[1]}, this is {suite.label} version "

@@ -30,6 +30,8 @@ from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
 from collab.utils.text import format_amount, format_clock, format_count, shorten_number
 
+_NAMED = 3
+"""Episodes that a warning names."""
 _RECENT = 64
 """Latest steps that give the pace: it changes with other load and with fewer parallel pieces."""
 
@@ -252,6 +254,8 @@ class RolloutProgress(UsageMeter):
     """Calls that report their time in the queue and at work."""
     warnings: dict[str, int] = field(default_factory=dict)
     """Warning about replies that still count → number of them."""
+    start_solved: list[str] = field(default_factory=list)
+    """Episodes that were solved before any step."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
 
@@ -334,11 +338,24 @@ class RolloutProgress(UsageMeter):
             self.work_s += reply.work_s
             self.timed_calls += 1
 
+    def describe_start_solved(self) -> str | None:
+        """Describe episodes that were solved before any step; None if there was none."""
+        found = self.start_solved
+        if not found:
+            return None
+        named = f"{', '.join(found[:_NAMED])}{' …' if len(found) > _NAMED else ''}"
+        return (
+            f"{format_amount(len(found), 'episode')} started solved: counted as success without a step, which teaches "
+            f"and measures nothing: {named}"
+        )
+
     def count_episode(self, trajectory: Trajectory) -> None:
         """Count a finished episode."""
         self.done += 1
         self.succeeded += trajectory.success
         self.broken += trajectory.error is not None
+        if trajectory.success and not trajectory.steps:
+            self.start_solved.append(trajectory.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,7 +475,7 @@ class _Collector:
             final=None,
             outcome=None,
             error=EpisodeError(type=type(failure).__name__, message=str(failure), step=0),
-            environment=self.stage.suite.label,
+            environment=self.stage.label,
             environment_version=self.stage.suite.version,
         )
         self.recorder.begin(trajectory)

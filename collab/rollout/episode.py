@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from collab.agents.agent import StepContext
-from collab.config import Limits
-from collab.envs.base import Environment, HasGoal, HasOracle, HasScreenshot, Suite
+from collab.config import Limits, SuccessCheck
+from collab.envs.base import ENDS_AT_SUCCESS, Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.solution import FIRST_ERROR, look_ahead, score_step
 from collab.envs.text import cut_middle
@@ -37,6 +37,9 @@ from collab.utils.redact import hide_text
 
 MAX_WORDS = 4000
 """Characters kept of an effect, and of any other text beside the screen: effects go into prompts."""
+
+SOLVED_AT_START = "solved at the start"
+"""Reason of the outcome of an episode without a step."""
 
 Admit: TypeAlias = Callable[[str], Awaitable[None]]
 """Waits until the named episode may begin or continue; never returns if it is not wanted."""
@@ -69,6 +72,13 @@ class Stage:
     limits: Limits = field(default_factory=Limits)
     pictures: bool = True
     """Store pictures of screens that no renderer can draw again."""
+    success_check: SuccessCheck = "end"
+    """See `RunConfig`."""
+
+    @property
+    def label(self) -> str:
+        """Label of the results: that of the suite, and when an episode ends if that is not the suite's affair."""
+        return f"{self.suite.label}{ENDS_AT_SUCCESS if self.success_check == 'every_step' else ''}"
 
 
 async def play(
@@ -107,7 +117,7 @@ async def play(
         steps=(),
         final=None,
         outcome=None,
-        environment=stage.suite.label,
+        environment=stage.label,
         environment_version=stage.suite.version,
         privileged=network.privileged,
     )
@@ -228,7 +238,12 @@ class _EpisodePlayer:
             steps.append(step)
 
     async def run(self, steps: list[Step], ask: Callable[[], Awaitable[None]]) -> tuple[Observation, Outcome | None]:
-        """Deliberate and act until the episode is over; `steps` grows meanwhile. `ask` is awaited before each."""
+        """Deliberate and act until the episode is over; `steps` grows meanwhile. `ask` is awaited before each.
+
+        Where success is checked at every step, an episode that starts solved has none.
+        """
+        if self.result is None and self._is_solved():
+            return self.observation, Outcome(success=True, score=1.0, reason=SOLVED_AT_START)
         while self.result is None or not self.result.done:
             # A stop is checked for between two steps, where nothing is half-done.
             await ask()
@@ -297,8 +312,16 @@ class _EpisodePlayer:
         )
 
     async def _execute(self, action: Action | None) -> StepResult:
-        """Execute an action; where episodes stop at their first error, such a step ends the episode unsolved."""
+        """Execute an action.
+
+        Where success is checked at every step, the step that solves the task ends the episode; where episodes stop at
+        their first error, such a step ends it unsolved.
+        """
         result = check_result(await self.environment.step(action), self.environment.step)
+        # Also behind the last step of the budget; an end by the environment itself has its own outcome.
+        if not result.terminated and self._is_solved():
+            outcome = Outcome(success=True, score=1.0, reason="solved by this step")
+            return replace(result, terminated=True, truncated=False, outcome=outcome)
         if not self.stage.limits.stop_at_first_error:
             return result
         before, self.left = self.left, None if result.done else await look_ahead(self.environment)
@@ -308,6 +331,13 @@ class _EpisodePlayer:
         # Truncated, not terminated: the task was not over.
         outcome = Outcome(success=False, score=0.0, reason=f"{FIRST_ERROR}: {verdict.reason}")
         return replace(result, truncated=True, outcome=outcome)
+
+    def _is_solved(self) -> bool:
+        """Return whether the environment says that the task is solved now; False where it is asked only at the end."""
+        if self.stage.success_check == "end":
+            return False
+        assert isinstance(self.environment, HasScore), "a run checks that its suite has a score"
+        return self.environment.score() == 1
 
     def _build_seeds(self, step: int) -> Callable[[str, int], int]:
         """Return a function from (slot, round) to the seed of that call."""

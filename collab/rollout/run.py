@@ -270,6 +270,17 @@ def read_recorded_config(path: Path) -> RunConfig:
         return config
 
 
+def build_stage(config: RunConfig, suite: Suite) -> Stage:
+    """Return the settings of all episodes of a run."""
+    return Stage(
+        suite=suite,
+        seeds=config.seeds,
+        limits=config.environment.limits,
+        pictures=config.pictures,
+        success_check=config.success_check,
+    )
+
+
 def map_weights(config: RunConfig, change: Callable[[str], str]) -> RunConfig:
     """Return the run with other paths of its local checkpoints and adapters."""
     agents = {}
@@ -312,6 +323,7 @@ async def _fit_run(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConf
     tasks = order_tasks(suite, config.tasks, names, config.seed)
     config = config.model_copy(update={"tasks": tasks})
     _check_oracle(config, suite, team)
+    _check_score(config, suite)
     _check_sight(config, suite)
     capabilities = await team.probe()
     _check_budget(config, capabilities)
@@ -337,6 +349,15 @@ def _check_oracle(config: RunConfig, suite: Suite, team: Team) -> None:
             f"the agents need solutions, and {len(without)} of {format_amount(len(config.tasks), 'task')} have none "
             f"({', '.join(without[:3])}{' …' if len(without) > 3 else ''}); choose "
             + ("with --tasks tag:oracle" if solved else "other --agents: see collab agents list")
+        )
+
+
+def _check_score(config: RunConfig, suite: Suite) -> None:
+    """Refuse to end episodes at success where the environment cannot tell before their end."""
+    if config.success_check == "every_step" and "score" not in suite.capabilities:
+        raise UsageError(
+            f"success_check: every_step, but {suite.label} cannot tell before the end of an episode whether its task "
+            "is solved; set it to end"
         )
 
 
@@ -406,7 +427,7 @@ def _build_manifest(
         config=recorded.model_dump(mode="json"),
         home="" if home is None else os.path.relpath(home, out.resolve()),
         seed=config.seed,
-        environment=suite.label,
+        environment=build_stage(config, suite).label,
         environment_version=suite.version,
         graph=config.graph_name,
         agents=next(iter(agents.values())) if same else ",".join(f"{slot}={name}" for slot, name in agents.items()),
@@ -493,7 +514,7 @@ async def _play(
         earlier=recorded.spent,
     )
     watch(progress)
-    stage = Stage(suite=suite, seeds=config.seeds, limits=config.environment.limits, pictures=config.pictures)
+    stage = build_stage(config, suite)
     # Devices write much, and only into a file: the terminal belongs to the progress.
     with log_to(store.path / "devices.log"):
         collection = await collect(
@@ -514,13 +535,15 @@ async def _play(
     # Warnings go into the log once, with their number, not once per call.
     for warning, number in progress.warnings.items():
         writer.note(f"{warning} ({format_amount(number, 'call')})")
+    if (solved := progress.describe_start_solved()) is not None:
+        writer.note(solved)
     # Written even when stopped: the next process cannot know what this one spent.
     writer.record_spent(progress.spent)
     _close(writer, collection)
     # The report is read from disk, so that it covers all processes.
     return RunResult(
         path=store.path,
-        label=suite.label,
+        label=stage.label,
         report=_report(store, plan),
         progress=progress,
         stopped=collection.stopped,

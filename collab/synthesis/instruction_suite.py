@@ -151,7 +151,9 @@ class InstructionSuite:
         self.version = f"{inner.version}, instructions {digest[:12]}"
         # A model's step is an opinion and no solution.
         self.has_solutions = teacher == ORACLE
-        self.capabilities = inner.capabilities - {"oracle"} | ({"oracle"} if self.has_solutions else frozenset())
+        solutions = {"oracle"} if self.has_solutions else frozenset()
+        # The inner environment scores its own tasks, and no instruction.
+        self.capabilities = inner.capabilities - {"oracle", "score"} | solutions
         if isinstance(inner, Bounded):
             self.most_environments = inner.most_environments
         self._ways: dict[str, tuple[Seen, ...]] = {}

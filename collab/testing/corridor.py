@@ -55,7 +55,7 @@ class CorridorSuite:
     label = "fake[corridor]"
     version = "1"
     space: ActionSpace = MOBILE
-    capabilities: frozenset[str] = frozenset({"fork", "oracle", "deterministic"})
+    capabilities: frozenset[str] = frozenset({"fork", "oracle", "score", "deterministic"})
 
     def __init__(
         self,
@@ -176,6 +176,12 @@ class CorridorEnvironment:
         ahead = (replace(state, room=room) for room in range(state.room, len(state.rooms)))
         said = (MOBILE.make("status", goal_status="complete"),) if self._suite.declared else ()
         return (*(_find_solution(one) for one in ahead), *said)
+
+    def score(self) -> float:
+        """Return the share of the rooms behind the agent; UsageError before `reset`."""
+        if self._state is None:
+            raise UsageError("fake environment: score without an episode; call reset first")
+        return self._state.room / len(self._state.rooms)
 
     async def close(self) -> None:
         """Decrement the count of open environments; may be called twice."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import collab
+from collab.algorithms import turn_learner
 from collab.cli.main import main
 from collab.config import override
 from collab.library import Library
@@ -21,6 +22,7 @@ from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.phases import load_trajectories
 from collab.loop.record import TrainingDir
 from collab.loop.recorded import list_doubts
+from collab.loop.state import Halted
 from collab.testing.fake_server import FakeServer
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 from collab.trainers.rl.turns import read_lesson
@@ -30,6 +32,7 @@ SMALL = (
     *("epochs=2", "episodes=2", "steps=null", "updates=2", "held_out.episodes=2", "determinism=exact"),
     *("exploration_temperatures=null", "rl.context=2048", "rl.batch_rows=4", f"run.{EASY}"),
 )
+VALUES = ("curriculum.top=0.5", "curriculum.least=2", "values.hidden=8")
 Train = Callable[..., int]
 
 
@@ -129,11 +132,17 @@ def _count_steps(run: Path) -> int:
 
 
 @pytest.mark.slow
-def test_resume_wants_the_same_runs(
-    train: Train, library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_resume_wants_the_same_runs_and_ends_as_if_undisturbed(
+    train: Train, library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, out = record(library, tmp_path / "run", episodes=3), tmp_path / "bc"
-    assert train(*offline(run), "--out", out, "--budget", "minutes=0.001") == 1
+    run, out = record(library, tmp_path / "run", episodes=3), tmp_path / "digirl"
+
+    def stop(*_: object) -> None:
+        raise Halted("for now")
+
+    with monkeypatch.context() as changed:
+        changed.setattr(turn_learner, "finetune", stop)  # in epoch 1, behind its lesson
+        assert train(*offline(run), "--out", out, algo="digirl", settings=VALUES) == 1
     capsys.readouterr()
     kept = tmp_path / "kept"
     shutil.copytree(run, kept)
@@ -149,12 +158,34 @@ def test_resume_wants_the_same_runs(
     shutil.rmtree(run)
     shutil.copytree(kept, run)
     assert main(["train", "--resume", str(out)]) == 0
-    shown = capsys.readouterr().out
-    whole = tmp_path / "whole"
-    assert train(*offline(run), "--out", whole) == 0
-    undisturbed = capsys.readouterr().out
-    assert shown.splitlines()[-1].startswith("hash")
-    assert shown.splitlines()[-1] == undisturbed.splitlines()[-1]
+    resumed = capsys.readouterr().out.splitlines()[-1]
+    assert train(*offline(run), "--out", tmp_path / "whole", algo="digirl", settings=VALUES) == 0
+    assert resumed.startswith("hash")
+    assert resumed == capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_learned_is_told(
+    train: Train, library: Path, played: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Runs without a success, and episodes that are longer than the buffer."""
+    hard = record(library, tmp_path / "hard", settings=[], episodes=2)  # solved only by a declaration, never made
+    for algo, settings in (("filtered-bc", ()), ("digirl", VALUES)):
+        assert train(*offline(hard), "--out", tmp_path / f"none-{algo}", algo=algo, settings=settings) == 1
+        assert capsys.readouterr().err.splitlines()[-1] == (
+            f"error: {hard}: there is nothing to learn from this first rollout: 0 of 2 judged episodes solved, and no "
+            "turn of these is worth learning; begin another training with other runs (--offline)"
+        )
+        out = tmp_path / f"long-{algo}"
+        assert train(*offline(hard), "--out", out, algo=algo, settings=(*settings, "capacity=1")) == 1
+        assert (
+            "epoch 1: 2 of 2 episodes do not fit into capacity=1 steps and are not learned from; raise it in another "
+            "training: --set capacity=N"
+        ) in capsys.readouterr().err
+    out = tmp_path / "some"
+    assert train(*offline(*played), "--out", out, settings=("capacity=8", "epochs=1")) == 0
+    found = json.loads(TrainingDir(out).get_epoch(1).record.read_text())
+    assert 0 < found["metrics"]["beyond_capacity"] < 9
 
 
 # ----------------------------------------------------------------------------------------------------- refusals

@@ -127,6 +127,8 @@ def show_result(result: RunResult, *, details: bool) -> None:
         say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
+    if (solved := progress.describe_start_solved()) is not None:
+        note(f"warning: {solved}")
     say(f"run      {result.path}")
 
 

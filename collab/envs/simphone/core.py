@@ -160,6 +160,8 @@ class SimPhone:
         self._tasks = tasks
         self._episode: PhoneEpisode | None = None
         """None when no step is possible: before the first reset and after the end."""
+        self._scored: PhoneEpisode | None = None
+        """The episode that `score` judges, also after its end; None before the first reset."""
         self._frame = look(factory)
         self._steps = 0
         self._solution: tuple[Action, ...] | None = None
@@ -186,7 +188,7 @@ class SimPhone:
         spec = self._tasks.get(task.name)
         if spec is None:
             raise UnknownName.of("task", task.name, self._tasks, "see them with: collab env tasks androidworld")
-        self._episode = build_episode(spec, task, self._factory, self._distractions)
+        self._episode = self._scored = build_episode(spec, task, self._factory, self._distractions)
         self._frame = look(self._episode.start)
         self._steps, self._solved = 0, False
         return self._frame.observation
@@ -219,8 +221,8 @@ class SimPhone:
         return copy.copy(self)
 
     def score(self) -> float:
-        """Return how far the goal holds now, in [0, 1]; EnvironmentFailure if no episode is running."""
-        return self._require_running().score(self.phone)
+        """Return how far the goal holds now, in [0, 1], also after the end; EnvironmentFailure before any episode."""
+        return (self._scored or self._require_running()).score(self.phone)
 
     def oracle(self) -> tuple[Action, ...] | None:
         """Return the remaining best actions, up to `status`; () when the episode is over, None when unknown."""

@@ -261,7 +261,7 @@ ESSENTIAL = frozenset(
 
 
 class PhoneEnvironment:
-    """One phone behind the `Environment` protocol; also `Forkable`, `HasOracle` and `HasScreenshot`."""
+    """One phone behind the `Environment` protocol; also `Forkable`, `HasOracle`, `HasScore` and `HasScreenshot`."""
 
     space = MOBILE
 
@@ -284,6 +284,10 @@ class PhoneEnvironment:
     def oracle(self) -> tuple[Action, ...] | None:
         """Return the remaining best actions from the present state; None when the task cannot be solved from here."""
         return self.core.oracle()
+
+    def score(self) -> float:
+        """Return how far the goal holds now, in [0, 1]."""
+        return self.core.score()
 
     async def screenshot(self, marks: bool = False) -> bytes:
         """Return the present screen as PNG bytes; `marks` draws numbered boxes."""
@@ -311,7 +315,7 @@ class SimPhoneSuite:
 
     name = NAME
     space = MOBILE
-    capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
+    capabilities = frozenset({"fork", "oracle", "score", "screenshot", "deterministic"})
 
     def __init__(
         self,
