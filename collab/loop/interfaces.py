@@ -84,7 +84,7 @@ class Labels:
 
 
 def join_labels(labels: Sequence[Labels]) -> Labels:
-    """Return the metrics (a list each), usage and hashes of several runs' labels as one; of one run, these themselves."""
+    """Return metrics (lists of them), usage and hashes of the labels of several runs as one; of one run, its labels."""
     if len(labels) == 1:
         return labels[0]
     names = {part for one in labels for part in one.spent}
