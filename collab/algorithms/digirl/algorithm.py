@@ -12,8 +12,8 @@ Source: DigiRL (Bai et al. 2024). Deviations:
 - the offline phase is an epoch: its rollout is played by the first policy, or recorded before as in the paper
 - value models are fitted on states that were acted in. The public code fits V_step also on the state behind the last
   action, which no prompt was made for
-- preset `sound` has an episode judged once, at its end, by the environment or by a verifier; the paper asks an evaluator
-  after every step (`success_check`)
+- preset `sound` has an episode judged once, at its end, by the environment or by a verifier; the paper asks an
+  evaluator after every step (`success_check`)
 """
 
 from __future__ import annotations
