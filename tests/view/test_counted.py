@@ -1,4 +1,4 @@
-"""Which episodes, calls and seconds are counted: of a run that is not over, and of a rollout that played too much."""
+"""Which episodes, calls, seconds and failures are counted: also of runs that are not over or played too much."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from collab.loop.step_budget import plan_order
 from collab.store.reader import RunReader
 from collab.testing import toy_team
 from collab.utils.files import write_json
+from collab.view.export import export
 from collab.view.inspector import Inspector
 from collab.view.markdown import report
 from collab.view.readers import measure_seconds
 
 Open = Callable[[Path], Inspector]
+LIBRARY = str(Path(__file__).parents[1] / "cli" / "library")
 
 
 def lines_of(run: Path) -> tuple[Path, list[dict[str, Any]]]:
@@ -250,3 +252,29 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
     for one in (id, inspector.get_run(id).parts[0].id):
         epoch = inspector.get_overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)
+
+
+@pytest.fixture(scope="module")
+def lost(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in the corridor, all of whose episodes fail."""
+    run = tmp_path_factory.mktemp("lost") / "run"
+    play = ("--env", "corridor", "--graph", "single", "--agents", "parrot", "--tasks", "TypeWord", "--episodes", "3")
+    assert main(["rollout", *play, "--library", LIBRARY, "--out", str(run)]) == 0
+    return run
+
+
+def test_reasons_of_failure_are_there_once_they_were_looked_at(lost, inspect, read_report, tmp_path):
+    inspector = inspect(lost)
+    id = inspector.list_runs().runs[0].id
+    assert inspector.get_overview(id, None).failures == []
+    assert main(["runs", "show", str(lost), "--failures"]) == 0
+    (shown,) = inspector.get_overview(id, None).failures
+    assert (shown.mode, shown.coarse, shown.episodes) == ("no attempt", "stuck midway", 3)
+    export(inspector, id, tmp_path / "report.html")
+    answers = read_report(tmp_path / "report.html").answers
+    (overview,) = (answer for name, answer in answers.items() if name.startswith(f"run/{id}/overview"))
+    assert [one["mode"] for one in overview["failures"]] == ["no attempt"]
+    kept = (lost / "failures.json").read_text()
+    (lost / "failures.json").write_text("{")
+    assert inspector.get_overview(id, None).failures == []
+    (lost / "failures.json").write_text(kept)
