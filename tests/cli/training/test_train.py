@@ -116,7 +116,8 @@ def test_the_help_lists_what_every_algorithm_takes(
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
     others = ", ".join(load_algorithm("digirl").ablations)
     assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict." in told
-    assert "Let the critic judge without a sufficient calibration. Of collabuiagents alone." in told
+    judged = "Let the critic or verifier judge without a sufficient calibration."
+    assert f"{judged} Of collabuiagents, digirl, filtered-bc, grader alone." in told
 
 
 class Grader(FilteredBC):
