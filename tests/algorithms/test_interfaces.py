@@ -60,8 +60,13 @@ def test_what_a_toy_is_begun_with_every_algorithm_takes(name: str) -> None:
     complete_options(known, known.toy_options)
 
 
-def test_an_option_that_an_algorithm_has_not_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_option_that_an_algorithm_has_not_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collab.algorithms.filtered_bc.algorithm import FilteredBC
     from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+
+    monkeypatch.setattr(FilteredBC, "options", {})
 
     library = write_library(
         tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1, context=4096)
