@@ -66,6 +66,7 @@ PHONE = (
     *("held_out.episodes=30", "held_out.every=9", "agents.*.options.device=cpu"),
 )
 OFFLINE = "offline={steps: 150, updates: 15, values: {step: 50, instruct: 50}}"
+PHONE_GAIN = 0.15
 PHONE_TASKS = ("SystemWifiTurnOn", "SystemWifiTurnOff", "TurnOffWifiAndTurnOnBluetooth")
 """The early policy skips a step of these more often than not."""
 

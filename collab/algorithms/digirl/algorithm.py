@@ -22,23 +22,21 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoice
+from collab.algorithms.digirl.features import open_encoders
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
 from collab.algorithms.outcome_labeller import TurnAlgorithm, build_verdict_columns, format_verdicts
 from collab.config import Budget, Definition, validate
 from collab.envs.base import Suite
-from collab.errors import ConfigError, RunFormatError, UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality
 from collab.loop.record import EpochRecord
 from collab.utils.text import format_causes
-
-if TYPE_CHECKING:
-    from collab.models.features import FeatureEncoder
 
 
 class DigiRL(TurnAlgorithm):
@@ -70,21 +68,24 @@ class DigiRL(TurnAlgorithm):
         return super().list_doubts(config, suite)
 
     async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
-        """Load the encoders of values, if they are not the policy itself, and record their digest."""
+        """Load the encoders of values, if they are not the policy itself, and record their digest.
+
+        It is the same on all devices.
+        """
         found = await super().check(config, suite, budget, options)
         choice = _get_encoder(config)
         if choice.kind == "hidden":
             return found
         if choice.image is not None:
             _check_pictured(config, suite)
-        return replace(found, head={**found.head, "encoder": _open_encoder(choice).digest})
+        return replace(found, head={**found.head, "encoder": open_encoders(choice, "cpu").digest})
 
     def check_resumed(self, config: TrainingConfig, head: Mapping[str, Any]) -> None:
         """Compare the encoders with those that the training began with."""
         choice = _get_encoder(config)
         if choice.kind == "hidden":
             return  # the loop compares the first policy's checkpoint
-        if _open_encoder(choice).digest != head.get("encoder"):
+        if open_encoders(choice, "cpu").digest != head.get("encoder"):
             named = ", ".join(path for path in (choice.text, choice.image) if path is not None)
             raise RunFormatError(
                 f"values.encoder: {named} has changed since the training began; put back what was there, or train anew"
@@ -93,6 +94,7 @@ class DigiRL(TurnAlgorithm):
     def summarize(self, record: EpochRecord) -> EpochSummary:
         """Return what was kept and how well values predict, beside single numbers; of several policies, by name."""
         known = read_metrics(record)
+        # A single policy needs no name beside what it kept.
         several = len(known) > 1
         named = [(f" of {policy}" if several else "", one) for policy, one in known.items()]
         return EpochSummary(
@@ -161,7 +163,7 @@ class FittedValues(Definition):
 
     @property
     def note(self) -> str | None:
-        """What its numbers do not tell, in words; None if nothing."""
+        """Words for what its numbers do not tell; None if nothing."""
         if self.diverged is not None:
             return f"{self.diverged}; its fit was undone, and no turn is learned in this epoch"
         notes = []
@@ -205,16 +207,6 @@ def read_metrics(record: EpochRecord) -> dict[str, LessonMetrics]:
 def _get_encoder(config: TrainingConfig) -> EncoderChoice:
     assert isinstance(config.method, DigiRLMethod), "the loop gives each algorithm its own method"
     return config.method.values.encoder
-
-
-def _open_encoder(choice: EncoderChoice) -> FeatureEncoder:
-    """Load encoders on the processor: their digest is the same everywhere."""
-    from collab.models.features import TransformersEncoder
-
-    try:
-        return TransformersEncoder(text=choice.text, image=choice.image, device="cpu")
-    except ConfigError as error:
-        raise ConfigError(f"values.encoder: {error}") from None
 
 
 def _check_pictured(config: TrainingConfig, suite: Suite) -> None:

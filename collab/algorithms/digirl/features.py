@@ -1,6 +1,5 @@
 """Features of states and tasks that DigiRL's value models read: which encoder gives them, and where they are kept.
 
-    encoder = build_encoder(method.values.encoder, checkpoint, adapter, device=device)
     write_fresh_features(state, group, experience)           # of this epoch's episodes, once
     features = load_features(state, group, experience)       # of the remembered ones
 
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from collab.algorithms.digirl.config import DigiRLMethod, EncoderChoice
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import Experience, get_lesson_dir
-from collab.errors import RunFormatError, UnknownName
+from collab.errors import ConfigError, RunFormatError, UnknownName
 from collab.loop.state import LoopState
 from collab.store.blobs import read_blob
 from collab.types import Observation, Step
@@ -49,18 +48,14 @@ class EpisodeFeatures:
     """Features of its instruction alone, (1, size)."""
 
 
-def build_encoder(choice: EncoderChoice, checkpoint: str, adapter: str | None, device: str) -> FeatureEncoder:
-    """Load an encoder; ConfigError if there is none at its place.
+def open_encoders(choice: EncoderChoice, device: str) -> FeatureEncoder:
+    """Load encoders of texts and pictures; ConfigError if there is none at its place."""
+    from collab.models.features import TransformersEncoder
 
-    Args:
-        checkpoint, adapter: of the policy that the training began with, not that of the epoch: features stay
-            comparable.
-    """
-    from collab.models.features import HiddenEncoder, TransformersEncoder
-
-    if choice.kind == "hidden":
-        return HiddenEncoder(path=checkpoint, adapter=adapter, device=device)
-    return TransformersEncoder(text=choice.text, image=choice.image, device=device)
+    try:
+        return TransformersEncoder(text=choice.text, image=choice.image, device=device)
+    except ConfigError as error:
+        raise ConfigError(f"values.encoder: {error}") from None
 
 
 def describe_state(goal: str, steps: list[Step], index: int) -> str:
@@ -74,7 +69,7 @@ def write_fresh_features(state: LoopState, group: str, experience: Experience) -
     """Write the features of this epoch's episodes, unless they are written."""
     from safetensors.numpy import save_file
 
-    from collab.models.features import FeatureInput
+    from collab.models.features import FeatureInput, HiddenEncoder
 
     method = state.config.method
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
@@ -82,7 +77,12 @@ def write_fresh_features(state: LoopState, group: str, experience: Experience) -
     if (place / FEATURES).exists():
         return
     slots, choice = state.config.groups[group], method.values.encoder
-    encoder = build_encoder(choice, state.first.of(slots), state.first.get_adapter(slots), state.device)
+    encoder: FeatureEncoder
+    if choice.kind == "hidden":
+        # The checkpoint that the training began with, not the policy of the epoch: features stay comparable.
+        encoder = HiddenEncoder(path=state.first.of(slots), adapter=state.first.get_adapter(slots), device=state.device)
+    else:
+        encoder = open_encoders(choice, state.device)
     found: dict[str, Matrix] = {}
     runs = [one.run for one in experience.fresh]
     with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
