@@ -82,6 +82,9 @@ class Counter:
         missing = self.task.params["wanted"] - self.state["count"]
         return (*[MOBILE.make("click", index=1 if missing > 0 else 2)] * abs(missing), DONE)
 
+    def score(self):
+        return float(self.state["count"] == self.task.params["wanted"])
+
     async def screenshot(self, marks=False):
         return PIXEL
 
@@ -93,7 +96,7 @@ class CounterSuite:
     name = label = "counter"
     version = "1"
     space = MOBILE
-    capabilities = frozenset({"fork", "oracle", "screenshot", "deterministic"})
+    capabilities = frozenset({"fork", "oracle", "score", "screenshot", "deterministic"})
     world = Counter
 
     def tasks(self):
@@ -172,7 +175,7 @@ def test_what_is_not_claimed_is_left_out():
     report = check(modest)
     assert report.ok
     skipped = {finding.claim: finding.detail for finding in report.findings if finding.status == "skipped"}
-    assert skipped == dict.fromkeys(("fork", "oracle", "rebuild", "screenshot"), "not claimed")
+    assert skipped == dict.fromkeys(("fork", "oracle", "score", "rebuild", "screenshot"), "not claimed")
 
 
 def test_a_task_without_a_solution_is_left_out():
@@ -342,6 +345,11 @@ def goalless_instance(self, name, seed):
     return replace(CounterSuite.instance(self, name, seed), goal="")
 
 
+def counting_score(self):
+    self.state["count"] += 1
+    return 0.5
+
+
 BROKEN = [
     ("same start", "instance() gives two different tasks for one seed", {"suite": {"instance": drifting_instance}}),
     ("same start", "there is no goal, neither in the task nor after reset", {"suite": {"instance": goalless_instance}}),
@@ -384,6 +392,8 @@ BROKEN = [
     ("screenshot", "not a PNG: it starts with b'GIF89a'", {"screenshot": no_picture}),
     ("screenshot", "1080 × 240 pixels, the observation says (1080, 2400)", {"screenshot": small_picture}),
     ("screenshot", "raised: NotImplementedError: marks", {"screenshot": unmarkable}),
+    ("score", "score 2.0, allowed: 0 to 1", {"score": lambda self: 2.0}),
+    ("score", "asking for the score changes what follows", {"score": counting_score}),
 ]
 
 
@@ -411,6 +421,7 @@ def test_a_claim_without_the_method_is_caught():
     assert details == {
         "fork": "seed 0: claims fork, but the environment has no fork()",
         "oracle": "seed 0: claims oracle, but the environment has no oracle()",
+        "score": "seed 0: claims score, but the environment has no score()",
         "screenshot": "seed 0: claims screenshot, but the environment has no screenshot()",
     }
 
