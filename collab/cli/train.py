@@ -114,6 +114,7 @@ def train(
     """
     from collab.api import build_check_options, report_left_out
     from collab.config import Budget
+    from collab.errors import UsageError
     from collab.trainers.prepare import check_device, check_reports
 
     # The algorithm decides which options exist, so it is checked first.
@@ -126,6 +127,8 @@ def train(
         _check_resumed(context, resume)
         resume_training(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
+    if allow_overlap and not offline:
+        raise UsageError("--allow-overlap: speaks of --offline runs, and there is none; leave it out")
     # An ablation may fix the graph; a contradicting one is refused rather than overruled.
     _refuse_graph(context, algo, ablation, graph)
     definitions, named = options.open_library(library), split_names("--tasks", tasks)

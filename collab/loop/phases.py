@@ -207,7 +207,7 @@ def _read_measured(folder: Path) -> HeldOutResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """All that an epoch learns from."""
+    """Rollouts that an epoch learns from."""
 
     rollouts: Sequence[Rollout]
     """The one that it played, or recorded runs; their episodes are read on request."""

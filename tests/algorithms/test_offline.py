@@ -333,6 +333,9 @@ def test_runs_that_no_policy_of_the_training_could_have_played_are_refused(
     assert say(run, graph="pair", algo="filtered-bc").startswith(
         f"error: --offline {run}: was played by ada in 1 round, and the graph pair has ada, ben in 2 rounds; give other"
     )
+    assert "--allow-overlap: speaks of --offline runs, and there is none" in refused(
+        capsys, *ask(definitions, "--allow-overlap", "--plan")
+    )
     assert "learns from its own rollouts alone; leave it out" in say(run, graph="pair", algo="collabuiagents")
     shown = play(definitions, tmp_path / "shown", agents="show")
     assert "a model in it looked at solutions, which no policy can" in say(shown)

@@ -229,7 +229,7 @@ def test_a_few_missing_verdicts_are_left_out_and_counted_and_many_stop_it(
     assert "; 2 missing and not learned: 2 the reply has no verdict; the environment agrees in 22" in " ".join(
         format_lines(labels)
     )
-    learned = write_experience(TrainingDir(rollout.path.parents[2]), rollout, read_rewards(rollout, labels))
+    learned = write_experience(TrainingDir(rollout.path.parents[2]), 1, [(rollout, read_rewards(rollout, labels))])
     assert {one.trajectory for one in learned} == labels.value.keys()
 
 
@@ -252,7 +252,7 @@ def test_a_server_that_is_down_is_asked_again_and_never_once_turns_are_chosen(
         assert len(labels.value) == EPISODES
         # An episode that was left out is not learned later: what was chosen stays chosen.
         (rollout.path.parents[2] / "epochs/1/examples").mkdir()
-        write_experience(TrainingDir(rollout.path.parents[2]), rollout, read_rewards(rollout, labels))
+        write_experience(TrainingDir(rollout.path.parents[2]), 1, [(rollout, read_rewards(rollout, labels))])
         (events,) = (rollout.path / "verdicts/training/events").glob("0002*.jsonl")
         lines = events.read_text().splitlines()
         events.write_text("\n".join(lines[:-1]) + "\n")

@@ -32,7 +32,7 @@ from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
 from collab.algorithms.outcome_labeller import TurnAlgorithm, build_verdict_columns, format_verdicts
 from collab.config import Budget, Definition, validate
 from collab.envs.base import Suite
-from collab.errors import RunFormatError, UsageError
+from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality
 from collab.loop.record import EpochRecord
