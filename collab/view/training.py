@@ -337,7 +337,9 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         kept={shorten(name): counts for name, counts in found.kept.items()},
         left_out=shorten_names(found.left_out),
         predictions={
-            shorten(name): PredictionView(held_out=one.held_out, accuracy=one.accuracy, auc=one.auc, ece=one.ece)
+            shorten(name): PredictionView(
+                held_out=one.held_out, accuracy=one.accuracy, auc=one.auc, ece=one.ece, note=shorten(one.note)
+            )
             for name, one in found.predictions.items()
         },
         trained=[

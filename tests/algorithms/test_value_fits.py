@@ -32,7 +32,8 @@ from collab.models.features import FeatureInput, TransformersEncoder
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.testing.toy_team import configure_toy_training, write_library
-from collab.trainers.rl.turns import ESTIMATES, read_estimates, read_lesson
+from collab.trainers.rl.estimates import ESTIMATES, read_estimates
+from collab.trainers.rl.turns import read_lesson
 from tests.models.test_features import draw, make_bert, save_image, save_text
 
 DIGIRL = load_algorithm("digirl")
@@ -284,7 +285,10 @@ def test_an_epoch_without_features_after_the_first_trains_nothing_and_goes_on(
     assert result.summary is not None
     assert [set(one.trained) for one in result.records] == [set(), {"shared"}, set(), {"shared"}]
     assert result.records[2].untrained == {"shared": "no turn to learn in this epoch"}
-    assert DIGIRL.format_lines(result.records[2]) == ["kept     0 of 1 episodes, 0 of 3 steps"]
+    assert DIGIRL.format_lines(result.records[2]) == [
+        "kept     0 of 1 episodes, 0 of 3 steps",
+        "left out 3: 3 its prompt cannot be made again exactly",
+    ]
 
 
 @pytest.mark.timeout(600)

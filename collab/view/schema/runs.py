@@ -278,6 +278,8 @@ class PredictionView:
     """None where all outcomes are equal."""
     ece: float | None
     """Expected calibration error."""
+    note: str | None = None
+    """What the numbers do not tell, e.g. that the fit was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

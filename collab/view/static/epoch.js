@@ -93,7 +93,8 @@ function epochFacts(epoch) {
 /** @param {any} one a `PredictionView` */
 function predictionWords(one) {
   const told = `accuracy ${decimal(one.accuracy)}, AUC ${decimal(one.auc)}, ECE ${decimal(one.ece)}`;
-  return `${told}, n = ${amount(one.held_out)}`;
+  const numbers = one.accuracy === null && one.note ? [] : [`${told}, n = ${amount(one.held_out)}`];
+  return [...numbers, ...(one.note ? [one.note] : [])].join("; ");
 }
 
 /** @param {any} epoch */
