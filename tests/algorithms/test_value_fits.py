@@ -292,6 +292,23 @@ def test_an_epoch_without_features_after_the_first_trains_nothing_and_goes_on(
 
 
 @pytest.mark.timeout(600)
+def test_episodes_that_left_the_buffer_may_still_be_chosen(train: Train) -> None:
+    settings = ("offline=null", "advantage=null", "epochs=2", "capacity=3", "values.hidden=8")
+    folders = {
+        pool: TrainingDir(train(*settings, f"curriculum={{pool: {pool}, top: 1, positive: false}}", out=pool).path)
+        for pool in ("buffer", "all")
+    }
+    found = {
+        pool: {one.run for one in read_estimates(get_lesson_dir(folder, 2, "shared"))}
+        for pool, folder in folders.items()
+    }
+    assert found == {"buffer": {"./epochs/2/rollout"}, "all": {"./epochs/1/rollout", "./epochs/2/rollout"}}
+    metrics = {pool: json.loads(folder.get_epoch(2).record.read_text())["metrics"] for pool, folder in folders.items()}
+    # Values know the buffer alone, so both are fitted alike.
+    assert metrics["all"]["values"]["instruct"]["trained"] == metrics["buffer"]["values"]["instruct"]["trained"] == 1
+    assert metrics["all"]["remembered"]["episodes"] == 6
+
+
 def test_one_step_fills_a_batch_and_one_class_is_fitted(train: Train) -> None:
     """One episode of one step: every turn of a batch is the same, drawn with replacement."""
     short = ("episodes=1", "rl.batch_rows=4", "epochs=1", "run.environment.backends.fake.options.max_steps=1")

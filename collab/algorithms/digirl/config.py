@@ -98,6 +98,9 @@ class InstructCurriculum(Definition):
     """Whether an episode that went no better than expected is left out in any case."""
     form: Literal["top", "quantile"] = "top"
     """See `collab.trainers.rl.estimators.keep_episodes`."""
+    pool: Literal["buffer", "all"] = "buffer"
+    """Episodes to choose from: those in the replay buffer, or all that were ever judged. Values are fitted on the
+    buffer."""
     fits_first: bool = True
     """Whether V of tasks is fitted on the newest episodes before it chooses, or after."""
 

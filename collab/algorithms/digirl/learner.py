@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class DigiRLLearner(TurnLearner):
     """Learns the steps that V of states and V of tasks choose."""
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
-        """Encode the new states, fit both value models, and estimate every remembered step."""
+        """Encode the new states, fit both value models, and estimate every step that may be chosen."""
         await run_in_background(write_fresh_features, state, group, experience)
         return await run_in_background(_fit_and_estimate, state, group, experience)
 
@@ -83,9 +83,12 @@ class DigiRLLearner(TurnLearner):
 
 
 def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
-    """Fit both value models, write them with how well they predict, and estimate every remembered step."""
-    method, number = state.config.method, experience.number
+    """Fit both value models, write them with how well they predict, and estimate every step that may be chosen."""
+    method, number, buffer = state.config.method, experience.number, {one.key for one in experience.episodes}
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+    if method.curriculum is not None and method.curriculum.pool == "all":
+        everything = [one for epoch in sorted(experience.judged) for one in experience.judged[epoch]]
+        experience = replace(experience, episodes=everything)
     features = load_features(state, group, experience)
     unknown = NO_SCREENSHOT if method.values.encoder.image is not None else OTHER_PROMPT
     # Of episodes without features nothing is known: they are neither fitted on nor learned.
@@ -98,7 +101,11 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
         models = _load_models(state, group, number, states.shape[1])
         first = method.curriculum is None or method.curriculum.fits_first
         before = None if first else models[INSTRUCT].values(instructions)
-        fitted = _fit(state, group, number, models, known, states, instructions)
+        # Values are fitted on the replay buffer, also where older episodes may be chosen.
+        held = np.array([one.key in buffer for one in known])
+        on = [one for one in known if one.key in buffer]
+        rows = np.repeat(held, [one.steps for one in known])
+        fitted = _fit(state, group, number, models, on, states[rows], instructions[held]) if on else {}
         if _explain_lost(fitted):
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_VALUES) for one in known}
         else:
