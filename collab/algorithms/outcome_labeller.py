@@ -19,12 +19,14 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field, SerializeAsAny
 
 from collab.algorithms.experience import has_experience
+from collab.algorithms.lesson_counts import summarize_kept
 from collab.algorithms.turn_learner import TurnMethod, estimate_turns
 from collab.config import Budget, Definition, PartDefinition, RunConfig, override
 from collab.envs.base import Suite
@@ -61,7 +63,7 @@ from collab.rewards.verifiers.verdicts import (
 from collab.rollout.build import build_suite
 from collab.store.run import RunStore
 from collab.types import Usage
-from collab.utils.text import format_amount
+from collab.utils.text import format_amount, format_causes
 
 PART = "verifier"
 """Name of the labelling in the records of an epoch."""
@@ -289,21 +291,33 @@ class TurnAlgorithm(Algorithm):
         inverted = _describe_inverted(choice.definition)
         return f"{self.description}; episodes judged by verifier {choice.name}{f' ({inverted})' if inverted else ''}"
 
-    def build_columns(self, record: EpochRecord) -> Mapping[str, object]:
-        """Return the number of examples, and of successes by verdict."""
-        return {**super().build_columns(record), **build_verdict_columns(record)}
+    def build_columns(self, record: EpochRecord) -> dict[str, object]:
+        """Return the successes by verdict, and the shares of what was kept."""
+        counts, kept = read_counts(record), summarize_kept(record).kept
+        return {
+            **({} if counts is None else {"verdicts": f"{counts.successes} of {counts.judged}"}),
+            **{f"{name} kept": f"{part} of {whole}" for name, (part, whole) in kept.items()},
+        }
 
     def summarize(self, record: EpochRecord) -> EpochSummary:
-        """Return the numbers of the record, named after the verifier where it judged."""
-        found = super().summarize(record)
-        if (counts := read_counts(record)) is None:
-            return found
-        by = f"solved, by {counts.verifier}"
-        return EpochSummary(numbers={by if name == "solved" else name: one for name, one in found.numbers.items()})
+        """Return what was kept and left out, and the numbers of the record, named after the verifier if it judged."""
+        numbers, counts = super().summarize(record).numbers, read_counts(record)
+        if counts is not None:
+            by = f"solved, by {counts.verifier}"
+            numbers = {by if name == "solved" else name: one for name, one in numbers.items()}
+        return replace(summarize_kept(record), numbers=numbers)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
-        """Format how many episodes were solved, by whom that is told."""
-        return format_verdicts(record) or super().format_lines(record)
+        """Format how many episodes were solved, by whom that is told, and what was kept and left out, line by line."""
+        found = summarize_kept(record)
+        kept = ", ".join(f"{part} of {whole} {name}" for name, (part, whole) in found.kept.items())
+        solved, beyond = (record.metrics.get(name) for name in ("solved", "beyond_capacity"))
+        return [
+            *(_format_verdicts(record) or ([] if solved is None else [f"solved   {solved}"])),
+            *([f"beyond   capacity: {format_amount(beyond, 'episode')} of this epoch"] if beyond else []),
+            *([f"kept     {kept}"] if kept else []),
+            *format_causes("left out", found.left_out),
+        ]
 
 
 def read_counts(record: EpochRecord) -> VerdictCounts | None:
@@ -319,13 +333,7 @@ def read_counts(record: EpochRecord) -> VerdictCounts | None:
     return VerdictCounts(verifier=several[0].verifier, missing=dict(missing), **sums)
 
 
-def build_verdict_columns(record: EpochRecord) -> dict[str, object]:
-    """Return a column of the table of epochs, successes by verdict; none where the environment judged."""
-    counts = read_counts(record)
-    return {} if counts is None else {"verdicts": f"{counts.successes} of {counts.judged}"}
-
-
-def format_verdicts(record: EpochRecord) -> list[str]:
+def _format_verdicts(record: EpochRecord) -> list[str]:
     """Format the verdicts of an epoch in a line; none where the environment judged."""
     counts = read_counts(record)
     if counts is None:

@@ -36,7 +36,9 @@ from collab.algorithms.experience import (
     read_experience,
     write_experience,
 )
+from collab.algorithms.lesson_counts import count_kept
 from collab.config import Definition
+from collab.errors import UsageError
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
@@ -49,11 +51,12 @@ from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, LabelEstimate, Range
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.loop.state import LoopState
+from collab.rewards.verifiers.registry import RULES
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
 from collab.trainers.prepare import FinetuneTask, Prepared
 from collab.trainers.recipe import RLRecipe
-from collab.trainers.rl.estimates import StepEstimate
+from collab.trainers.rl.estimates import StepEstimate, read_estimates
 from collab.trainers.rl.turns import (
     GROUP,
     EncodedTurn,
@@ -90,7 +93,7 @@ class TurnMethod(Method):
     """Optimizer steps of the policy per epoch."""
     capacity: int = Field(default=5000, ge=1)
     """Environment steps that are remembered; whole episodes are forgotten, the oldest first."""
-    verifier: str = "rules"
+    verifier: str = RULES
     """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are
     the environment's own outcome. Held-out evaluations are always the environment's."""
 
@@ -143,7 +146,14 @@ class TurnLearner:
     """Learns remembered turns; see `Learner`."""
 
     def check(self, config: TrainingConfig, first: Policy) -> None:
-        """Refuse checkpoints that the recipe cannot train."""
+        """Refuse checkpoints that the recipe cannot train, and a verifier where the algorithm has no place for one."""
+        method = config.method
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        if method.verifier != RULES and "verifier" not in type(config).model_fields:
+            raise UsageError(
+                f"verifier={method.verifier}: --algo {config.algorithm} learns from the environment's outcomes alone; "
+                "leave it out, or make the algorithm a TurnAlgorithm"
+            )
         check_bases(config, first)
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
@@ -154,8 +164,8 @@ class TurnLearner:
         """Return the replies of a step that are learned if it is; here all of them, in every round."""
         return step.matrix
 
-    def read_metrics(self, state: LoopState, number: int) -> dict[str, Any]:
-        """Return metrics that the estimates of an epoch left on disk."""
+    def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
+        """Return metrics that the estimates of an epoch left on disk, beside those of the lesson."""
         return {}
 
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
@@ -199,7 +209,7 @@ class TurnLearner:
         metrics = {
             "solved": sum(one.reward > 0 for one in fresh),
             **({"beyond_capacity": beyond} if beyond else {}),
-            **self.read_metrics(state, number),
+            **self._read_lessons(state, number),
         }
         state.progress.update(examples=counts, metrics={**told, **metrics})
         obstacles = {group: self.read_obstacle(state, number, group) for group in state.config.groups}
@@ -224,6 +234,17 @@ class TurnLearner:
             metrics=metrics,
             hashes=self.read_hashes(state, number),
         )
+
+    def _read_lessons(self, state: LoopState, number: int) -> dict[str, Any]:
+        """Return how much of what was remembered each lesson keeps, with metrics of the estimates, by policy."""
+        found = {
+            group: {
+                **count_kept(read_estimates(get_lesson_dir(state.folder, number, group))),
+                **self.read_metrics(state, number, group),
+            }
+            for group in state.config.groups
+        }
+        return found["shared"] if list(found) == ["shared"] else found
 
     async def _write_lesson(self, state: LoopState, group: str, experience: Experience) -> ExampleCounts:
         """Estimate what is remembered, draw the turns of each optimizer step, and write both."""

@@ -286,6 +286,8 @@ def test_an_epoch_without_features_after_the_first_trains_nothing_and_goes_on(
     assert [set(one.trained) for one in result.records] == [set(), {"shared"}, set(), {"shared"}]
     assert result.records[2].untrained == {"shared": "no turn to learn in this epoch"}
     assert DIGIRL.format_lines(result.records[2]) == [
+        "solved   0",
+        "beyond   capacity: 2 episodes of this epoch",
         "kept     0 of 1 episodes, 0 of 3 steps",
         "left out 3: 3 its prompt cannot be made again exactly",
     ]

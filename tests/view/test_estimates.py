@@ -180,9 +180,10 @@ def test_the_command_line_the_page_and_the_appendix_tell_the_same_numbers(
     found = inspector.get_overview(id)
     record = read_record(estimated.get_epoch(2).record)
     algorithm = load_algorithm("digirl")
-    epoch, (kept, left_out, *values) = found.epochs[-1], algorithm.format_lines(record)
+    epoch, (solved, kept, left_out, *values) = found.epochs[-1], algorithm.format_lines(record)
     assert (epoch.kept, epoch.left_out) == (algorithm.summarize(record).kept, algorithm.summarize(record).left_out)
     (part, whole), (episodes, of) = epoch.kept["steps"], epoch.kept["episodes"]
+    assert solved.startswith("solved ")
     assert kept == f"kept     {episodes} of {of} episodes, {part} of {whole} steps"
     assert left_out.startswith(f"left out {whole - part}: ")
     assert values == [

@@ -18,7 +18,6 @@ Source: DigiRL (Bai et al. 2024). Deviations:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -29,14 +28,14 @@ from pydantic import ConfigDict
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoice
 from collab.algorithms.digirl.features import open_encoders
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
-from collab.algorithms.outcome_labeller import TurnAlgorithm, build_verdict_columns, format_verdicts
-from collab.config import Budget, Definition, validate
+from collab.algorithms.lesson_counts import LessonCounts, name_policies, read_counts_of
+from collab.algorithms.outcome_labeller import TurnAlgorithm
+from collab.config import Budget, Definition
 from collab.envs.base import Suite
-from collab.errors import ConfigError, RunFormatError, UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality
 from collab.loop.record import EpochRecord
-from collab.utils.text import format_causes
 
 
 class DigiRL(TurnAlgorithm):
@@ -92,60 +91,33 @@ class DigiRL(TurnAlgorithm):
             )
 
     def summarize(self, record: EpochRecord) -> EpochSummary:
-        """Return what was kept and how well values predict, beside single numbers; of several policies, by name."""
-        known = read_metrics(record)
-        # A single policy needs no name beside what it kept.
-        several = len(known) > 1
-        named = [(f" of {policy}" if several else "", one) for policy, one in known.items()]
-        return EpochSummary(
-            numbers=super().summarize(record).numbers,
-            kept={
-                f"{unit}{of}": (getattr(one.kept, unit), getattr(one.remembered, unit))
-                for of, one in named
-                for unit in ("episodes", "steps")
-            },
-            left_out=dict(sum((Counter(one.left_out) for _, one in named), Counter[str]())),
-            predictions={
-                f"{NAMES[name]}{of}": PredictionQuality(
-                    held_out=values.held_out,
-                    accuracy=values.accuracy,
-                    auc=values.auc,
-                    ece=values.ece,
-                    is_fitted=values.diverged is None,
-                    note=values.note,
-                )
-                for of, one in named
-                for name, values in one.values.items()
-            },
-        )
+        """Return how well values predict, beside what all learners of turns tell; of several policies, by name."""
+        predictions = {
+            f"{NAMES[name]}{of}": PredictionQuality(
+                held_out=values.held_out,
+                accuracy=values.accuracy,
+                auc=values.auc,
+                ece=values.ece,
+                is_fitted=values.diverged is None,
+                note=values.note,
+            )
+            for of, one in name_policies(read_counts_of(record, DigiRLCounts))
+            for name, values in one.values.items()
+        }
+        return replace(super().summarize(record), predictions=predictions)
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the shares of what was kept, and how well V of states predicts."""
-        found = self.summarize(record)
-        states = found.predictions.get(NAMES[STEP])
-        return {
-            **build_verdict_columns(record),
-            **{f"{name} kept": f"{part} of {whole}" for name, (part, whole) in found.kept.items()},
-            **({} if states is None else {"V accuracy": None if states.accuracy is None else f"{states.accuracy:.0%}"}),
-        }
+        states = self.summarize(record).predictions.get(NAMES[STEP])
+        if states is None:
+            return super().build_columns(record)
+        accuracy = None if states.accuracy is None else f"{states.accuracy:.0%}"
+        return {**super().build_columns(record), "V accuracy": accuracy}
 
     def format_lines(self, record: EpochRecord) -> list[str]:
-        """Format what was kept, what was left out and how well values predict, line by line."""
-        found = self.summarize(record)
-        kept = ", ".join(f"{part} of {whole} {name}" for name, (part, whole) in found.kept.items())
-        return [
-            *format_verdicts(record),
-            *([f"kept     {kept}"] if kept else []),
-            *format_causes("left out", found.left_out),
-            *(_format_quality(name, one) for name, one in found.predictions.items()),
-        ]
-
-
-class LearnedCounts(Definition):
-    """Episodes and their steps."""
-
-    episodes: int
-    steps: int
+        """Format how well values predict behind what all learners of turns tell, line by line."""
+        predictions = self.summarize(record).predictions
+        return [*super().format_lines(record), *(_format_quality(name, one) for name, one in predictions.items())]
 
 
 class FittedValues(Definition):
@@ -175,33 +147,10 @@ class FittedValues(Definition):
         return "; ".join(notes) or None
 
 
-class LessonMetrics(Definition):
-    """Metrics of a policy's lesson, as the learner writes them."""
+class DigiRLCounts(LessonCounts):
+    """The counts of a lesson, and the values that chose it."""
 
-    remembered: LearnedCounts
-    kept: LearnedCounts
-    left_out: dict[str, int]
     values: dict[Literal["instruct", "step"], FittedValues]
-
-
-def read_metrics(record: EpochRecord) -> dict[str, LessonMetrics]:
-    """Return policy → its metrics in a record; empty before an epoch has learned.
-
-    Raises:
-        RunFormatError: it holds something else under their names.
-    """
-    own = LessonMetrics.model_fields
-    # One policy's metrics stand in the record itself, those of several under their names.
-    told = {"shared": record.metrics, **{name: one for name, one in record.metrics.items() if isinstance(one, dict)}}
-    found = {policy: {name: one[name] for name in own if name in one} for policy, one in told.items()}
-    try:
-        return {
-            policy: validate(LessonMetrics, one, f"epoch {record.epoch}: metrics of its epoch.json")
-            for policy, one in found.items()
-            if "remembered" in one
-        }
-    except ConfigError as error:
-        raise RunFormatError(f"{error}; remove that epoch.json, and the training makes it again") from None
 
 
 def _get_encoder(config: TrainingConfig) -> EncoderChoice:

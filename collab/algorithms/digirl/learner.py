@@ -18,7 +18,6 @@ models with their optimizers. So nothing is encoded twice, and a resumed epoch f
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -63,14 +62,13 @@ class DigiRLLearner(TurnLearner):
         await run_in_background(write_fresh_features, state, group, experience)
         return await run_in_background(_fit_and_estimate, state, group, experience)
 
-    def read_metrics(self, state: LoopState, number: int) -> dict[str, Any]:
-        """Return how much was kept, and how well values predict; of several policies, by name."""
-        found = {group: _read_metrics(state, number, group) for group in state.config.groups}
-        return found["shared"] if list(found) == ["shared"] else found
+    def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
+        """Return how well values predict."""
+        return {"values": _read_fitted(state, number, group)}
 
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
         """Return that a fit of values diverged, if one did."""
-        return _explain_lost(_read_metrics(state, number, group)["values"])
+        return _explain_lost(_read_fitted(state, number, group))
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
@@ -94,7 +92,7 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
     # Of episodes without features nothing is known: they are neither fitted on nor learned.
     known = [one for one in experience.episodes if one.key in features]
     valued: dict[tuple[str, str], list[StepEstimate]] = {}
-    kept, fitted = 0, dict[str, Any]()
+    fitted = dict[str, Any]()
     if known:
         states = np.concatenate([features[one.key].states for one in known])
         instructions = np.concatenate([features[one.key].task for one in known])
@@ -112,7 +110,6 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
             values = np.split(models[STEP].values(states), np.cumsum([one.steps for one in known])[:-1])
             expected = models[INSTRUCT].values(instructions) if before is None else before
             chosen = choose_episodes(method, number, np.array([one.reward for one in known]), expected)
-            kept = chosen.count("kept")
             valued = {
                 one.key: estimate_episode(method, one, value, task, why)
                 for one, value, task, why in zip(known, values, expected.tolist(), chosen, strict=True)
@@ -122,7 +119,10 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
         for one in experience.episodes
         for estimate in valued.get(one.key) or estimate_alike(one, weight=0.0, why=unknown)
     ]
-    _write_metrics(state, group, experience, estimates, kept, fitted)
+    place = get_lesson_dir(state.folder, number, group)
+    with report_write_errors(place, state.folder.resume):
+        place.mkdir(parents=True, exist_ok=True)
+        write_json(place / METRICS, fitted)
     return estimates
 
 
@@ -240,32 +240,7 @@ def estimate_episode(
     ]
 
 
-def _write_metrics(
-    state: LoopState,
-    group: str,
-    experience: Experience,
-    estimates: Sequence[StepEstimate],
-    kept: int,
-    fitted: Mapping[str, Any],
-) -> None:
-    """Write how much is kept, and how well the value models predict.
-
-    Args:
-        kept: episodes that are learned.
-    """
-    place = get_lesson_dir(state.folder, experience.number, group)
-    found = {
-        "remembered": {"episodes": len(experience.episodes), "steps": len(estimates)},
-        "kept": {"episodes": kept, "steps": sum(one.weight > 0 for one in estimates)},
-        "left_out": dict(Counter(one.why for one in estimates if not one.weight)),
-        "values": dict(fitted),
-    }
-    with report_write_errors(place, state.folder.resume):
-        place.mkdir(parents=True, exist_ok=True)
-        write_json(place / METRICS, found)
-
-
-def _read_metrics(state: LoopState, number: int, group: str) -> dict[str, Any]:
+def _read_fitted(state: LoopState, number: int, group: str) -> dict[str, Any]:
     found: dict[str, Any] = read_json(
         get_lesson_dir(state.folder, number, group) / METRICS, "remove the epoch's examples"
     )
