@@ -1,4 +1,4 @@
-"""How much of what was remembered an epoch learns, and why it leaves the rest out: for records, tables and pages.
+"""Counts of what an epoch keeps of all that it remembers, and why it leaves the rest out: for records and pages.
 
 counts = count_kept(read_estimates(folder))              # as JSON, for the record
 for policy, one in read_counts_of(record, LessonCounts).items():
@@ -17,7 +17,7 @@ from collab.config import Definition, validate
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.interfaces import EpochSummary
 from collab.loop.record import EpochRecord
-from collab.trainers.rl.estimates import StepEstimate
+from collab.trainers.rl.step_estimates import StepEstimate
 
 
 class LearnedCounts(Definition):

@@ -1,7 +1,7 @@
 """Judge the episodes of a rollout by a verifier in place of the environment's outcome.
 
-    class MyAlgorithm(TurnAlgorithm):
-        learner = MyLearner()              # a `TurnLearner`
+    class Imitation(TurnAlgorithm):
+        learner = ImitationLearner()              # a `TurnLearner`
 
 The setting `verifier` of the method names the verifier. With the rules, the default, nothing is asked and nothing is
 written: the outcome is the environment's. Any other verifier's verdicts lie beside the rollout, `verdicts/training`, so

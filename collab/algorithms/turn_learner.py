@@ -56,7 +56,7 @@ from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
 from collab.trainers.prepare import FinetuneTask, Prepared
 from collab.trainers.recipe import RLRecipe
-from collab.trainers.rl.estimates import StepEstimate, read_estimates
+from collab.trainers.rl.step_estimates import StepEstimate, read_estimates
 from collab.trainers.rl.turns import (
     GROUP,
     EncodedTurn,

@@ -4,7 +4,7 @@
     curves = build_calibrations(training)
 
 An episode that is remembered for several epochs is estimated in each of them. All that is shown comes from the columns
-of `collab.trainers.rl.estimates`, whichever algorithm wrote them. A lesson whose estimates are missing or cannot be
+of `collab.trainers.rl.step_estimates`, whichever algorithm wrote them. A lesson whose estimates are missing or cannot be
 read is told in words.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from collab.errors import CollabError, MissingExtra
 from collab.loop.record import find_training
 from collab.rewards.calibration.metrics import Bin, KnownStep, compute_reliability
-from collab.trainers.rl.estimates import ESTIMATES, StepEstimate, read_estimates
+from collab.trainers.rl.step_estimates import ESTIMATES, StepEstimate, read_estimates
 from collab.utils.files import place_within
 from collab.view.common import explain_unreadable, shorten
 from collab.view.schema.episodes import EpisodeEstimates, EstimateView

@@ -32,7 +32,7 @@ from collab.models.features import FeatureInput, TransformersEncoder
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.testing.toy_team import configure_toy_training, write_library
-from collab.trainers.rl.estimates import ESTIMATES, read_estimates
+from collab.trainers.rl.step_estimates import ESTIMATES, read_estimates
 from collab.trainers.rl.turns import read_lesson
 from tests.models.test_features import draw, make_bert, save_image, save_text
 

@@ -17,7 +17,7 @@ import pytest
 from collab.cli.main import main
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.store.run import RunStore
-from collab.trainers.rl.estimates import StepEstimate, write_estimates
+from collab.trainers.rl.step_estimates import StepEstimate, write_estimates
 from collab.utils.files import write_json
 from collab.view.inspector import Inspector
 from collab.view.schema.runs import (

@@ -18,7 +18,7 @@ from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import start
 from collab.loop.record import TrainingDir, read_record
 from collab.testing.toy_team import configure_toy_training, create_toy_team
-from collab.trainers.rl.estimates import ESTIMATES, read_estimates
+from collab.trainers.rl.step_estimates import ESTIMATES, read_estimates
 from collab.view.export import export
 from collab.view.inspector import Inspector
 from collab.view.markdown import report

@@ -34,8 +34,8 @@ from collab.loop.examples import OTHER_PROMPT
 from collab.loop.record import hash_json
 from collab.loop.state import LoopState
 from collab.seeds import derive
-from collab.trainers.rl.estimates import StepEstimate
 from collab.trainers.rl.estimators import awr_weights, keep_episodes, keep_steps, step_advantage
+from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.concurrency import run_in_background
 from collab.utils.files import hash_file, read_json, report_write_errors, write_json
 

@@ -21,7 +21,7 @@ from pydantic import Field
 from collab.algorithms.outcome_labeller import TurnAlgorithm
 from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike
 from collab.loop.state import LoopState
-from collab.trainers.rl.estimates import StepEstimate
+from collab.trainers.rl.step_estimates import StepEstimate
 
 
 class FilteredBCMethod(TurnMethod):

@@ -5,7 +5,7 @@
     prepared = prepare_turns(task, read_lesson(folder))
 
 All that is learned is written before it is learned: what each turn was (`turns.parquet`), what was estimated of every
-step (`estimates.parquet`, see `collab.trainers.rl.estimates`), and which turns each optimizer step takes
+step (`estimates.parquet`, see `collab.trainers.rl.step_estimates`), and which turns each optimizer step takes
 (`order.json`). So a training that is resumed and the inspector read the same. Steps that were only estimated have no
 turn: an estimate is small, a turn holds its whole prompt.
 
@@ -30,7 +30,7 @@ from collab.store.rewards import ReplyRef
 from collab.trainers.base_model import open_adapter, open_base, silence_libraries
 from collab.trainers.batching import BatchStep
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed
-from collab.trainers.rl.estimates import StepEstimate, read_table, write_estimates, write_table
+from collab.trainers.rl.step_estimates import StepEstimate, read_table, write_estimates, write_table
 from collab.types import CellRef
 from collab.utils.files import read_json, report_write_errors, write_json
 

@@ -19,7 +19,7 @@ from collab.store.rewards import ReplyRef
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.prepare import FinetuneTask
 from collab.trainers.recipe import RLRecipe
-from collab.trainers.rl.estimates import StepEstimate, read_estimates
+from collab.trainers.rl.step_estimates import StepEstimate, read_estimates
 from collab.trainers.rl.turns import (
     TURNS,
     Lesson,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collab.trainers.rl.estimates import ESTIMATES
+from collab.trainers.rl.step_estimates import ESTIMATES
 from collab.view.schema.episodes import EpisodeFilter
 
 pytestmark = pytest.mark.browser
