@@ -4,8 +4,8 @@
     curves = build_calibrations(training)
 
 An episode that is remembered for several epochs is estimated in each of them. All that is shown comes from the columns
-of `collab.trainers.rl.step_estimates`, whichever algorithm wrote them. A lesson whose estimates are missing or cannot be
-read is told in words.
+of `collab.trainers.rl.step_estimates`, whichever algorithm wrote them. A lesson whose estimates are missing or cannot
+be read is told in words.
 """
 
 from __future__ import annotations

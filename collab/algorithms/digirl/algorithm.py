@@ -29,7 +29,7 @@ from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoi
 from collab.algorithms.digirl.features import open_encoders
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
 from collab.algorithms.lesson_counts import LessonCounts, name_policies, read_counts_of
-from collab.algorithms.outcome_labeller import TurnAlgorithm
+from collab.algorithms.turn_algorithm import TurnAlgorithm
 from collab.config import Budget, Definition
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError

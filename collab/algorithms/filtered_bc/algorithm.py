@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from collab.algorithms.outcome_labeller import TurnAlgorithm
+from collab.algorithms.turn_algorithm import TurnAlgorithm
 from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike
 from collab.loop.state import LoopState
 from collab.trainers.rl.step_estimates import StepEstimate

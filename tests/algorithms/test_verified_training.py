@@ -17,7 +17,7 @@ import pytest
 
 import collab
 from collab.algorithms.experience import write_experience
-from collab.algorithms.outcome_labeller import OutcomeLabeller
+from collab.algorithms.turn_algorithm import OutcomeLabeller
 from collab.algorithms.turn_learner import read_rewards
 from collab.cli.main import main
 from collab.config import Budget

@@ -1,7 +1,7 @@
-"""Judge the episodes of a rollout by a verifier in place of the environment's outcome.
+"""The algorithm that learns turns of judged episodes, and the labeller that judges them.
 
-    class Imitation(TurnAlgorithm):
-        learner = ImitationLearner()              # a `TurnLearner`
+A subclass gives what `collab.loop.interfaces.Algorithm` asks for; its learner is a
+`collab.algorithms.turn_learner.TurnLearner`. What all of them check, estimate and tell is here.
 
 The setting `verifier` of the method names the verifier. With the rules, the default, nothing is asked and nothing is
 written: the outcome is the environment's. Any other verifier's verdicts lie beside the rollout, `verdicts/training`, so
