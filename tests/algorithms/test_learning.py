@@ -66,9 +66,9 @@ PHONE = (
     *("held_out.episodes=30", "held_out.every=9", "agents.*.options.device=cpu"),
 )
 OFFLINE = "offline={steps: 150, updates: 15, values: {step: 50, instruct: 50}}"
-PHONE_GAIN = 0.15
+PHONE_GAIN = 0.3
 PHONE_TASKS = ("SystemWifiTurnOn", "SystemWifiTurnOff", "TurnOffWifiAndTurnOnBluetooth")
-"""The early policy skips a step of these more often than not."""
+"""The early policy skips a step of these more often than not. DigiRL brought it from 2 to 19 of 30 episodes."""
 
 Train = Callable[..., TrainingResult]
 
