@@ -92,7 +92,8 @@ class TurnMethod(Method):
     updates: int = Field(default=8, ge=1)
     """Optimizer steps of the policy per epoch."""
     capacity: int = Field(default=5000, ge=1)
-    """Environment steps that are remembered; whole episodes are forgotten, the oldest first."""
+    """Environment steps that are remembered; whole episodes are forgotten, the oldest first. An offline phase learns
+    from all its episodes at once."""
     verifier: str = RULES
     """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are
     the environment's own outcome. Held-out evaluations are always the environment's."""
@@ -102,6 +103,11 @@ class TurnMethod(Method):
         if self.processes > 1:
             raise ValueError(f"processes: {self.processes}, but turns are learned by one process; leave it out")
         return self
+
+    @property
+    def is_everything_learned(self) -> bool:
+        """Whether episodes are learned from that do not fit into the capacity, too."""
+        return False
 
     def get_steps(self, number: int) -> int | None:
         """Return the step budget of an epoch."""
@@ -190,10 +196,11 @@ class TurnLearner:
         told = join_labels([labels for _, labels in labelled]).metrics
         judged = [(rollout, read_rewards(rollout, labels)) for rollout, labels in labelled]
         fresh = write_experience(folder, number, judged)
-        experience = _remember(folder, number, policy, method.capacity)
+        capacity = None if method.get_offline(number) else method.capacity
+        experience = _remember(folder, number, policy, capacity)
         held = {one.key for one in experience.episodes}
         beyond = sum(one.key not in held for one in fresh)
-        if beyond:
+        if beyond and not method.is_everything_learned:
             state.note(
                 f"epoch {number}: {beyond} of {format_amount(len(fresh), 'episode')} do not fit into "
                 f"capacity={method.capacity} steps and are not learned from; raise it in another training: --set "
@@ -206,20 +213,22 @@ class TurnLearner:
             state.begin("examples")
             counts = {group: await self._write_lesson(state, group, experience) for group in state.config.groups}
             write_counts(folder, number, counts)
+        lessons = self._read_lessons(state, number)
         metrics = {
             "solved": sum(one.reward > 0 for one in fresh),
             **({"beyond_capacity": beyond} if beyond else {}),
-            **self._read_lessons(state, number),
+            **(lessons["shared"] if list(lessons) == ["shared"] else lessons),
         }
         state.progress.update(examples=counts, metrics={**told, **metrics})
         obstacles = {group: self.read_obstacle(state, number, group) for group in state.config.groups}
         if not any(one.examples for one in counts.values()) and not any(obstacles.values()):
-            judge, other = (None, "") if labelled[0][1].value is None else (method.verifier, "another verifier, ")
-            more = "another base (--agents), easier tasks (--tasks) or more steps (--set steps=N)"
+            judge = None if labelled[0][1].value is None else method.verifier
+            causes = sum((Counter(one["left_out"]) for one in lessons.values()), Counter[str]())
+            causes += sum((Counter(one.refused) for one in counts.values()), Counter[str]())
             refuse_barren_rollout(
                 first,
-                _describe_barren(fresh, judge, beyond, method.capacity),
-                other + (more if state.config.is_played(number) else "other runs (--offline)"),
+                _describe_barren(fresh, judge, causes, method.capacity),
+                _advise(state.config, number, judge, causes),
             )
         finetuning = Finetuning(
             nothing=NOTHING,
@@ -235,16 +244,15 @@ class TurnLearner:
             hashes=self.read_hashes(state, number),
         )
 
-    def _read_lessons(self, state: LoopState, number: int) -> dict[str, Any]:
+    def _read_lessons(self, state: LoopState, number: int) -> dict[str, dict[str, Any]]:
         """Return how much of what was remembered each lesson keeps, with metrics of the estimates, by policy."""
-        found = {
+        return {
             group: {
                 **count_kept(read_estimates(get_lesson_dir(state.folder, number, group))),
                 **self.read_metrics(state, number, group),
             }
             for group in state.config.groups
         }
-        return found["shared"] if list(found) == ["shared"] else found
 
     async def _write_lesson(self, state: LoopState, group: str, experience: Experience) -> ExampleCounts:
         """Estimate what is remembered, draw the turns of each optimizer step, and write both."""
@@ -320,24 +328,44 @@ def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _describe_barren(fresh: Sequence[JudgedEpisode], verifier: str | None, too_long: int, capacity: int) -> str:
-    """Return in words why none of these episodes has a turn to learn; `verifier` is None for the environment."""
+def _describe_barren(
+    fresh: Sequence[JudgedEpisode], verifier: str | None, causes: Mapping[str, int], capacity: int
+) -> str:
+    """Return in words why none of these episodes has a turn to learn.
+
+    Args:
+        verifier: that judged them; None for the environment.
+        causes: reason → steps or replies that it left out; empty if nothing was remembered.
+    """
     if not fresh:
         return "no episode was judged"
-    if too_long == len(fresh):
+    if not causes:
         steps = max(one.steps for one in fresh)
         return f"every episode is longer than capacity={capacity}, the longest has {format_amount(steps, 'step')}"
-    solved = sum(one.reward > 0 for one in fresh)
-    by = "" if verifier is None else f" by verdict of {verifier}"
-    many = format_amount(len(fresh), "judged episode")
-    return f"{solved} of {many} solved{by}, and no turn of these is worth learning"
+    solved, by = sum(one.reward > 0 for one in fresh), "" if verifier is None else f" by verdict of {verifier}"
+    why = ", ".join(f"{count} {cause}" for cause, count in Counter(causes).most_common())
+    return f"{solved} of {format_amount(len(fresh), 'judged episode')} solved{by}; steps without a turn to learn: {why}"
 
 
-def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int) -> Experience:
-    """Return what the epoch estimates from: the newest episodes of all epochs whose steps fit into the capacity."""
+def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: Mapping[str, int]) -> str:
+    """Return what may mend an epoch without a turn to learn; see `_describe_barren`."""
+    method = config.method
+    assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+    if causes.get(RETOKENISED):
+        return "retokenised=keep, or a model that tells its tokens"
+    if not config.is_played(number):
+        return "other runs (--offline)"
+    steps = "steps" if method.get_offline(number) is None else "offline.steps"
+    advice = f"another base (--agents), easier tasks (--tasks) or more steps (--set {steps}=N)"
+    return advice if verifier is None else f"another verifier, {advice}"
+
+
+def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int | None) -> Experience:
+    """Return what the epoch estimates from: the newest episodes of all epochs whose steps fit; None takes all."""
     judged = {epoch: read_experience(folder, epoch) for epoch in range(1, number + 1)}
     known = {one.key: one for listed in judged.values() for one in listed}
-    held = fill_buffer(known.values(), capacity).episodes
+    everything = sum(one.steps for one in known.values())
+    held = fill_buffer(known.values(), max(1, everything) if capacity is None else capacity).episodes
     episodes = [known[one.run, one.trajectory] for one in held]
     return Experience(number=number, policy=policy, episodes=episodes, judged=judged)
 

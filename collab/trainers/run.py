@@ -244,7 +244,8 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
             weight.data = weight.data.to(getattr(torch, recipe.saved))
     target = folder.path / ".final"
     with report_save_errors(folder.path, folder.resume), silence_transformers():
-        if isinstance(recipe, RLRecipe) and recipe.keeps_optimizer:
+        # A merged adapter is gone, and the next run begins with another one.
+        if isinstance(recipe, RLRecipe) and recipe.keeps_optimizer and not (recipe.lora and recipe.lora.merge):
             trainer.write_moments(folder.moments)
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)

@@ -415,7 +415,7 @@ def _plot_learned(overview: RunOverview, note: str) -> Iterator[Plot]:
             {f"V of {name}": value for name, one in epoch.predictions.items() if is_known(value := getattr(one, key))}
             for epoch in overview.epochs
         ]
-        title = f"{measure} on tasks held out"
+        title = f"{measure} on episodes held out"
         yield from _plot_counts(f"values-{key}", title, known, overview, note, share=key == "accuracy")
     for epoch in sorted({one.epoch for one in overview.calibrations}):
         title = f"How often V came true, epoch {epoch}"

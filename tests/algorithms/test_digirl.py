@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod
-from collab.algorithms.digirl.learner import NOT_CHOSEN, NOT_SOLVED, TOO_LITTLE, choose_episodes, estimate_episode
+from collab.algorithms.digirl.learner import (
+    BEYOND_SHARE,
+    NOT_BETTER,
+    NOT_SOLVED,
+    TOO_LITTLE,
+    choose_episodes,
+    estimate_episode,
+)
 from collab.algorithms.experience import JudgedEpisode
 from collab.cli.main import main
 from collab.config import override
@@ -58,8 +65,8 @@ def test_the_steps_of_an_episode_by_hand() -> None:
         make_method("advantage.threshold=0.5"), make_episode(1.0), np.array([0.2, 0.5, 0.8]), 0, "kept"
     )
     assert [one.weight for one in strict] == [0.0, 1.0, 1.0]
-    unchosen = estimate_episode(method, make_episode(1.0), np.array([0.2, 0.5, 0.8]), 0.25, NOT_CHOSEN)
-    assert {(one.weight, one.why) for one in unchosen} == {(0.0, NOT_CHOSEN)}
+    unchosen = estimate_episode(method, make_episode(1.0), np.array([0.2, 0.5, 0.8]), 0.25, NOT_BETTER)
+    assert {(one.weight, one.why) for one in unchosen} == {(0.0, NOT_BETTER)}
 
 
 def test_an_episode_of_one_step_is_worth_its_outcome() -> None:
@@ -77,13 +84,24 @@ def test_an_episode_of_one_step_is_worth_its_outcome() -> None:
 def test_episodes_are_chosen_by_what_their_task_promised() -> None:
     rewards, expected = np.array([1.0, 1.0, 0.0, 0.0]), np.array([0.9, 0.1, 0.5, 0.0])
     method = make_method("curriculum.top=0.25", "curriculum.least=1")
-    assert choose_episodes(method, 2, rewards, expected) == [NOT_CHOSEN, "kept", NOT_CHOSEN, NOT_CHOSEN]
+    assert choose_episodes(method, 2, rewards, expected) == [BEYOND_SHARE, "kept", NOT_BETTER, NOT_BETTER]
     # At least so many, but never one that went no better than expected.
     many = make_method("curriculum.top=0.25", "curriculum.least=4")
-    assert choose_episodes(many, 2, rewards, expected) == ["kept", "kept", NOT_CHOSEN, NOT_CHOSEN]
+    assert choose_episodes(many, 2, rewards, expected) == ["kept", "kept", NOT_BETTER, NOT_BETTER]
     assert choose_episodes(make_method("curriculum=null"), 2, rewards, expected) == ["kept"] * 4
     # The offline phase learns what was solved.
     assert choose_episodes(method, 1, rewards, expected) == ["kept", "kept", NOT_SOLVED, NOT_SOLVED]
+    assert choose_episodes(make_method("curriculum=null"), 1, rewards, expected) == ["kept"] * 2 + [NOT_SOLVED] * 2
+    # The public code takes a quantile there: with few successes it is that of failures, and all pass.
+    released = load_method(DIGIRL, "released")
+    assert isinstance(released, DigiRLMethod)
+    assert choose_episodes(released, 1, np.array([1.0] + [0.0] * 19), np.zeros(20)) == ["kept"] * 20
+    assert (
+        choose_episodes(released, 1, np.array([1.0] * 5 + [0.0] * 15), np.zeros(20)) == ["kept"] * 5 + [NOT_SOLVED] * 15
+    )
+    # Weights alone tell episodes apart in plain advantage-weighted regression.
+    vanilla = make_method("curriculum=null", "advantage.form=monte-carlo", "reweighting={}")
+    assert choose_episodes(vanilla, 1, rewards, expected) == ["kept"] * 4
 
 
 def test_each_ablation_changes_what_it_says() -> None:

@@ -256,7 +256,10 @@ def test_without_a_judged_episode_there_is_nothing_to_learn(
     ("settings", "message"),
     [
         (["capacity=2"], r"every episode is longer than capacity=2, the longest has 3 steps; begin"),
-        ([], r"0 of 3 judged episodes solved, and no turn of these is worth learning; begin"),
+        (
+            [],
+            r"0 of 3 judged episodes solved; steps without a turn to learn: 9 its prompt cannot be made again",
+        ),
     ],
 )
 def test_episodes_that_cannot_be_learned_are_one_line(

@@ -293,7 +293,9 @@ def test_a_first_rollout_that_is_called_failed_names_who_said_so(
         labels = label(state, rollout)
     with pytest.raises(NothingToLearn) as caught:
         asyncio.run(BC.learner.update(state, rollout, labels, state.first))
-    assert f": 0 of 24 judged episodes solved by verdict of {mine}, and no turn of these" in str(caught.value)
+    assert f": 0 of 24 judged episodes solved by verdict of {mine}; steps without a turn to learn: " in str(
+        caught.value
+    )
     assert "begin another training with another verifier, another base (--agents)" in str(caught.value)
     assert notes == []
 

@@ -187,8 +187,8 @@ def test_the_command_line_the_page_and_the_appendix_tell_the_same_numbers(
     assert kept == f"kept     {episodes} of {of} episodes, {part} of {whole} steps"
     assert left_out.startswith(f"left out {whole - part}: ")
     assert values == [
-        "V        of tasks: accuracy 0.50, AUC -, ECE 0.50 on tasks held out, n = 2; all of these ended alike",
-        "V        of states: accuracy 0.75, AUC 0.62, ECE 0.12 on tasks held out, n = 9",
+        "V        of tasks: accuracy 0.50, AUC -, ECE 0.50 on episodes held out, n = 2; all of these ended alike",
+        "V        of states: accuracy 0.75, AUC 0.62, ECE 0.12 on episodes held out, n = 9",
     ]
     assert algorithm.build_columns(record) == {
         "episodes kept": f"{episodes} of {of}",

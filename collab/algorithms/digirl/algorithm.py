@@ -64,7 +64,12 @@ class DigiRL(TurnAlgorithm):
                 f"--algo digirl: learns from what one agent said, but the graph has {cells} cells a step; use --graph "
                 "single"
             )
-        return super().list_doubts(config, suite)
+        found = super().list_doubts(config, suite)
+        method = config.method
+        assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+        if method.is_everything_learned:
+            found.append("curriculum.pool=all: every epoch reads all episodes so far, so it grows in time and memory")
+        return found
 
     async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
         """Load the encoders of values, if they are not the policy itself, and record their digest.
@@ -98,7 +103,7 @@ class DigiRL(TurnAlgorithm):
                 accuracy=values.accuracy,
                 auc=values.auc,
                 ece=values.ece,
-                is_fitted=values.diverged is None,
+                is_fitted=values.lost is None,
                 note=values.note,
             )
             for of, one in name_policies(read_counts_of(record, DigiRLCounts))
@@ -130,14 +135,14 @@ class FittedValues(Definition):
     accuracy: float | None = None
     auc: float | None = None
     ece: float | None = None
-    diverged: str | None = None
+    lost: str | None = None
     """Why the fit was undone, in place of all else; None if it was not."""
 
     @property
     def note(self) -> str | None:
         """Words for what its numbers do not tell; None if nothing."""
-        if self.diverged is not None:
-            return f"{self.diverged}; its fit was undone, and no turn is learned in this epoch"
+        if self.lost is not None:
+            return f"{self.lost}; its fit was undone, and no turn is learned in this epoch"
         notes = []
         # One class is fitted like two; that an AUC is missing, or that values are all alike, needs its reason.
         if self.solved in (0, 1):
@@ -170,8 +175,8 @@ def _check_pictured(config: TrainingConfig, suite: Suite) -> None:
 
 
 def _format_quality(rated: str, found: PredictionQuality) -> str:
-    """Format one value model's fit, e.g. "V        of states: accuracy 0.85, AUC 0.61, ECE 0.14 on tasks held out"."""
+    """Format one value model's fit, e.g. "V        of states: accuracy 0.85, AUC 0.61, ECE 0.14 on …"."""
     told = {"accuracy": found.accuracy, "AUC": found.auc, "ECE": found.ece}
     parts = [f"{word} {'-' if value is None else f'{value:.2f}'}" for word, value in told.items()]
-    numbers = f"{', '.join(parts)} on tasks held out, n = {found.held_out}" if found.is_fitted else ""
+    numbers = f"{', '.join(parts)} on episodes held out, n = {found.held_out}" if found.is_fitted else ""
     return f"V        of {rated}: {'; '.join(one for one in (numbers, found.note) if one)}"

@@ -2,7 +2,7 @@
 
     method = override(load_method(algorithm, "sound"), ["curriculum.top=0.2", "values.loss=mse"])
 
-Presets: `paper` as printed, `released` as the public code computes, `sound` as it works at the size of a small policy
+Presets: `paper` as published, `released` as the public code computes, `sound` as it works at the size of a small policy
 on a processor. Fields that a preset leaves open stand in its file with the reason for their value.
 
 Source: DigiRL (Bai et al. 2024), §2 and tables 5 and 6. Ablations are those of figure 6 and appendix J.1.
@@ -137,6 +137,11 @@ class DigiRLMethod(TurnMethod):
                 "reweighting: weighs steps by their advantage, but advantage is null; leave one of both out"
             )
         return self
+
+    @property
+    def is_everything_learned(self) -> bool:
+        """Whether episodes beyond the capacity may be chosen."""
+        return self.curriculum is not None and self.curriculum.pool == "all"
 
     def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout, with the rollouts' step limits."""

@@ -9,8 +9,8 @@ In an online epoch, with y the verdict on an episode (1 or 0) and H the step lim
     policy         ←  imitate these turns                                    (eq. 2.2, `losses.nll`)
 
 In the offline phase the episodes are those that were solved. Value models are classifiers on frozen features of the
-checkpoint that the training began with (`collab.models.features`), fitted on four fifths of the tasks; the rest tells
-how well they predict.
+checkpoint that the training began with (`collab.models.features`), fitted on four fifths of the episodes; the rest
+tells how well they predict.
 
 Each epoch leaves, beside the lesson: `features.safetensors`, of its own states and tasks, and `values/`, the fitted
 models with their optimizers. So nothing is encoded twice, and a resumed epoch fits from where the one before ended.
@@ -48,7 +48,9 @@ STEP, INSTRUCT = "step", "instruct"
 """The two value models."""
 NAMES = {STEP: "states", INSTRUCT: "tasks"}
 """Value model → what it values."""
-NOT_SOLVED, NOT_CHOSEN = "not solved", "its outcome is what was expected of its task"
+NOT_SOLVED, NOT_BETTER = "not solved", "its outcome is no better than was expected of its task"
+BEYOND_SHARE = "outcomes of others were expected less"
+NO_ROW = "no remembered episode that is not held out from fitting"
 TOO_LITTLE = "its advantage is at most the threshold"
 NO_SCREENSHOT = "a screenshot of it is not recorded"
 NO_VALUES = "values could not be fitted"
@@ -67,7 +69,7 @@ class DigiRLLearner(TurnLearner):
         return {"values": _read_fitted(state, number, group)}
 
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
-        """Return that a fit of values diverged, if one did."""
+        """Return that a fit of values was lost, if one was."""
         return _explain_lost(_read_fitted(state, number, group))
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
@@ -84,7 +86,7 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
     """Fit both value models, write them with how well they predict, and estimate every step that may be chosen."""
     method, number, buffer = state.config.method, experience.number, {one.key for one in experience.episodes}
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
-    if method.curriculum is not None and method.curriculum.pool == "all":
+    if method.is_everything_learned:
         everything = [one for epoch in sorted(experience.judged) for one in experience.judged[epoch]]
         experience = replace(experience, episodes=everything)
     features = load_features(state, group, experience)
@@ -103,7 +105,7 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
         held = np.array([one.key in buffer for one in known])
         on = [one for one in known if one.key in buffer]
         rows = np.repeat(held, [one.steps for one in known])
-        fitted = _fit(state, group, number, models, on, states[rows], instructions[held]) if on else {}
+        fitted = _fit(state, group, number, models, on, states[rows], instructions[held])
         if _explain_lost(fitted):
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_VALUES) for one in known}
         else:
@@ -151,17 +153,18 @@ def _fit(
 ) -> dict[str, Any]:
     """Fit both models on the remembered episodes, write them, and return how well each predicts.
 
-    A fit that diverged is undone and noted as {"diverged": its event}; the next epoch begins with the model it left.
+    A fit that is not possible or diverged is undone and noted as {"lost": why}; the next epoch begins with the model it
+    left.
     """
     method = state.config.method
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
     updates = method.value_updates if number > 1 or method.offline is None else method.offline.values
     data: dict[str, tuple[Matrix, list[float], list[str], int]] = {
-        INSTRUCT: (instructions, [one.reward for one in known], [one.task for one in known], updates.instruct),
+        INSTRUCT: (instructions, [one.reward for one in known], [name_episode(one) for one in known], updates.instruct),
         STEP: (
             states,
             [one.reward for one in known for _ in range(one.steps)],
-            [one.task for one in known for _ in range(one.steps)],
+            [name_episode(one) for one in known for _ in range(one.steps)],
             updates.step,
         ),
     }
@@ -169,12 +172,16 @@ def _fit(
     place = get_lesson_dir(state.folder, number, group) / VALUES
     # Every state of an episode has the target of its outcome: V learns how often one gets home from there.
     with report_write_errors(place, state.folder.resume):
-        for name, (features, targets, tasks, steps) in data.items():
+        for name, (features, targets, episodes, steps) in data.items():
             seed = derive(state.config.run.seed, "value updates", number, group, name)
             try:
-                found[name] = asdict(models[name].fit(features, targets, tasks, steps=steps, seed=seed))
-            except Diverged as lost:
-                found[name] = {"diverged": lost.what}
+                # A network that was never fitted knows nothing, and must choose nothing.
+                if all(models[name].is_held_out(one) for one in episodes) and not models[name].steps:
+                    found[name] = {"lost": NO_ROW}
+                else:
+                    found[name] = asdict(models[name].fit(features, targets, episodes, steps=steps, seed=seed))
+            except Diverged as diverged:
+                found[name] = {"lost": diverged.what}
             models[name].save(place / name)
     return found
 
@@ -186,13 +193,29 @@ def choose_episodes(
     method: DigiRLMethod, number: int, rewards: NDArray[np.float64], expected: NDArray[np.float64]
 ) -> list[str]:
     """Return for each episode "kept", or why it is not learned."""
-    if method.get_offline(number) is not None:
-        return ["kept" if reward > 0 else NOT_SOLVED for reward in rewards]
-    if method.curriculum is None:
+    how, is_offline = method.curriculum, method.get_offline(number) is not None
+    # Advantage-weighted regression without a curriculum chooses nothing: weights alone tell episodes apart.
+    if how is None and (method.reweighting is not None or not is_offline):
         return ["kept" for _ in rewards]
-    how = method.curriculum
-    kept = keep_episodes(rewards - expected, top=how.top, least=how.least, positive=how.positive, form=how.form)
-    return ["kept" if one else NOT_CHOSEN for one in kept]
+    if is_offline:
+        # The public code takes a quantile of outcomes, which lets failures through where successes are few.
+        kept = (
+            keep_episodes(rewards, top=how.top, form="quantile", positive=False)
+            if how and how.form == "quantile"
+            else rewards > 0
+        )
+        return ["kept" if one else NOT_SOLVED for one in kept]
+    assert how is not None
+    surprise = rewards - expected
+    kept = keep_episodes(surprise, top=how.top, least=how.least, positive=how.positive, form=how.form)
+    return [
+        "kept" if one else BEYOND_SHARE if more > 0 else NOT_BETTER for one, more in zip(kept, surprise, strict=True)
+    ]
+
+
+def name_episode(episode: JudgedEpisode) -> str:
+    """Return the name by which an episode is held out from fits or not: it is the same wherever a training lies."""
+    return f"{episode.epoch}/{episode.trajectory}"
 
 
 def estimate_episode(
@@ -248,8 +271,8 @@ def _read_fitted(state: LoopState, number: int, group: str) -> dict[str, Any]:
 
 
 def _explain_lost(fitted: Mapping[str, Any]) -> str | None:
-    """Return in words which fits diverged; None if none did."""
-    lost = [f"V of {NAMES[name]}: {one['diverged']}" for name, one in fitted.items() if "diverged" in one]
+    """Return in words which fits were lost; None if none was."""
+    lost = [f"V of {NAMES[name]}: {one['lost']}" for name, one in fitted.items() if "lost" in one]
     if not lost:
         return None
     return f"{NO_VALUES}: {'; '.join(lost)}; a lower values.learning_rate, in another training, may mend that"

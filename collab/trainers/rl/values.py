@@ -16,7 +16,7 @@ takes the smaller value, clips gradients at 0.01 and divides a trajectory's list
 `loss: mse` is the paper's ablation (figure 6): one output per state, fitted to r_H by its squared error.
 
 What deviates from both: features are standardised by mean and deviation of the first fit, and cut at ±10 deviations;
-AdamW's state lasts from fit to fit; a trajectory is held out by a draw on its name, so it stays held out in a growing
+AdamW's state lasts from fit to fit; an episode is held out by a draw on its name, so it stays held out in a growing
 buffer. A fit whose loss, gradient or weights are no numbers is undone.
 """
 

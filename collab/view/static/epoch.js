@@ -84,7 +84,7 @@ function epochFacts(epoch) {
     ["ties", epoch.ties !== null && amount(epoch.ties)],
     ["examples of older epochs", epoch.older !== null && amount(epoch.older)],
     ...Object.entries(epoch.kept).map(([name, [part, whole]]) => [`${name} kept`, `${amount(part)} of ${amount(whole)}`]),
-    ...Object.entries(epoch.predictions).map(([name, one]) => [`V of ${name}, on tasks held out`, predictionWords(one)]),
+    ...Object.entries(epoch.predictions).map(([name, one]) => [`V of ${name}, on episodes held out`, predictionWords(one)]),
     ...Object.entries(epoch.metrics),
   ].filter(([, value]) => value);
   return told.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)));

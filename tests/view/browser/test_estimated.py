@@ -75,8 +75,8 @@ def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
     panel = page.get_by_role("region", name="What was learned from")
     titles = panel.locator("h3").all_inner_texts()
     assert titles == [
-        *("Kept, of what was remembered", "Steps left out, by cause", "Accuracy on tasks held out"),
-        *("AUC on tasks held out", "Calibration error (ECE) on tasks held out", "How often V came true, epoch 2"),
+        *("Kept, of what was remembered", "Steps left out, by cause", "Accuracy on episodes held out"),
+        *("AUC on episodes held out", "Calibration error (ECE) on tasks held out", "How often V came true, epoch 2"),
     ]
     calibration = panel.locator("figure").last
     calibration.locator("summary").click()
