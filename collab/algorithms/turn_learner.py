@@ -106,7 +106,7 @@ class TurnMethod(Method):
 
     @property
     def is_everything_learned(self) -> bool:
-        """Whether episodes are learned from that do not fit into the capacity, too."""
+        """True if episodes are learned from that do not fit into the capacity, too."""
         return False
 
     def get_steps(self, number: int) -> int | None:

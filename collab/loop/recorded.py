@@ -127,10 +127,10 @@ def list_doubts(config: TrainingConfig) -> list[str]:
         with RunStore.open(Path(one.run)).open_reader() as reader:
             cells = [cell for played in reader.iterate_trajectories() for step in played.steps for cell in step.matrix]
         replies = format_amount(len(cells), "reply", "replies")
-        if untold := sum(cell.finish is None for cell in cells):
+        if untold := sum(cell.finish is None or (cell.finish == "stop" and cell.end_token is None) for cell in cells):
             found.append(
-                f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, or by a "
-                "server that does not say); each is learned with an end"
+                f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, ended by "
+                "a stop string, or by a server that does not say); each is learned with an end"
             )
         if unknown := sum(cell.tokens is None for cell in cells):
             found.append(

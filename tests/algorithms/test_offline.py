@@ -346,8 +346,8 @@ def test_replies_without_tokens_are_taken_and_told(definitions: Path, tmp_path: 
     run = play(definitions, tmp_path / "run")
     config = asyncio.run(configure_toy_training(Library(own=definitions), algorithm="digirl", recorded=[run]))
     assert list_doubts(config) == [
-        f"{run}: 2 of 2 replies do not tell how they ended (recorded before run format 1.2, or by a server that does "
-        "not say); each is learned with an end",
+        f"{run}: 2 of 2 replies do not tell how they ended (recorded before run format 1.2, ended by a stop string, "
+        "or by a server that does not say); each is learned with an end",
         f"{run}: 2 of 2 replies have no tokens or log-probabilities of the policy; their text is tokenised again and "
         "counted as retokenised",
     ]

@@ -140,7 +140,7 @@ class DigiRLMethod(TurnMethod):
 
     @property
     def is_everything_learned(self) -> bool:
-        """Whether episodes beyond the capacity may be chosen."""
+        """True if episodes beyond the capacity may be chosen."""
         return self.curriculum is not None and self.curriculum.pool == "all"
 
     def explore(self, run: RunConfig) -> RunConfig:

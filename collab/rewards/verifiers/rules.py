@@ -75,7 +75,7 @@ class NoisyVerifier:
         if found.success is None:
             return found
         share = self.false_negatives if found.success else self.false_positives
-        if generator(derive(self.seed, "noisy verdict", *case.key)).random() >= share:
+        if generator(derive(self.seed, "noisy verdict", found.case, *case.key)).random() >= share:
             return found
         score = None if found.score is None else 1 - found.score
         return replace(found, success=not found.success, original=found.success, score=score)

@@ -126,6 +126,15 @@ def test_a_lesson_makes_its_turns_likelier_and_weights_of_zero_change_nothing(ti
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])
 
 
+@pytest.mark.parametrize("merge", [True, False])
+def test_an_adapter_hands_moments_on_only_if_it_is_kept(tiny: str, tmp_path: Path, merge: bool) -> None:
+    turns = [make_turn(one) for one in range(4)]
+    lora = f"lora={{rank: 4, merge: {str(merge).lower()}}}"
+    folder = run_lesson(tiny, make_lesson(turns, [(0, 1, 2, 3)] * 2), tmp_path / "run", lora)
+    assert folder.moments.exists() is not merge
+    assert (folder.final / "adapter_config.json").exists() is not merge
+
+
 def test_two_runs_that_hand_moments_on_end_like_one(tiny: str, tmp_path: Path) -> None:
     turns = [make_turn(one) for one in range(6)]
     steps = [(0, 1, 2), (3, 4), (5, 0), (1, 3, 5)]
