@@ -129,8 +129,8 @@ def list_doubts(config: TrainingConfig) -> list[str]:
         replies = format_amount(len(cells), "reply", "replies")
         if untold := sum(cell.finish is None or (cell.finish == "stop" and cell.end_token is None) for cell in cells):
             found.append(
-                f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, ended by "
-                "a stop string, or by a server that does not say); each is learned with an end"
+                f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, ended "
+                "by a stop string, or by a server that does not say); each is learned with an end"
             )
         if unknown := sum(cell.tokens is None for cell in cells):
             found.append(
