@@ -76,7 +76,7 @@ def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
     titles = panel.locator("h3").all_inner_texts()
     assert titles == [
         *("Kept, of what was remembered", "Steps left out, by cause", "Accuracy on episodes held out"),
-        *("AUC on episodes held out", "Calibration error (ECE) on tasks held out", "How often V came true, epoch 2"),
+        *("AUC on episodes held out", "Calibration error (ECE) on episodes held out", "How often V came true, epoch 2"),
     ]
     calibration = panel.locator("figure").last
     calibration.locator("summary").click()
