@@ -88,8 +88,8 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     },
     "verifiers": {
         "rules": "collab.rewards.verifiers.rules:RulesVerifier",
-        "text-judge": "collab.rewards.verifiers.language:TextJudge",
-        "screenshot-judge": "collab.rewards.verifiers.vision:ScreenshotJudge",
+        "text-judge": "collab.rewards.verifiers.judge:TextJudge",
+        "screenshot-judge": "collab.rewards.verifiers.judge:ScreenshotJudge",
     },
     "adversaries": {
         "llm": "collab.preferences.adversary:LanguageAdversary",

@@ -147,12 +147,12 @@ def test_resume_wants_the_same_runs_and_ends_as_if_undisturbed(
     kept = tmp_path / "kept"
     shutil.copytree(run, kept)
     shutil.rmtree(run)
-    assert refused(capsys, "train", "--resume", str(out)) == (
+    assert read_refusal(capsys, "train", "--resume", str(out)) == (
         f"error: {run}: the training learns from this run, and it is not there; put back what was there, or begin "
         "another training"
     )
     record(library, run, seed=7, episodes=3)
-    assert "has changed since the training began to learn from it: its run hash is" in refused(
+    assert "has changed since the training began to learn from it: its run hash is" in read_refusal(
         capsys, "train", "--resume", str(out)
     )
     shutil.rmtree(run)
@@ -264,17 +264,17 @@ def test_what_kept_instances_hold_is_not_learned(
     definitions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = play(definitions, tmp_path / "kept", seed=39)
-    said = refused(capsys, *ask(definitions, *offline(kept), "--out", tmp_path / "out"))
+    said = read_refusal(capsys, *ask(definitions, *offline(kept), "--out", tmp_path / "out"))
     assert said.startswith(
         "error: 2 of 2 instances overlap with what is kept for evaluation (new-seeds 2, held-out seeds 2): "
         f"{kept}: PressButton/0 'PressButton': its instance seed "
     )
     assert said.endswith(f"is kept (new-seeds); --offline {kept}: give other runs, or add --allow-overlap")
     # Without a split, what the training's own held-out seeds play is still kept.
-    said = refused(capsys, *ask(definitions, *offline(kept), "--split", "none", "--plan"))
+    said = read_refusal(capsys, *ask(definitions, *offline(kept), "--split", "none", "--plan"))
     assert "(held-out seeds 2)" in said
     other = play(definitions, tmp_path / "other", seed=7)
-    said = refused(
+    said = read_refusal(
         capsys, *ask(definitions, *offline(other), "--set", "held_out.seeds=[7]", "--split", "none", "--plan")
     )
     assert "(held-out seeds 2)" in said
@@ -307,12 +307,12 @@ def test_lists_of_instructions_that_share_lines_overlap(
     run = play(definitions, tmp_path / "run", env="training", episodes=3, trust=True)
     more = ["--plan", "--trust", "--set", "held_out.episodes=2"]
     # Another environment evaluates on its own tasks: instructions are compared, whatever they are called.
-    said = refused(capsys, *ask(definitions, *offline(run), *more, "--split", "none", env="test"))
+    said = read_refusal(capsys, *ask(definitions, *offline(run), *more, "--split", "none", env="test"))
     assert "1 of 3 instances overlap with what is kept for evaluation (held-out seeds 1)" in said
     assert "'training-1': its instruction is that of 'test-0' (held-out seeds)" in said
     # One environment with both lists keeps the second for evaluation.
     run = play(definitions, tmp_path / "again", env="both", tasks=["training-0", "training-1"], trust=True)
-    said = refused(capsys, *ask(definitions, *offline(run), *more, env="both"))
+    said = read_refusal(capsys, *ask(definitions, *offline(run), *more, env="both"))
     assert "1 of 2 instances overlap" in said
     assert "'training-1': its instruction is that of 'test-0' (hopeless)" in said
 
@@ -323,14 +323,14 @@ def test_runs_that_no_policy_of_the_training_could_have_played_are_refused(
     run = play(definitions, tmp_path / "run")
 
     def say(*runs: Path, **choices: str) -> str:
-        return refused(capsys, *ask(definitions, *offline(*runs), "--plan", **choices))
+        return read_refusal(capsys, *ask(definitions, *offline(*runs), "--plan", **choices))
 
     assert say(run, tmp_path) == f"error: --offline {run}: is given twice; name it once"
     assert "run.json" in say(tmp_path / "nowhere")
     assert say(run, graph="pair", algo="filtered-bc").startswith(
         f"error: --offline {run}: was played by ada in 1 round, and the graph pair has ada, ben in 2 rounds; give other"
     )
-    assert "--allow-overlap: speaks of --offline runs, and there is none" in refused(
+    assert "--allow-overlap: speaks of --offline runs, and there is none" in read_refusal(
         capsys, *ask(definitions, "--allow-overlap", "--plan")
     )
     assert "learns from its own rollouts alone; leave it out" in say(run, graph="pair", algo="collabuiagents")
@@ -353,7 +353,7 @@ def test_replies_without_tokens_are_taken_and_told(definitions: Path, tmp_path: 
     ]
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def read_refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line of a command that was refused."""
     assert main(list(words)) == 2
     return last_line(capsys)

@@ -215,3 +215,81 @@ class EpisodeJudge:
         )
         names = tuple(hashlib.sha256(image).hexdigest() for image in images)
         return Prompt(system=system, shared=clean_for_sending(episode), segments=(), images=names)
+
+
+class TextJudge(EpisodeJudge):
+    """Judges episodes by asking a model that reads task, actions and last screens as text; kind `text-judge`.
+
+    Earlier screens are named by their titles, and the last `screens` whole. Where not all fits, earlier screens are
+    left out first, then the oldest actions. A checkpoint that was trained on this question (`collab verifier rows`) is
+    asked in the same way, with the short prompt `prompts/verifier-model`.
+
+    Args:
+        screens: last screens that are shown whole.
+    """
+
+    name = "text-judge"
+    sees: ClassVar[frozenset[Sight]] = frozenset({"text"})
+    prompts = FOLDER
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        texts: Mapping[str, str],
+        sampling: Sampling,
+        history: int = 30,
+        context_tokens: int = 8500,
+        call_s: float = 120.0,
+        seed: int = 0,
+        screens: int = 1,
+    ) -> None:
+        super().__init__(
+            model=model,
+            texts=texts,
+            sampling=sampling,
+            history=history,
+            screens=screens,
+            context_tokens=context_tokens,
+            call_s=call_s,
+            seed=seed,
+        )
+
+
+class ScreenshotJudge(EpisodeJudge):
+    """Judges episodes by asking a model that takes pictures, and reads the last actions; kind `screenshot-judge`.
+
+    More context lowers the agreement with people (DistRL, Wang et al. 2024, section 6.3): one screenshot and two
+    actions are the default.
+
+    Args:
+        pictures: last screenshots that are shown.
+        actions: last actions that are told.
+    """
+
+    name = "screenshot-judge"
+    sees: ClassVar[frozenset[Sight]] = frozenset({"screenshot"})
+    prompts = "verifier-vision"
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        texts: Mapping[str, str],
+        sampling: Sampling,
+        context_tokens: int = 8500,
+        call_s: float = 120.0,
+        seed: int = 0,
+        pictures: int = 1,
+        actions: int = 2,
+    ) -> None:
+        super().__init__(
+            model=model,
+            texts=texts,
+            sampling=sampling,
+            history=actions,
+            screens=pictures,
+            context_tokens=context_tokens,
+            call_s=call_s,
+            seed=seed,
+        )

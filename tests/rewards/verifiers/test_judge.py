@@ -24,12 +24,12 @@ from collab.rewards.verifiers.judge import (
     TOO_LONG,
     EpisodeJudge,
     JudgeQuestion,
+    ScreenshotJudge,
+    TextJudge,
     format_answer,
     read_answer,
     read_judge_prompts,
 )
-from collab.rewards.verifiers.language import TextJudge
-from collab.rewards.verifiers.vision import ScreenshotJudge
 from collab.testing.scripted import ScriptedModel
 from collab.types import Sampling, Trajectory
 
