@@ -75,8 +75,8 @@ class TurnConfig(TrainingConfig):
     """A training that learns turns of judged episodes: the team and its verifier."""
 
     method: SerializeAsAny[TurnMethod]
-    verifier: VerifierDefinition
-    """The verifier that judges rollouts."""
+    verifier: VerifierDefinition = VerifierDefinition(kind=RULES)
+    """The verifier that judges rollouts; by default the environment itself."""
     verifier_texts: dict[str, str] = Field(default_factory=dict)
     """Template → text of its questions; empty if it asks nothing."""
 
