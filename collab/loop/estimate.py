@@ -215,7 +215,9 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
             name=one.name,
             doing=one.doing,
             asked=None if one.asked is None else one.asked.scale_to_steps(rolled),
-            seconds=None if one.seconds is None else rolled.times(one.seconds),
+            seconds=None
+            if one.seconds is None
+            else rolled.times(one.seconds).plus(Range(low=one.fixed_s, high=one.fixed_s)),
         )
         for one in found.labels
     )
@@ -448,7 +450,7 @@ def _estimate_seconds(
     for one in tried.estimate.labels:
         if one.seconds is None:
             return None
-        found += (rolled + recorded) * one.seconds
+        found += (rolled + recorded) * one.seconds + one.fixed_s
     return found
 
 

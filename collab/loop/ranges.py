@@ -78,7 +78,7 @@ NONE_ASKED = Questions(calls=ZERO, prompt_tokens=ZERO, completion_tokens=ZERO, u
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelEstimate:
-    """Estimate of a part of the labelling, per step of a rollout."""
+    """Estimate of a part of what comes before training, per step of a rollout."""
 
     name: str
     """Name of the part, as `Labels.spent` names it."""
@@ -88,6 +88,8 @@ class LabelEstimate:
     """Its questions to a model; None if unknown."""
     seconds: float | None
     """None if a model would have been asked, and was not."""
+    fixed_s: float = 0.0
+    """Seconds in the whole training that do not depend on its steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,6 @@ An encoder is never trained. Its digest names all that decides a row, so equal d
 depends on its own state alone, not on the order of the states. On a processor each state is computed by itself, which
 takes no longer than a batch and gives the same bits beside any other states. Batches, the default on a GPU, differ by
 rounding: computed on a processor, by about 1e-6 of a row's largest number.
-
-Features are worth keeping, because a state is encoded once and fitted on often:
-
-    known = read_features(path, encoder.digest)
-    features = encode_with(encoder, states, known)       # computes only what `known` lacks, and adds it
-    write_features(path, known, encoder.digest)
 """
 
 from __future__ import annotations
@@ -28,7 +22,7 @@ import hashlib
 import inspect
 import io
 import json
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -38,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from collab.errors import ConfigError, ModelFailure, RunFormatError
+from collab.errors import ConfigError, ModelFailure
 from collab.library import resolve_checkpoint
 from collab.models.checkpoint import Checkpoint, choose_device, choose_dtype, is_out_of_memory
 from collab.models.layout import hash_played_weights, hash_weights
@@ -47,7 +41,6 @@ from collab.models.tokenizer import hash_tokenizer, make_code_error, open_chat, 
 from collab.models.vision import open_image_processor, read_pixels
 from collab.models.weights import load_model, read_context_length
 from collab.types import Prompt
-from collab.utils.files import write_atomic
 
 Rows: TypeAlias = NDArray[np.float32]
 """(states, size), or one row, (size,)."""
@@ -71,12 +64,6 @@ class FeatureInput:
     """The state in words, or the instruction."""
     pictures: tuple[bytes, ...] = ()
     """Encoded screenshots, the present one last; only the one before it is read besides."""
-
-    @property
-    def key(self) -> str:
-        """SHA-256 of the content, under which features are stored."""
-        parts = [repr(self.ids), self.text, *(hashlib.sha256(one).hexdigest() for one in self.pictures)]
-        return _hash_parts(*parts)
 
 
 class FeatureEncoder(Protocol):
@@ -288,46 +275,6 @@ def _draw_black() -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (64, 64)).save(file, "PNG")
     return file.getvalue()
-
-
-def encode_with(encoder: FeatureEncoder, states: Sequence[FeatureInput], known: dict[str, Rows]) -> Rows:
-    """Return the features of each state, (states, size); computes those that `known` lacks, and adds them to it.
-
-    Args:
-        known: `FeatureInput.key` → row of this very encoder.
-    """
-    lacking = {state.key: state for state in states if state.key not in known}
-    if lacking:
-        known.update(zip(lacking, encoder.encode(list(lacking.values())), strict=True))
-    return _stack([known[state.key] for state in states], encoder.size)
-
-
-def write_features(path: Path, features: Mapping[str, Rows], digest: str) -> None:
-    """Write rows by their keys as safetensors, atomically, with the digest of their encoder."""
-    from safetensors.numpy import save
-
-    write_atomic(
-        path, save({key: np.ascontiguousarray(features[key]) for key in sorted(features)}, {"encoder": digest})
-    )
-
-
-def read_features(path: Path, digest: str) -> dict[str, Rows]:
-    """Return stored rows by their keys; empty without a file, or if another encoder computed them.
-
-    Raises:
-        RunFormatError: the file cannot be read.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    if not path.is_file():
-        return {}
-    try:
-        with safe_open(path, "np") as file:
-            if (file.metadata() or {}).get("encoder") != digest:
-                return {}
-            return {key: file.get_tensor(key) for key in file.keys()}
-    except (OSError, SafetensorError) as error:
-        raise RunFormatError(f"{path}: cannot be read: {error}; delete it, and features are computed again") from None
 
 
 # ------------------------------------------------------------------------------------------------------ inside

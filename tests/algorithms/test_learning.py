@@ -19,17 +19,20 @@ import pytest
 from safetensors.torch import load_file
 
 from collab.algorithms import turn_learner
+from collab.algorithms.turn_learner import get_lesson_dir
 from collab.data.example import Example
 from collab.library import Library
 from collab.loop.configure import configure
 from collab.loop.interfaces import Labels, NoLabels, Rollout, load_algorithm
 from collab.loop.loop import TrainingResult, start
+from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.prompts.parse import write_reply
 from collab.seeds import derive
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import Lesson
 
 FAKE = "run.environment.backends.fake.options"
@@ -103,6 +106,42 @@ def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
     result = train(algorithm, seed)
     assert result.summary is not None
     assert measure_gain(result) > CERTAIN_GAIN
+
+
+LIMIT = 8
+SMALL_PRESET = (
+    f"{FAKE}.max_steps={LIMIT}",
+    *("epochs=2", "episodes=8", "steps=null", "updates=2", "rl.batch_rows=8", "value_updates={step: 2, instruct: 2}"),
+    *("offline={steps: 40, updates: 4, values: {step: 4, instruct: 4}}", "curriculum.least=4", "values.hidden=8"),
+    *("held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
+)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_published_presets_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
+    """Amounts are small; advantages, filters, rates and precision are those of the preset."""
+    config = asyncio.run(
+        configure(
+            hesitant,
+            algorithm="digirl",
+            preset=preset,
+            env="corridor",
+            graph="single",
+            agents="toy",
+            settings=(f"{FAKE}.declared=false", *SMALL_PRESET),
+        )
+    )
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert [one.trained["shared"].steps for one in (first, second)] == [4, 2]
+    assert first.weights != second.weights
+    estimates = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+    assert {one.threshold for one in estimates} == ({0.0} if preset == "released" else {1 / LIMIT})
+    assert {one.weight for one in estimates} == {0.0, 1.0}
+    chosen = [one for one in estimates if one.weight]
+    assert all(one.advantage is not None and one.advantage > (one.threshold or 0) for one in chosen)
 
 
 class CoinLabeller(NoLabels):

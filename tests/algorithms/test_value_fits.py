@@ -23,9 +23,11 @@ from collab.algorithms.experience import TurnBuilder
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.errors import CollabError, ConfigError, NothingToLearn, RunFormatError, UnknownName, UsageError
 from collab.library import Library
+from collab.loop.estimate import format_plan, plan
 from collab.loop.interfaces import Labels, NoLabels, Rollout, load_algorithm
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.phases import load_trajectories
+from collab.loop.ranges import NONE_ASKED
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
 from collab.models.features import FeatureInput, TransformersEncoder
@@ -95,6 +97,28 @@ def choose(**directories: Path) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------- encoders
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["hidden", "both"])
+def test_a_plan_counts_the_encoding_of_states_and_the_fits(
+    kind: str, library_of_tiny: Library, encoders: dict[str, Path], pictured: None
+) -> None:
+    """Encoding takes longer the more is played, fits take as long as there are updates."""
+    encoder = [] if kind == "hidden" else [choose(**encoders)]
+    asked = [*EVERY_STEP, *encoder, "episodes=400", "value_updates={step: 2000, instruct: 2000}"]
+    config = asyncio.run(
+        configure_toy_training(library_of_tiny, *SMALL, *asked, algorithm="digirl", graph="single", seed=3)
+    )
+    found = asyncio.run(plan(config, library_of_tiny, device="cpu"))
+    (part,) = found.labels
+    assert part.seconds is not None
+    assert part.asked == NONE_ASKED.scale_to_steps(found.steps)
+    # 8,000 updates take more than a second on any machine; with them, each state costs as much in every step.
+    assert 1 < part.seconds.low < part.seconds.high
+    assert found.total_s is not None
+    assert found.total_s.low > part.seconds.low + found.play_s.low
+    assert "valuing 0:" in format_plan(found)
 
 
 @pytest.mark.timeout(600)
@@ -231,6 +255,13 @@ def test_values_that_are_no_numbers_leave_the_policy_as_it_was(train: Train) -> 
         assert any("its fit was undone, and no turn is learned in this epoch" in line for line in lines)
         assert DIGIRL.build_columns(record)["V accuracy"] is None
     assert first.weights == second.weights == result.records[0].weights
+
+
+def test_values_without_an_episode_to_fit_choose_nothing_and_ask_for_more(train: Train) -> None:
+    result = train(*EVERY_STEP, "values.held_out=0.999", "episodes=1", "epochs=1")
+    told = result.records[1].untrained["shared"]
+    assert "no remembered episode that is not held out from fitting" in told
+    assert told.endswith("; the next epoch's episodes, or more of them (steps or episodes), mend that")
 
 
 class NoVerdicts(NoLabels):

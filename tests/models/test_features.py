@@ -18,15 +18,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from collab.envs.simphone.suite import SimPhoneSuite
-from collab.errors import ConfigError, ModelFailure, RunFormatError
+from collab.errors import ConfigError, ModelFailure
 from collab.library import resolve_checkpoint
 from collab.models.features import (
     FeatureInput,
     HiddenEncoder,
     TransformersEncoder,
-    encode_with,
-    read_features,
-    write_features,
 )
 from collab.models.tokenizer import open_chat, silence_transformers
 from collab.models.vision import open_image_processor
@@ -172,7 +169,7 @@ def test_the_pocket_tells_the_screens_of_a_phone_apart(phone: tuple[SimPhoneSuit
     encoder = HiddenEncoder(path="built-in:pocket", device="cpu")
     found = encoder.encode(states)
     assert found.shape == (len(states), 256)
-    assert len(np.unique(found, axis=0)) == len({state.key for state in states}) > 4
+    assert len(np.unique(found, axis=0)) == len(set(states)) > 4
     assert found.tobytes() == encoder.encode(states[::-1])[::-1].tobytes()
     goals = [FeatureInput(text=episode.task.goal) for episode in episodes]
     assert len(np.unique(encoder.encode(goals), axis=0)) == 2
@@ -357,36 +354,3 @@ def test_what_is_no_encoder_is_told_in_one_line(bert: Path, tiny: Path, tmp_path
     (tmp_path / "pickled" / "pytorch_model.bin").write_bytes(b"cos\nsystem\n")
     with pytest.raises(ConfigError, match="pickled"):
         TransformersEncoder(text=str(tmp_path / "pickled"))
-
-
-# ------------------------------------------------------------------------------------------------------- kept rows
-
-
-def test_stored_rows_are_not_computed_again(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, states, path = HiddenEncoder(path=str(tiny)), prompts(5), tmp_path / "features.safetensors"
-    known = read_features(path, encoder.digest)
-    assert known == {}
-    found = encode_with(encoder, [*states[:3], states[0]], known)
-    assert found.tobytes() == encoder.encode([*states[:3], states[0]]).tobytes()
-    write_features(path, known, encoder.digest)
-
-    asked: list[int] = []
-    own = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda new: (asked.append(len(new)), own(new))[1])
-    again = read_features(path, encoder.digest)
-    assert encode_with(encoder, states, again).tobytes() == own(states).tobytes()
-    assert encode_with(encoder, states, again).tobytes() == own(states).tobytes()
-    assert asked == [2]
-    assert read_features(path, "another") == {}
-    path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(RunFormatError, match="delete it, and features are computed again"):
-        read_features(path, encoder.digest)
-
-
-def test_the_same_rows_are_the_same_file(tmp_path: Path) -> None:
-    rows = {state.key: np.full(4, number, dtype=np.float32) for number, state in enumerate(prompts(3))}
-    write_features(tmp_path / "one", rows, "digest")
-    write_features(tmp_path / "two", dict(reversed(rows.items())), "digest")
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    inputs = [FeatureInput(ids=(1, 2)), FeatureInput(text="1, 2"), FeatureInput(pictures=(b"1", b"2"))]
-    assert len({one.key for one in inputs}) == 3

@@ -115,6 +115,21 @@ def pocket(tmp_path_factory: pytest.TempPathFactory) -> Played:
     )
 
 
+@pytest.fixture(scope="module")
+def team_of_pocket(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Four of the policy that ships, three rounds a step: most prompts hold what was heard."""
+    torch.set_num_threads(1)
+    return play(
+        "built-in:pocket",
+        env="androidworld",
+        graph="team",
+        agents="pocket",
+        tasks=["SystemWifiTurnOn", "ContactsAddContact", "TasksCompletedTasksForDate"],
+        settings=["environment.limits.max_steps=8", "agents.*.sampling.temperature=1"],
+        out=tmp_path_factory.mktemp("team") / "run",
+    )
+
+
 def collate(turns: list[Turn], *, packed: bool) -> dict[str, Any]:
     """Build a batch as RL scores it: replies with their ends, and their temperatures."""
     shape = (len(turns), max(len(turn.prompt) + len(turn.reply.ids) for turn in turns))
@@ -160,6 +175,16 @@ def test_the_shipped_policy_on_the_phone(pocket: Played, packed: bool) -> None:
     assert len(pocket.turns) >= 8
     assert all(turn.cell.end_logprob is not None for turn in pocket.turns if turn.cell.finish == "stop")
     assert max(map(abs, measure_gaps(pocket, packed=packed))) < APART
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_hundred_replies_of_a_team(team_of_pocket: Played) -> None:
+    turns = team_of_pocket.turns[:200]
+    assert len(turns) == 200
+    assert len({turn.cell.cell.agent for turn in turns}) == 4
+    for packed in (False, True):
+        assert max(map(abs, measure_gaps(Played(team_of_pocket.path, turns), packed=packed))) < APART
 
 
 def test_a_reply_without_its_end_is_another_reply(babble: Played) -> None:

@@ -27,14 +27,15 @@ from pydantic import ConfigDict
 
 from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoice
 from collab.algorithms.digirl.features import open_encoders
-from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner
+from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner, estimate_values
 from collab.algorithms.lesson_counts import LessonCounts, name_policies, read_counts_of
 from collab.algorithms.turn_algorithm import TurnAlgorithm
 from collab.config import Budget, Definition
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality
+from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality, TriedStep
+from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord
 
 
@@ -94,6 +95,11 @@ class DigiRL(TurnAlgorithm):
             raise RunFormatError(
                 f"values.encoder: {named} has changed since the training began; put back what was there, or train anew"
             )
+
+    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
+        """Estimate verdicts, values, and learning from the turns that are drawn."""
+        found = await super().estimate(config, tried, rolled)
+        return replace(found, labels=(*found.labels, await estimate_values(config, tried)))
 
     def summarize(self, record: EpochRecord) -> EpochSummary:
         """Return how well values predict, beside what all learners of turns tell; of several policies, by name."""

@@ -143,6 +143,10 @@ class DigiRLMethod(TurnMethod):
         """True if episodes beyond the capacity may be chosen."""
         return self.curriculum is not None and self.curriculum.pool == "all"
 
+    def get_value_updates(self, number: int) -> ValueUpdates:
+        """Return how often an epoch updates both value models."""
+        return self.value_updates if number > 1 or self.offline is None else self.offline.values
+
     def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout, with the rollouts' step limits."""
         run = super().explore(run)

@@ -2,6 +2,7 @@
 
     write_fresh_features(state, group, experience)           # of this epoch's episodes, once
     features = load_features(state, group, experience)       # of the remembered ones
+    seconds, size = time_encoding(config, tried)             # for `--plan`
 
 A hidden state is that of the step's own prompt. Encoders of their own read a state in words (`describe_state`) and the
 screenshots of this step and the one before, as the public code does; of an episode without one of its screenshots there
@@ -10,6 +11,8 @@ are no features. Each epoch's file names the encoder that computed it, and one t
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,9 @@ from collab.algorithms.digirl.config import DigiRLMethod, EncoderChoice
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import Experience, get_lesson_dir
 from collab.errors import ConfigError, RunFormatError, UnknownName
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import TriedStep
+from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.state import LoopState
 from collab.store.blobs import read_blob
 from collab.types import Observation, Step
@@ -33,6 +39,7 @@ FEATURES = "features.safetensors"
 """Beside a lesson."""
 HISTORY = 3
 """Latest actions in the words of a state."""
+NO_SCREENSHOT = "a screenshot of it is not recorded"
 
 Matrix = NDArray[np.float32]
 """(rows, size of the encoder)."""
@@ -58,7 +65,7 @@ def open_encoders(choice: EncoderChoice, device: str) -> FeatureEncoder:
         raise ConfigError(f"values.encoder: {error}") from None
 
 
-def describe_state(goal: str, steps: list[Step], index: int) -> str:
+def describe_state(goal: str, steps: Sequence[Step], index: int) -> str:
     """Return a state in words; the task stands last, for encoders cut what is too long at its beginning."""
     step = steps[index]
     done = [f"{one.history.action} -> {one.history.effect}" for one in steps[max(0, index - HISTORY) : index]]
@@ -69,31 +76,23 @@ def write_fresh_features(state: LoopState, group: str, experience: Experience) -
     """Write the features of this epoch's episodes, unless they are written."""
     from safetensors.numpy import save_file
 
-    from collab.models.features import FeatureInput, HiddenEncoder
-
     method = state.config.method
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
     place = get_lesson_dir(state.folder, experience.number, group)
     if (place / FEATURES).exists():
         return
-    slots, choice = state.config.groups[group], method.values.encoder
-    encoder: FeatureEncoder
-    if choice.kind == "hidden":
-        # The checkpoint that the training began with, not the policy of the epoch: features stay comparable.
-        encoder = HiddenEncoder(path=state.first.of(slots), adapter=state.first.get_adapter(slots), device=state.device)
-    else:
-        encoder = open_encoders(choice, state.device)
+    choice = method.values.encoder
+    # The checkpoint that the training began with, not the policy of the epoch: features stay comparable.
+    encoder = _open_encoder(choice, state.first, state.config.groups[group], state.device)
     found: dict[str, Matrix] = {}
     runs = [one.run for one in experience.fresh]
     with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
         for index, one in enumerate(experience.fresh):
-            inputs = _list_states(state, choice, builders[one.run], one)
+            inputs = _list_inputs(state, choice, builders[one.run], one)
             if inputs is None:
                 continue  # such an episode is left out by name when it is estimated
             found[f"{index}.states"] = encoder.encode(inputs)
-            # An image encoder alone knows a task by the screen that its episode begins with.
-            alone = FeatureInput(text=one.goal, pictures=() if choice.text else inputs[0].pictures)
-            found[f"{index}.task"] = encoder.encode([alone])
+            found[f"{index}.task"] = encoder.encode([_describe_task(choice, one.goal, inputs[0])])
     with report_write_errors(place, state.folder.resume):
         place.mkdir(parents=True, exist_ok=True)
         part = place / f".{FEATURES}"
@@ -128,10 +127,52 @@ def load_features(state: LoopState, group: str, experience: Experience) -> dict[
     return found
 
 
+def time_encoding(config: TrainingConfig, tried: TriedStep) -> tuple[float, int]:
+    """Encode the tried step, and return the seconds that it takes and the size of its features.
+
+    Raises:
+        ConfigError, ModelFailure: as a `FeatureEncoder`.
+    """
+    from collab.models.features import FeatureInput
+
+    method, slots = config.method, next(iter(config.groups.values()))
+    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+    choice, steps = method.values.encoder, tried.trajectory.steps
+    encoder = _open_encoder(choice, tried.policy, slots, tried.device)
+    inputs: list[FeatureInput] | None
+    if choice.kind == "hidden":
+        chat = build_chat_tokenizer(config.run.agents[slots[0]], tried.policy.of(slots))
+        inputs = [FeatureInput(ids=chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)]
+    else:
+        inputs = _list_seen(choice, tried.trajectory.task.goal, steps, tried.out)
+    if inputs is None:
+        raise ConfigError(f"values.encoder.image: {NO_SCREENSHOT}; leave it out, or name a text encoder alone")
+    encoder.encode(inputs)  # the first computation also takes what a library sets up once
+    began = time.perf_counter()
+    size = encoder.encode(inputs).shape[1]
+    return time.perf_counter() - began, size
+
+
 # ------------------------------------------------------------------------------------------------------ inside
 
 
-def _list_states(
+def _open_encoder(choice: EncoderChoice, first: Policy, slots: Sequence[str], device: str) -> FeatureEncoder:
+    """Load the encoder of the policy of some slots, which a training begins with."""
+    from collab.models.features import HiddenEncoder
+
+    if choice.kind == "hidden":
+        return HiddenEncoder(path=first.of(slots), adapter=first.get_adapter(slots), device=device)
+    return open_encoders(choice, device)
+
+
+def _describe_task(choice: EncoderChoice, goal: str, first: FeatureInput) -> FeatureInput:
+    """Return what the encoder reads of a task; an image encoder alone knows it by its episode's first screen."""
+    from collab.models.features import FeatureInput
+
+    return FeatureInput(text=goal, pictures=() if choice.text else first.pictures)
+
+
+def _list_inputs(
     state: LoopState, choice: EncoderChoice, builder: TurnBuilder, episode: JudgedEpisode
 ) -> list[FeatureInput] | None:
     """Return what the encoder reads of each state; None if a prompt or a screenshot is not known."""
@@ -140,17 +181,25 @@ def _list_states(
     if choice.kind == "hidden":
         prompts = builder.list_prompts(episode.trajectory)
         return None if prompts is None else [FeatureInput(ids=ids) for ids in prompts]
-    steps = list(builder.recorded.trajectories[episode.trajectory].steps)
+    run = Path(resolve_within(state.folder.path, episode.run))
+    return _list_seen(choice, episode.goal, builder.recorded.trajectories[episode.trajectory].steps, run)
+
+
+def _list_seen(choice: EncoderChoice, goal: str, steps: Sequence[Step], run: Path) -> list[FeatureInput] | None:
+    """Return what an encoder of its own reads of each step of an episode; None if a screenshot is not known.
+
+    Args:
+        run: directory with the screenshots.
+    """
+    from collab.models.features import FeatureInput
+
     pictures: list[bytes] = []
     if choice.image is not None:
-        run = Path(resolve_within(state.folder.path, episode.run))
         pictures = [seen for one in steps if (seen := _read_screenshot(run, one.observation)) is not None]
         if len(pictures) < len(steps):
             return None
     return [
-        FeatureInput(
-            text=describe_state(episode.goal, steps, index), pictures=tuple(pictures[max(0, index - 1) : index + 1])
-        )
+        FeatureInput(text=describe_state(goal, steps, index), pictures=tuple(pictures[max(0, index - 1) : index + 1]))
         for index in range(len(steps))
     ]
 

@@ -18,6 +18,7 @@ models with their optimizers. So nothing is encoded twice, and a resumed epoch f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -26,11 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collab.algorithms.digirl.config import DigiRLMethod
-from collab.algorithms.digirl.features import Matrix, load_features, write_fresh_features
+from collab.algorithms.digirl.features import (
+    NO_SCREENSHOT,
+    Matrix,
+    load_features,
+    time_encoding,
+    write_fresh_features,
+)
 from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
 from collab.errors import Diverged
+from collab.loop.config import TrainingConfig
 from collab.loop.examples import OTHER_PROMPT
+from collab.loop.interfaces import TriedStep
+from collab.loop.ranges import NONE_ASKED, LabelEstimate
 from collab.loop.record import hash_json
 from collab.loop.state import LoopState
 from collab.seeds import derive
@@ -52,8 +62,9 @@ NOT_SOLVED, NOT_BETTER = "not solved", "its outcome is no better than was expect
 BEYOND_SHARE = "outcomes of others were expected less"
 NO_ROW = "no remembered episode that is not held out from fitting"
 TOO_LITTLE = "its advantage is at most the threshold"
-NO_SCREENSHOT = "a screenshot of it is not recorded"
 NO_VALUES = "values could not be fitted"
+_TIMED = 20
+"""Updates that a plan measures."""
 
 
 class DigiRLLearner(TurnLearner):
@@ -79,7 +90,38 @@ class DigiRLLearner(TurnLearner):
         return {"values": hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])}
 
 
+async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEstimate:
+    """Estimate what values take, for `--plan`: encoding of every step, and the updates of both models."""
+    seconds, size = await run_in_background(time_encoding, config, tried)
+    return LabelEstimate(
+        name="values",
+        doing="valuing",
+        asked=NONE_ASKED,
+        seconds=seconds,
+        fixed_s=await run_in_background(_time_updates, config, size),
+    )
+
+
 # -------------------------------------------------------------------------------------------------------- values
+
+
+def _time_updates(config: TrainingConfig, size: int) -> float:
+    """Fit a value model on random features, and return the seconds of all updates in the whole training."""
+    from collab.trainers.rl.values import ValueModel
+
+    method = config.method
+    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+    recipe = method.values.recipe
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(recipe.batch, size)).astype(np.float32)
+    outcomes = [float(one) for one in rng.integers(2, size=recipe.batch)]
+    model, names = ValueModel(recipe, size=size, seed=0), [str(one) for one in range(recipe.batch)]
+    model.fit(features, outcomes, names, steps=1, seed=0)  # the first computation also sets up the scale
+    began = time.perf_counter()
+    model.fit(features, outcomes, names, steps=_TIMED, seed=1)
+    each = (time.perf_counter() - began) / _TIMED
+    updates = map(method.get_value_updates, range(1, method.epochs + 1))
+    return each * sum(one.step + one.instruct for one in updates) * len(config.groups)
 
 
 def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
@@ -158,7 +200,7 @@ def _fit(
     """
     method = state.config.method
     assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
-    updates = method.value_updates if number > 1 or method.offline is None else method.offline.values
+    updates = method.get_value_updates(number)
     data: dict[str, tuple[Matrix, list[float], list[str], int]] = {
         INSTRUCT: (instructions, [one.reward for one in known], [name_episode(one) for one in known], updates.instruct),
         STEP: (
@@ -272,7 +314,12 @@ def _read_fitted(state: LoopState, number: int, group: str) -> dict[str, Any]:
 
 def _explain_lost(fitted: Mapping[str, Any]) -> str | None:
     """Return in words which fits were lost; None if none was."""
-    lost = [f"V of {NAMES[name]}: {one['lost']}" for name, one in fitted.items() if "lost" in one]
+    lost = {name: one["lost"] for name, one in fitted.items() if "lost" in one}
     if not lost:
         return None
-    return f"{NO_VALUES}: {'; '.join(lost)}; a lower values.learning_rate, in another training, may mend that"
+    told = "; ".join(f"V of {NAMES[name]}: {why}" for name, why in lost.items())
+    # Rows come with more episodes; only a diverged fit is mended by settings.
+    advice = "a lower values.learning_rate, in another training, may mend that"
+    if set(lost.values()) == {NO_ROW}:
+        advice = "the next epoch's episodes, or more of them (steps or episodes), mend that"
+    return f"{NO_VALUES}: {told}; {advice}"
