@@ -445,7 +445,7 @@ def agree(
     from collab.cli.text.verifier import build_agreement_data, show_agreement
     from collab.config import Budget
     from collab.rewards.calibration.record import FOLDER, free_directory
-    from collab.rewards.verifiers.agree import AgreementRequest, AgreementResult, measure_agreement
+    from collab.rewards.verifiers.measure import AgreementRequest, AgreementResult, measure_agreement
     from collab.rewards.verifiers.registry import find_verifier
     from collab.rewards.verifiers.rows import read_held_out
 

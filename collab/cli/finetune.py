@@ -514,7 +514,7 @@ def make_checkpoint(
     from collab.config import override
     from collab.data.example import LEVELS
     from collab.errors import UsageError
-    from collab.models.layout import CARD
+    from collab.models.checkpoint_card import CARD
     from collab.trainers.pretrain import create_checkpoint
     from collab.trainers.recipe import load_preset
 

@@ -34,7 +34,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over, load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
-from collab.models.layout import hash_played_weights
+from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
 from collab.store.fingerprint import run_hash

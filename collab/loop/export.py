@@ -28,7 +28,7 @@ from collab.loop.interfaces import load_algorithm, read_training
 from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, find_training_around, read_records
 from collab.loop.trained import PolicyName, parse_policy, resolve_epoch
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.models.vllm import choose_largest_rank
 from collab.trainers.export import (
     ExportWeights,

@@ -17,7 +17,7 @@ from collab.errors import Diverged, RunFormatError
 from collab.loop.policy import Policy, get_template
 from collab.loop.record import EpochDir, Trained
 from collab.loop.state import Halted, LoopState
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.seeds import derive
 from collab.trainers.launch import launch
 from collab.trainers.prepare import FinetuneTask, Prepared, read_task

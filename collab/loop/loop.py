@@ -56,7 +56,7 @@ from collab.loop.record import (
 )
 from collab.loop.recorded import check_unchanged, list_doubts
 from collab.loop.state import Halted, LoopState, TrainingProgress
-from collab.models.layout import hash_played_weights
+from collab.models.checkpoint_card import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
 from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir, RunLimits

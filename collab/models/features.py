@@ -35,7 +35,7 @@ from torch import Tensor
 from collab.errors import ConfigError, ModelFailure
 from collab.library import resolve_checkpoint
 from collab.models.checkpoint import Checkpoint, choose_device, choose_dtype, is_out_of_memory
-from collab.models.layout import hash_played_weights, hash_weights
+from collab.models.checkpoint_card import hash_played_weights, hash_weights
 from collab.models.local import check_fetched, check_files
 from collab.models.tokenizer import hash_tokenizer, make_code_error, open_chat, silence_transformers, take_first_line
 from collab.models.vision import open_image_processor, read_pixels

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from collab.errors import CollabError, ConfigError, MissingExtra, ModelFailure, boundary
 from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities, Meter, Reply, Request
+from collab.models.checkpoint_card import check_layout, check_over, hash_played_weights
 from collab.models.engine.sampling import DecodeRequest, SampledReply
-from collab.models.layout import check_layout, check_over, hash_played_weights
 from collab.models.tokenizer import ChatTokenizer, PromptIds, open_chat
 from collab.models.vision import Picture, PictureReader
 from collab.types import PolicyRef, Prompt

@@ -31,7 +31,7 @@ from collab.errors import ConfigError, MissingExtra, ModelFailure, boundary
 from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities, RewardScore
 from collab.models.checkpoint import choose_device, choose_dtype, is_out_of_memory
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.models.local import check_files
 from collab.models.tokenizer import open_chat
 from collab.models.weights import check_vocabulary, get_text_config, load_model, read_config, read_context_length
@@ -125,7 +125,7 @@ class RewardModel:
 
     @functools.cached_property
     def weights(self) -> str:
-        """Return the digest of the weights, see `collab.models.layout.hash_weights`."""
+        """Return the digest of the weights, see `collab.models.checkpoint_card.hash_weights`."""
         return hash_weights(Path(self._folder))
 
     def count_tokens(self, text: str) -> int:

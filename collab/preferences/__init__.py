@@ -5,7 +5,7 @@
     result.difference.dropped
 
     RUN/labels/NAME        a critic's scores for every step       collab.rewards.labels
-    RUN/proposals          replies of adversaries                   collab.preferences.replies
+    RUN/proposals          replies of adversaries                   collab.preferences.proposals
     RUN/pairs/NAME         the pairs                                 collab.preferences.store
 
 A critic or an adversary is asked once: a repeated command continues after its stored answers, even after a kill.

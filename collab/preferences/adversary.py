@@ -3,11 +3,11 @@
     proposal = await adversary.propose(occasion)
     proposal.text, proposal.maker               # a reply as reason and action, and the adversary that wrote it
 
-    SamplerAdversary     draws a plausible wrong action on this very screen (`collab.rewards.perturb`); asks no model
+    SamplerAdversary     draws a plausible wrong action on this very screen (`collab.rewards.mistakes`); asks no model
     LanguageAdversary    asks a language model to play a very clumsy user
     MixtureAdversary     draws one of several by weight for each occasion
     BudgetedAdversary    asks another one until a limit is reached; calls in flight are still kept
-    `collab.preferences.replies.RememberingAdversary` asks once and keeps the answers beside the run.
+    `collab.preferences.proposals.RememberingAdversary` asks once and keeps the answers beside the run.
 
 An adversary is asked only where r = 1, and under the same (o_t, H_{t-1}, C_t^{i,j}, q), including the messages that the
 cell heard (CollabUIAgents, eq. 7). Its replies are not trusted: `collab.preferences.negatives` filters them.
@@ -29,8 +29,8 @@ from collab.models.base import Model, count_lost_calls
 from collab.prompts.parse import read_reply, strip_thoughts, write_reply
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import CriticInput
-from collab.rewards.perturb import WEIGHTS, DecisionPoint, MistakeKind, draw_mistakes, list_task_words
-from collab.rewards.query import ask, format_reason
+from collab.rewards.mistakes import WEIGHTS, DecisionPoint, MistakeKind, draw_mistakes, list_task_words
+from collab.rewards.structured_replies import ask, format_reason
 from collab.rollout.collector import UsageMeter
 from collab.seeds import derive, generator
 from collab.types import Action, Prompt, Sampling, Segment, Usage, Utterance
@@ -203,7 +203,7 @@ class SamplerAdversary:
 
     Args:
         weights: how often each kind of mistake is tried, by name; unnamed kinds never are. None for
-            `collab.rewards.perturb.WEIGHTS`.
+            `collab.rewards.mistakes.WEIGHTS`.
 
     Raises:
         UnknownName: there is no such kind.

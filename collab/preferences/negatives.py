@@ -37,7 +37,7 @@ from collab.prompts.render import rebuild
 from collab.rewards.base import CriticInput
 from collab.rewards.credit import JudgedStep, Negative, list_rewarded_actions
 from collab.rewards.oracle import Reach, open_reach
-from collab.rewards.query import find_first_failure
+from collab.rewards.structured_replies import find_first_failure
 from collab.types import Action, CellRef, Observation, Usage
 
 EQUALS_CHOSEN = "equals the chosen action"

@@ -20,6 +20,7 @@ from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryBudgetSpent, BudgetedAdversary, SamplerAdversary, label_of
 from collab.preferences.explain import PairDifference, compare_pairs, count_causes, read_current_labels
 from collab.preferences.pairs import PairRecipe, RunPairs, Sources, TooManyFailures, build_run_pairs
+from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.preferences.registry import (
     SAMPLER,
     AdversaryChoice,
@@ -28,7 +29,6 @@ from collab.preferences.registry import (
     read_adversary,
     select_deciding,
 )
-from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import (
     PairSet,
     check_name,

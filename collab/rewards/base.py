@@ -34,7 +34,7 @@ from typing import Protocol, TypeAlias
 
 from collab.envs.base import Environment
 from collab.envs.grammar import ActionSpace
-from collab.rewards.query import number_in
+from collab.rewards.structured_replies import number_in
 from collab.store.rewards import CellReward, RewardMatrix
 from collab.types import (
     Action,
@@ -247,7 +247,7 @@ class Critic(Protocol):
 
         Raises:
             EnvironmentFailure, ModelFailure: nothing was judged; asking again may help.
-                `collab.rewards.query.PartlyAnswered` where some answers were paid for.
+                `collab.rewards.structured_replies.PartlyAnswered` where some answers were paid for.
         """
         ...
 

@@ -26,7 +26,7 @@ from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.models.base import count_lost_calls
 from collab.rewards.base import UNREAD, Critic, CriticCall, CriticInput, Judgement, drop_invalid_scores, sum_spent
 from collab.rewards.labels import HeadT, LabelledCase, LabelT, LabelWriter, StoredLabelWriter
-from collab.rewards.query import PartlyAnswered
+from collab.rewards.structured_replies import PartlyAnswered
 from collab.rollout.collector import UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import PATIENCE, WorkerPool

@@ -19,10 +19,10 @@ Each proposal is one line of JSON, so that an agent's text stays inside its own 
 and by the name shown, and names are permuted: the order does not reveal the agent. The built-in templates are
 `prompts/critic`; a folder of that name in the user's own library comes before it.
 
-Replies are lists of {agent, round, score, reason}, read as generously as `collab.rewards.query` reads everything. The
-paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one proposal. Nothing is
-repaired: a score outside [0, 1] is not clipped, one of two that differ is not chosen, an absent one is not 0. Such a
-score is missing, with its cause.
+Replies are lists of {agent, round, score, reason}, read as generously as `collab.rewards.structured_replies` reads
+everything. The paper's own form, {"agent_0": 0.9, "agent_1": 0.2}, is read where each of these agents made one
+proposal. Nothing is repaired: a score outside [0, 1] is not clipped, one of two that differ is not chosen, an absent
+one is not 0. Such a score is missing, with its cause.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from collab.models.base import Model, Reply, count_lost_calls
 from collab.prompts.parse import read_withheld
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import ABSENT, CellScore, CriticCall, CriticInput, Judgement, build_judgement, sum_spent
-from collab.rewards.query import (
+from collab.rewards.structured_replies import (
     NO_ITEM,
     ContradictoryKey,
     PartlyAnswered,

@@ -42,7 +42,7 @@ from collab.config import AgentsFile, Budget, Keyless, PartDefinition, SamplingD
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, warn_of_lost_calls
-from collab.models.layout import hash_played_weights
+from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.base import Critic, label_of
 from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head

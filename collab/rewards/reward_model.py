@@ -31,7 +31,7 @@ from collab.models.base import RewardScore, Scorer
 from collab.prompts.render import Templates, read_texts
 from collab.rewards.base import NO_NUMBER, CellScore, CriticCall, CriticInput, Judgement, build_judgement, to_all_equal
 from collab.rewards.llm import TOO_LONG, WORLDS, clean_for_sending
-from collab.rewards.query import hash_prompt
+from collab.rewards.structured_replies import hash_prompt
 from collab.types import Action, Prompt, Segment, Utterance
 
 FOLDER = "critic-model"

@@ -22,8 +22,8 @@ from collab.graphs.edges import sample
 from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
 from collab.prompts.render import LAYOUT, PromptContext, PromptMessage, SharedPrompt, Template, fit_shared
-from collab.rewards.perturb import DecisionPoint, draw_mistakes
-from collab.rewards.query import format_reason, format_reply
+from collab.rewards.mistakes import DecisionPoint, draw_mistakes
+from collab.rewards.structured_replies import format_reason, format_reply
 from collab.synthesis.renaming import as_told, as_told_beside
 from collab.synthesis.screens import build_decision_point
 from collab.synthesis.teacher import Scene

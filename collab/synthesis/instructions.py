@@ -26,7 +26,7 @@ from itertools import takewhile
 
 from collab.envs.base import Forkable
 from collab.envs.text import flatten, format_element
-from collab.rewards.query import format_reason
+from collab.rewards.structured_replies import format_reason
 from collab.rollout.episode import build_history_entry
 from collab.synthesis import facts
 from collab.synthesis.facts import ActionBuilder

@@ -44,7 +44,7 @@ from collab.envs.random_actions import ENDINGS
 from collab.envs.text import format_element
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Templates, read_texts
-from collab.rewards.query import ProposalItem
+from collab.rewards.structured_replies import ProposalItem
 from collab.synthesis.facts import ActionBuilder
 from collab.types import Action, ElementTarget, Observation, Prompt
 

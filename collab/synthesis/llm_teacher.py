@@ -36,7 +36,7 @@ from collab.errors import EnvironmentFailure, ModelFailure
 from collab.models.base import Model, Reply
 from collab.prompts.render import PromptContext
 from collab.rewards.oracle import reach
-from collab.rewards.query import (
+from collab.rewards.structured_replies import (
     AnswerItem,
     InstructionItem,
     ProposalItem,

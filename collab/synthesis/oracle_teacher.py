@@ -27,9 +27,9 @@ from collab.envs.solution import GOOD, SolutionEnvironment, SolutionScorer
 from collab.envs.text import flatten, format_element
 from collab.errors import ModelFailure
 from collab.prompts.parse import read_reply
+from collab.rewards.mistakes import draw_worse
 from collab.rewards.oracle import describe_view
-from collab.rewards.perturb import draw_worse
-from collab.rewards.query import format_reason, format_reply
+from collab.rewards.structured_replies import format_reason, format_reply
 from collab.seeds import derive, generator
 from collab.synthesis import facts
 from collab.synthesis.conversation import Talk

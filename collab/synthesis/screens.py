@@ -18,9 +18,9 @@ from collab.envs.base import Environment, Forkable, HasGoal, HasOracle, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import draw_action
 from collab.envs.solution import SolutionScorer
+from collab.rewards.mistakes import DecisionPoint, draw_mistakes, list_task_words
 from collab.rewards.oracle import describe_view
-from collab.rewards.perturb import DecisionPoint, draw_mistakes, list_task_words
-from collab.rewards.query import format_reply, format_said_reason
+from collab.rewards.structured_replies import format_reply, format_said_reason
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.synthesis import facts

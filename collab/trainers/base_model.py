@@ -21,7 +21,7 @@ from typing import Any
 
 from collab.errors import ConfigError
 from collab.library import resolve_checkpoint
-from collab.models.layout import check_layout, check_over, hash_weights
+from collab.models.checkpoint_card import check_layout, check_over, hash_weights
 from collab.models.tokenizer import ChatTokenizer, open_chat, silence_transformers, take_first_line
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from collab.errors import ConfigError, UsageError
 from collab.library import resolve_checkpoint
-from collab.models.layout import FILE, check_layout, check_over, read_card, write_layout
+from collab.models.checkpoint_card import FILE, check_layout, check_over, read_card, write_layout
 from collab.models.local import check_files
 from collab.models.tokenizer import ChatTokenizer, silence_transformers
 from collab.models.vllm import CONFIG, WEIGHTS

@@ -31,7 +31,7 @@ from trl.trainer.utils import FusedCausalLMOutput
 from collab.data.example import Example
 from collab.data.tokenize import EncodedExample, hash_examples
 from collab.errors import ConfigError, MissingExtra, UsageError
-from collab.models.layout import CARD, write_layout
+from collab.models.checkpoint_card import CARD, write_layout
 from collab.models.tokenizer import silence_transformers
 from collab.seeds import derive, generator
 from collab.trainers.recipe import Architecture, CopyRecipe

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collab.errors import TrainingFailure, UsageError
-from collab.models.layout import CARD, hash_weights, write_layout
+from collab.models.checkpoint_card import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
 from collab.trainers.base_model import drop_reference, silence_libraries
 from collab.trainers.batching import select_process

@@ -31,7 +31,7 @@ from collab.loop.loop import resume as resume_training
 from collab.loop.loop import start as start_training
 from collab.loop.policy import WHERE, assign_policy, build_first_policy, load_policy
 from collab.loop.record import read_records
-from collab.models.layout import hash_played_weights
+from collab.models.checkpoint_card import hash_played_weights
 from collab.rollout.collector import UsageMeter
 from collab.rollout.run import check
 from collab.rollout.seeds import compute_remaining, plan_series, play
@@ -344,7 +344,7 @@ def read_stored_config(folder: TransferDir) -> TransferConfig:
 def hash_weights_played(config: TransferConfig) -> dict[str, str]:
     """Return digests of the local checkpoints and adapters of base and team, by "arm/slot".
 
-    For a served team these are its local files; see `collab.models.layout.hash_played_weights`.
+    For a served team these are its local files; see `collab.models.checkpoint_card.hash_played_weights`.
     """
     played: dict[Arm, Mapping[str, AgentDefinition]] = {
         "base": config.base[0].agents,

@@ -305,7 +305,7 @@ class ReportPacker:
         for kind in _KINDS:
             found: FoundStepsView = ask.find_steps(run, kind, labels)
             yield (
-                f"{at}/finds?kind={kind}",
+                f"{at}/highlights?kind={kind}",
                 # Found steps of episodes that were left out would lead nowhere.
                 replace(found, rows=[o for o in found.rows if (o.run, o.episode) in places]),
             )

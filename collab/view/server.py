@@ -230,7 +230,7 @@ def _add_answers(app: FastAPI, inspector: Inspector) -> None:
         "": inspector.get_run,
         "/overview": inspector.get_overview,
         "/problems": inspector.list_problems,
-        "/finds": inspector.find_steps,
+        "/highlights": inspector.find_steps,
         "/search": inspector.search,
         "/episode": inspector.get_episode,
         "/step": inspector.get_step,

@@ -20,7 +20,7 @@ from collab.evidence.queue import Workspace, work_off
 from collab.evidence.record import UnitRecord, file_of, read_all
 from collab.library import Library
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir, read_record
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.testing.toy_team import configure_toy_training, write_library
 
 MakeRecord = Callable[..., UnitRecord]

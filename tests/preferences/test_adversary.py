@@ -32,8 +32,8 @@ from collab.preferences.adversary import (
 from collab.prompts.parse import read_reply
 from collab.prompts.render import rebuild
 from collab.rewards.base import CriticInput, build_inputs
-from collab.rewards.perturb import WEIGHTS
-from collab.rewards.query import format_reason
+from collab.rewards.mistakes import WEIGHTS
+from collab.rewards.structured_replies import format_reason
 from collab.rollout.build import build
 from collab.store.reader import RunReader
 from collab.testing.fake_server import FakeServer, Fault

@@ -20,7 +20,7 @@ from collab.preferences.adversary import (
     SamplerAdversary,
     read_adversary_prompts,
 )
-from collab.preferences.replies import ProposalMemory, RememberingAdversary
+from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.prompts.render import rebuild
 from collab.rewards.base import build_inputs
 from collab.store.fingerprint import run_hash

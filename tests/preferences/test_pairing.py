@@ -15,7 +15,7 @@ from collab.errors import ConfigError, ModelFailure
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, SamplerAdversary
 from collab.preferences.explain import compare_pairs
 from collab.preferences.pairs import PairRecipe, RunPairs, Sources, TooManyFailures, build_run_pairs
-from collab.preferences.replies import ProposalMemory, RememberingAdversary
+from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.rewards.base import Judgement, build_inputs
 from collab.rewards.credit import BEHIND_ERROR
 from collab.rewards.labels import LabelHead, LabelSet, LabelWriter, read_labels

@@ -17,7 +17,7 @@ import pytest
 from collab.config import Budget
 from collab.errors import ConfigError, UsageError
 from collab.library import Library
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.preferences.adversary import SamplerAdversary
 from collab.preferences.explain import IN_NO_PAIR, NOT_REWARDED, OTHER_WORSE
 from collab.preferences.pairs import NOTHING

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collab.models.layout import hash_played_weights
+from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.labels import LabelHead
 from collab.rewards.registry import CriticDefinition, build_head, explain_difference
 

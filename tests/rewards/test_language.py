@@ -31,7 +31,7 @@ from collab.rewards.llm import (
     read_critic_prompts,
     read_scores,
 )
-from collab.rewards.query import PartlyAnswered, find_first_failure, hash_prompt
+from collab.rewards.structured_replies import PartlyAnswered, find_first_failure, hash_prompt
 from collab.testing.fake_server import FakeServer, Fault
 from collab.testing.scripted import ScriptedModel
 from collab.types import CellRef, Prompt, Sampling

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collab.rewards.query import AnswerItem, InstructionItem, ProposalItem, ReplyItems, ScoreItem, read_items
+from collab.rewards.structured_replies import (
+    AnswerItem,
+    InstructionItem,
+    ProposalItem,
+    ReplyItems,
+    ScoreItem,
+    read_items,
+)
 
 ONE = {"question": 1, "answer": "A list of rooms."}
 TWO = {"question": 2, "answer": "It opens the next room."}

@@ -14,7 +14,7 @@ from collab.envs.simphone.suite import PhoneEnvironment, SimPhoneSuite
 from collab.envs.solution import GOOD, SolutionScorer
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply, write_reply
-from collab.rewards.perturb import WEIGHTS, DecisionPoint, draw_mistake, draw_mistakes, draw_worse
+from collab.rewards.mistakes import WEIGHTS, DecisionPoint, draw_mistake, draw_mistakes, draw_worse
 from collab.seeds import generator
 from collab.types import Box, Element, Observation
 

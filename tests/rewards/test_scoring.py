@@ -18,8 +18,8 @@ from collab.errors import ConfigError
 from collab.library import find_builtin_root
 from collab.models.reward_model import RewardModel
 from collab.rewards.base import NO_NUMBER, UNREAD, CriticInput, build_inputs
-from collab.rewards.query import hash_prompt
 from collab.rewards.reward_model import TOO_LONG, ModelCritic, ScoringPrompts, read_scoring_prompts, score_of
+from collab.rewards.structured_replies import hash_prompt
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 TEXTS = read_scoring_prompts(find_builtin_root() / "prompts" / "critic-model")

@@ -254,7 +254,7 @@ def test_another_version_of_the_environment_is_refused(
 
 def test_other_weights_in_the_same_place_are_refused(library: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from collab.models.layout import hash_weights
+    from collab.models.checkpoint_card import hash_weights
     from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
     checkpoint = make_tiny_checkpoint(tmp_path / "tiny", seed=2)

@@ -7,7 +7,7 @@ import pytest
 from collab.envs.grammar import MOBILE, WEB
 from collab.envs.text import describe_screen
 from collab.prompts.parse import read_reply
-from collab.rewards.query import ProposalItem
+from collab.rewards.structured_replies import ProposalItem
 from collab.synthesis.llm_prompts import Decided, explain_unfounded, is_answer, is_completion, is_shown, read_action
 from collab.types import Element, Observation, Prompt
 

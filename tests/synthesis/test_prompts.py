@@ -9,7 +9,7 @@ import pytest
 from collab.envs.grammar import MOBILE, WEB
 from collab.errors import ConfigError
 from collab.library import find_builtin_root
-from collab.rewards.query import hash_prompt
+from collab.rewards.structured_replies import hash_prompt
 from collab.synthesis.llm_prompts import FILES, TeacherPrompts, format_action_form, format_endings, read_teacher_prompts
 
 TEXTS = read_teacher_prompts(find_builtin_root() / "prompts" / "teacher")

@@ -10,7 +10,7 @@ import pytest
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.solution import GOOD
 from collab.prompts.parse import read_reply
-from collab.rewards.query import format_reply
+from collab.rewards.structured_replies import format_reply
 from collab.synthesis.screens import explore, follow
 from collab.synthesis.teacher import Met, Scene
 from collab.testing.corridor import CorridorSuite

@@ -13,7 +13,7 @@ import pytest
 from collab.library import find_builtin_root
 from collab.prompts.parse import read_reply
 from collab.prompts.render import Template, read_templates
-from collab.rewards.query import hash_prompt
+from collab.rewards.structured_replies import hash_prompt
 from collab.synthesis.conversation import Reader
 from collab.synthesis.llm_prompts import TeacherPrompts, read_teacher_prompts
 from collab.synthesis.llm_teacher import Caller, LanguageTeacher, TeacherContext, draw_questions

@@ -11,7 +11,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from collab.errors import ConfigError, UsageError
-from collab.models.layout import CARD, check_layout, hash_weights, write_layout
+from collab.models.checkpoint_card import CARD, check_layout, hash_weights, write_layout
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.export import Precision, find_context_length, load_export, open_source, write_export
 from collab.utils.files import write_json

@@ -27,7 +27,7 @@ def test_every_key_of_the_help_is_in_the_table() -> None:
 
 
 def test_every_jump_and_every_sign_is_explained() -> None:
-    jumps = re.findall(r'^  "?[a-z-]+"?: \[\s*"([^"]+)"', source("finds_page.js"), re.M)
+    jumps = re.findall(r'^  "?[a-z-]+"?: \[\s*"([^"]+)"', source("highlights_page.js"), re.M)
     assert len(jumps) == 3
     assert not [name for name in jumps if f"| {name.lower()} |" not in TEXT]
     signs = re.findall(r'&& \["(.)", "[^"]+"\],$', source("rail.js"), re.M)

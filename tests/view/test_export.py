@@ -128,7 +128,7 @@ def test_chosen_episodes_are_leafed_through_among_themselves(inspector, read_rep
     assert [row["id"] for row in answers[f"run/{run}/episodes"]["rows"]] == [ids[0], ids[2]]
     first = answers[f"run/{run}/episode?episode={ids[0].replace('/', '%2F')}"]
     assert (first["previous"], first["next"]) == (None, {"run": run, "episode": ids[2]})
-    assert {row["episode"] for row in answers[f"run/{run}/finds?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
+    assert {row["episode"] for row in answers[f"run/{run}/highlights?kind=overruled"]["rows"]} <= {ids[0], ids[2]}
     assert answers["runs"]["runs"][0]["path"] == "team", "its name, and not where it lies on this machine"
     assert read_report(out).data["held"] == {run: {"episodes": 2, "of": 3}}
 

@@ -183,7 +183,7 @@ def test_a_step_is_worth_what_the_cells_behind_it_scored() -> None:
     assert get_step_worth("Task/0", 3, []) is None
 
 
-def test_finds_are_all_steps_of_their_kind_and_no_others(
+def test_highlights_are_all_steps_of_their_kind_and_no_others(
     inspector: Inspector, recorded: Path, played: dict[str, Trajectory], run: str
 ) -> None:
     judged = read_labels(recorded, "oracle").judged

@@ -46,9 +46,9 @@ from collab.loop.state import Halted, LoopState
 from collab.loop.step_budget import plan_order, select_certain
 from collab.preferences.adversary import AdversaryBudgetSpent, BudgetedAdversary, label_of
 from collab.preferences.pairs import PairRecipe, RunPairs, TooManyFailures, build_run_pairs
+from collab.preferences.proposals import FOLDER as PROPOSALS
+from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, read_adversary, select_deciding
-from collab.preferences.replies import FOLDER as PROPOSALS
-from collab.preferences.replies import ProposalMemory, RememberingAdversary
 from collab.preferences.store import FOLDER, HEAD, PairHead, PairSet, hash_critic, read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
 from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs

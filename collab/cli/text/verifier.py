@@ -8,9 +8,9 @@ from collab.cli.output import describe_lost, print_table, say, to_data
 from collab.utils.text import format_amount, shorten_number
 
 if TYPE_CHECKING:
-    from collab.rewards.verifiers.agree import AgreementResult
     from collab.rewards.verifiers.agreement import Agreement, Share
     from collab.rewards.verifiers.gate import AgreementRecord
+    from collab.rewards.verifiers.measure import AgreementResult
     from collab.types import Usage
 
 

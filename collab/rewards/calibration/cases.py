@@ -4,7 +4,7 @@
     known[0].worth[cell]                        # "good", "neutral" or "bad"
 
 The solution of an instance is followed step by step. In every state the right action stands beside sampled ones
-(`collab.rewards.perturb`), and each is tried on a fork. Its worth is the score of `collab.envs.solution`, never the
+(`collab.rewards.mistakes`), and each is tried on a fork. Its worth is the score of `collab.envs.solution`, never the
 kind that was drawn. All are proposed for the same reason in the same words, so that only the actions differ; the agent
 of each is drawn. The episode continues with the right action and is played to its end, so that a critic of outcomes has
 one.
@@ -23,7 +23,7 @@ from collab.envs.base import Environment, HasGoal, Suite
 from collab.envs.solution import BAD, GOOD, NEUTRAL, SolutionEnvironment, SolutionScorer
 from collab.errors import EnvironmentFailure, UsageError, boundary
 from collab.rewards.base import CriticInput
-from collab.rewards.perturb import DecisionPoint, draw_mistakes
+from collab.rewards.mistakes import DecisionPoint, draw_mistakes
 from collab.rewards.restore import EnvironmentSlots
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator

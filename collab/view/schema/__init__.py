@@ -10,7 +10,7 @@ from 0. Seeds are decimal texts, for they may not fit a double. Numbers that are
     GET /api/run/{run}/overview?labels                        runs.RunOverview
     GET /api/run/{run}/problems                               runs.ProblemsView
     GET /api/run/{run}/episodes?…filters                      episodes.EpisodesView     by EpisodeFilter
-    GET /api/run/{run}/finds?kind&labels                      episodes.FoundStepsView   first-wrong, overruled …
+    GET /api/run/{run}/highlights?kind&labels                 episodes.FoundStepsView   first-wrong, overruled …
     GET /api/run/{run}/search?q                               episodes.HitsView
     GET /api/run/{run}/episode?episode&labels                 episodes.EpisodeView      of runs alone, as below
     GET /api/run/{run}/step?episode&step&labels               step.StepView

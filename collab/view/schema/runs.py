@@ -362,8 +362,8 @@ class RunOverview:
 
     run: RunRow
     labels: str | None
-    """The label set that rewards and finds rest on; None when there is none. Of a training: in the epochs whose rollout
-    has it."""
+    """The label set that rewards and highlights rest on; None when there is none. Of a training: in the epochs whose
+    rollout has it."""
     tasks: Sequence[TaskRateView]
     """Tasks of a training's last rollout, …"""
     tasks_epoch: int | None = None

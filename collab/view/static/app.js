@@ -5,7 +5,7 @@ import { crumbs, failureNote } from "./crumbs.js";
 import { follow, forget } from "./data.js";
 import { button, fill, h, link } from "./dom.js";
 import { episodesPage } from "./episodes_page.js";
-import { findsPage } from "./finds_page.js";
+import { highlightsPage } from "./highlights_page.js";
 import { helpDialog } from "./help.js";
 import { focused } from "./keep.js";
 import { listenToKeys, setKeys } from "./keys.js";
@@ -31,7 +31,7 @@ const PAGES = {
   runs: runsPage,
   overview: overviewPage,
   episodes: episodesPage,
-  finds: findsPage,
+  highlights: highlightsPage,
   search: searchPage,
   step: stepPage,
   compare: comparePage,

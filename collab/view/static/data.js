@@ -99,7 +99,7 @@ export function getEpisodes(run, filters) {
 }
 
 /** @param {string} run @param {string} kind @param {string | null} [labels] */
-export const getFinds = (run, kind, labels) => ask(address(`${within(run)}/finds`, { kind, labels }));
+export const getHighlights = (run, kind, labels) => ask(address(`${within(run)}/highlights`, { kind, labels }));
 
 /** @param {string} run @param {string} q */
 export function getHits(run, q) {

@@ -5,7 +5,7 @@ import { crumbs } from "./crumbs.js";
 import { getEpisodes } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { decimal, duration, percent } from "./figures.js";
-import { findLinks } from "./finds_page.js";
+import { highlightLinks } from "./highlights_page.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { outcomeBadge, rehearsalMark } from "./outcome.js";
@@ -42,7 +42,7 @@ export async function episodesPage(place) {
     crumbs(trail),
     h("h1", null, "Episodes"),
     rehearsalMark(view.run),
-    findLinks(id, labels),
+    highlightLinks(id, labels),
     heldNote(id, "the others are in the run"),
     body,
   );

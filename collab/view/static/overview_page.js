@@ -6,7 +6,7 @@ import { getOverview, getProblems, getRun } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { epochSection } from "./epoch.js";
 import { amount, decimal, duration, isKnown, moment, money, percent } from "./figures.js";
-import { findLinks } from "./finds_page.js";
+import { highlightLinks } from "./highlights_page.js";
 import { graphsOverEpochs } from "./graphs_panel.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
@@ -71,7 +71,7 @@ function sections({ id, view, trail, found, problems, choice }) {
   return [
     head(id, view, trail, found, choice.labels),
     headlines(run, epochs),
-    findLinks(id, choice.labels),
+    highlightLinks(id, choice.labels),
     epochs.length > 1 && trends(epochs, run.kind === "training"),
     learnedPanel(found, choice),
     epochs.length > 0 && epochSection(epochs, found.best, run.kind === "training", choice),

@@ -4,7 +4,7 @@
  *     #/                                                    runs
  *     #/run/RUN?labels=…                                    overview
  *     #/run/RUN/episodes?task=…                             episodes
- *     #/run/RUN/finds/KIND?labels=…                         steps worth looking at
+ *     #/run/RUN/highlights/KIND?labels=…                    steps worth looking at
  *     #/run/RUN/search?q=…                                  what was searched for
  *     #/run/RUN/episode/EPISODE/STEP[/AGENT/ROUND]?labels=…  a step, and one of its cells; from=… is the list it was in,
  *                                                           estimates=EPOCH/POLICY whose estimates are shown
@@ -13,12 +13,12 @@
 
 /**
  * @typedef {object} Place
- * @property {"runs" | "overview" | "episodes" | "finds" | "search" | "step" | "compare" | "unknown"} page
+ * @property {"runs" | "overview" | "episodes" | "highlights" | "search" | "step" | "compare" | "unknown"} page
  * @property {string[]} parts of the address, decoded, behind the name of the page
  * @property {URLSearchParams} query
  */
 
-const RUN_PAGES = new Set(["episodes", "finds", "search"]);
+const RUN_PAGES = new Set(["episodes", "highlights", "search"]);
 
 /** @param {string} hash @returns {Place} */
 export function readPlace(hash) {
@@ -86,8 +86,8 @@ export const overviewPlace = (run, labels = null) => `#/run/${encoded(run)}${lab
 export const episodesPlace = (run, filters = {}) => `#/run/${encoded(run)}/episodes${queryText(filters)}`;
 
 /** @param {string} run @param {string} kind @param {string | null} [labels] */
-export const findsPlace = (run, kind, labels = null) =>
-  `#/run/${encoded(run)}/finds/${encoded(kind)}${labelled(labels)}`;
+export const highlightsPlace = (run, kind, labels = null) =>
+  `#/run/${encoded(run)}/highlights/${encoded(kind)}${labelled(labels)}`;
 
 /** @param {string} run @param {string} q @param {string | null} [labels] */
 export const searchPlace = (run, q, labels = null) => `#/run/${encoded(run)}/search${queryText({ q, labels })}`;

@@ -1,7 +1,7 @@
 /** Up and down: from episode to episode, in the order of the list that a reader came from. */
 
-import { getEpisodes, getFinds, getHits } from "./data.js";
-import { KINDS_OF_FINDS } from "./finds_page.js";
+import { getEpisodes, getHighlights, getHits } from "./data.js";
+import { KINDS_OF_HIGHLIGHTS } from "./highlights_page.js";
 import { readPlace } from "./place.js";
 
 /** @typedef {{run: string, episode: string, step?: number | null, agent?: string | null, round?: number | null}} Stop */
@@ -11,7 +11,7 @@ const MOST = 1000;
 
 /**
  * What the list has before and after an episode; null where it does not hold it.
- * @param {string} from address of a page of episodes, of finds or of a search
+ * @param {string} from address of a page of episodes, of highlights or of a search
  * @param {string} run @param {string} episode
  * @returns {Promise<{previous: Stop | null, next: Stop | null} | null>}
  */
@@ -26,7 +26,7 @@ export async function besideInList(from, run, episode) {
 /** What a list is called. @param {string} from */
 export function listName(from) {
   const { page, parts, query } = readPlace(from);
-  if (page === "finds") return KINDS_OF_FINDS[parts[1]]?.[0] ?? "Found steps";
+  if (page === "highlights") return KINDS_OF_HIGHLIGHTS[parts[1]]?.[0] ?? "Found steps";
   if (page === "search") return `Search: ${query.get("q")}`;
   return isNarrowed(Object.fromEntries(query)) ? "Episodes, filtered" : "Episodes";
 }
@@ -38,7 +38,7 @@ export function isNarrowed(filters) {
 
 /** @param {import("./place.js").Place} place @returns {Promise<Stop[]>} */
 async function listed({ page, parts: [run, kind], query }) {
-  if (page === "finds") return (await getFinds(run, kind, query.get("labels"))).rows;
+  if (page === "highlights") return (await getHighlights(run, kind, query.get("labels"))).rows;
   if (page === "search") return (await getHits(run, query.get("q") ?? "")).rows;
   const { labels, offset, ...filters } = Object.fromEntries(query);
   return page === "episodes" ? allEpisodes(run, filters) : [];

@@ -13,7 +13,7 @@ from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import resume, start
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.preferences.store import read_pairs
 from collab.rewards.calibration.config import CalibrationRequest, configure
 from collab.rewards.calibration.run import start as calibrate

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from collab.loop.export import export, find
 from collab.loop.loop import start
 from collab.loop.trained import load_policy_agents, parse_policy
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.prompts.parse import write_reply
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite

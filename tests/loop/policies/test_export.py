@@ -21,7 +21,7 @@ from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.export import describe_training, export, find, read_licence
 from collab.loop.record import EpochRecord, ExampleCounts, Success, TrainingDir
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.run_dir import FinetuneDir

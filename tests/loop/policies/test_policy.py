@@ -14,7 +14,7 @@ from collab.loop.loop import hash_base_weights, resume
 from collab.loop.policy import assign_policy, build_first_policy, make_paths_absolute
 from collab.loop.record import EpochRecord, Success, TrainingDir
 from collab.loop.trained import PolicyName, load_policy_agents, parse_policy
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.store.run_dir import RunLimits
 from collab.utils.files import place_within

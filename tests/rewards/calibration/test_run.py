@@ -13,7 +13,7 @@ import pytest
 
 from collab.config import Budget
 from collab.errors import RunFormatError, UsageError
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.rewards.base import ABSENT, OUT_OF_RANGE
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rewards.calibration.record import FILE, PICTURE, CalibrationDir

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from collab.errors import RunFormatError
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.trainers.distributed import build_threads_head, use_recorded_threads
 from collab.trainers.run import begin, train
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from collab.config import override
 from collab.data.tokenize import NothingFits
 from collab.errors import ConfigError, RunFormatError
-from collab.models.layout import hash_weights
+from collab.models.checkpoint_card import hash_weights
 from collab.store.rewards import ReplyRef
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.prepare import FinetuneTask

@@ -124,7 +124,7 @@ def test_every_page_can_be_read_by_all_on_all_windows(team, open_page, turn, ste
     """Without a theme, axe looks at the two pages that hold the most, and every page fits its window."""
     address, _, run = team
     page = open_page(address, color_scheme=theme or "light")
-    places = ["#/", "#/nowhere", f"#/run/{run}", f"#/run/{run}/episodes", f"#/run/{run}/finds/overruled"]
+    places = ["#/", "#/nowhere", f"#/run/{run}", f"#/run/{run}/episodes", f"#/run/{run}/highlights/overruled"]
     episode = quote(EPISODE, safe="")
     places += [f"#/run/{run}/search?q=contact", f"#/compare/{run}/{run}", f"#/compare/{run}/{run}/{episode}/{episode}"]
     found = {}
@@ -266,7 +266,7 @@ def test_two_critics_are_compared_and_chosen(recorded, serving, open_page, turn,
     found = inspector.get_critics(id, EPISODE, 1)
     assert table.locator("thead th").all_inner_texts()[2:] == [one.labels for one in found.critics]
     assert table.locator("tr.disputed").count() == len(found.disputed)
-    for place in (f"#/run/{id}", f"#/run/{id}/finds/overruled"):
+    for place in (f"#/run/{id}", f"#/run/{id}/highlights/overruled"):
         turn(page, place)
         other = inspector.get_run(id).label_sets[1]
         page.get_by_label("critic").select_option(other)

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from collab.errors import RunFormatError
 from collab.models.base import count_lost_calls
 from collab.preferences.adversary import Adversary, AdversaryProposal, Occasion, is_given_rewards, label_of
-from collab.rewards.query import hash_prompt
+from collab.rewards.structured_replies import hash_prompt
 from collab.store import log
 from collab.store.manifest import find_manifest
 from collab.store.run_dir import RunLock

@@ -1,17 +1,17 @@
 /** Steps that are worth looking at: the three jumps. */
 
 import { crumbs } from "./crumbs.js";
-import { getFinds } from "./data.js";
+import { getHighlights } from "./data.js";
 import { fill, h, link } from "./dom.js";
 import { heldNote } from "./held.js";
 import { drawWhenFree, keeping } from "./keep.js";
 import { labelsChoice } from "./labels.js";
-import { findsPlace, stepPlace } from "./place.js";
+import { highlightsPlace, stepPlace } from "./place.js";
 import { trailTo } from "./trail.js";
 import { plural, said } from "./words.js";
 
 /** @type {Record<string, [string, string]>} */
-export const KINDS_OF_FINDS = {
+export const KINDS_OF_HIGHLIGHTS = {
   "first-wrong": [
     "First wrong step",
     "Of every episode that ended unsolved, the first step that the critic does not reward.",
@@ -24,30 +24,30 @@ export const KINDS_OF_FINDS = {
 };
 
 /** Links to all three. @param {string} run @param {string | null} [labels] */
-export function findLinks(run, labels = null) {
+export function highlightLinks(run, labels = null) {
   return h(
     "nav",
-    { class: "finds", "aria-label": "Steps worth looking at" },
+    { class: "highlights", "aria-label": "Steps worth looking at" },
     h("span", { class: "muted" }, "Jump to"),
-    Object.entries(KINDS_OF_FINDS).map(([kind, [name]]) => link(findsPlace(run, kind, labels), { class: "chip" }, name)),
+    Object.entries(KINDS_OF_HIGHLIGHTS).map(([kind, [name]]) => link(highlightsPlace(run, kind, labels), { class: "chip" }, name)),
   );
 }
 
 /** @param {import("./place.js").Place} place */
-export async function findsPage(place) {
+export async function highlightsPage(place) {
   const [id, kind = "first-wrong"] = place.parts;
-  const [name, meaning] = KINDS_OF_FINDS[kind] ?? [kind, ""];
+  const [name, meaning] = KINDS_OF_HIGHLIGHTS[kind] ?? [kind, ""];
   const labels = place.query.get("labels");
-  const along = { labels, from: findsPlace(id, kind, labels) };
+  const along = { labels, from: highlightsPlace(id, kind, labels) };
   const element = h("div");
   const draw = async () => {
-    const [{ view, trail }, found] = await Promise.all([trailTo(id, labels), getFinds(id, kind, labels)]);
-    const choice = labelsChoice(view.label_sets, found.labels, (other) => findsPlace(id, kind, other));
+    const [{ view, trail }, found] = await Promise.all([trailTo(id, labels), getHighlights(id, kind, labels)]);
+    const choice = labelsChoice(view.label_sets, found.labels, (other) => highlightsPlace(id, kind, other));
     const parts = () => [
       crumbs(trail),
       h("div", { class: "title-line" }, h("h1", null, name), choice),
       h("p", { class: "muted" }, meaning, found.labels && [" Judged by the labels ", said(found.labels), "."]),
-      findLinks(id, labels),
+      highlightLinks(id, labels),
       heldNote(id, "steps of the others are not listed"),
       h("p", { class: "muted", role: "status" }, told(found)),
       h(

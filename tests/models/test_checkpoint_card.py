@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 from collab.errors import ConfigError
-from collab.models.layout import CARD, FILE, check_layout, check_over, hash_played_weights, hash_weights, write_layout
+from collab.models.checkpoint_card import (
+    CARD,
+    FILE,
+    check_layout,
+    check_over,
+    hash_played_weights,
+    hash_weights,
+    write_layout,
+)
 from collab.models.local import LocalModel, check_files
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.utils import files
