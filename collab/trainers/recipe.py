@@ -232,12 +232,18 @@ class DpoRecipe(Recipe):
 
 
 class RLRecipe(Recipe):
-    """Weighted log-likelihood of recorded replies (see `rl.policy_gradient`)."""
+    """Log-likelihood or clipped ratio of recorded replies, each with a weight (see `rl.policy_gradient`)."""
 
     epochs: Literal[1] = 1
     """Turns are drawn, as many as the method has updates for."""
+    loss: Literal["likelihood", "ppo-clip"] = "likelihood"
+    """"likelihood" multiplies log π of a reply by its weight. "ppo-clip" takes the weight as an advantage, multiplies
+    the ratio of π to the policy before the epoch's updates by it, and clips that ratio."""
+    clip: float = Field(default=0.2, gt=0, lt=1)
+    """ε: a ratio that has left 1 ± ε on the side that its advantage pushes to has no gradient. Of "ppo-clip"."""
     per_token: bool = False
-    """Whether the loss is a mean over tokens, so that long replies count more, or over replies."""
+    """Whether the loss is a mean over tokens, so that long replies count more, or over replies. With "ppo-clip" also
+    whether the ratio is that of a token or of a whole reply."""
     keeps_optimizer: bool = True
     """Whether each epoch begins with the optimizer's moments of the one before; else each begins with none, and its
     first steps are as long as its gradients are steady."""

@@ -252,7 +252,7 @@ def build_turn_trainer(
     )
     trainer.collate = collate_turns(turns, _get_padding(tokenizer))
     moments = prepared.task.moments
-    trainer.begin(recipe.per_token, None if moments is None else Path(moments))
+    trainer.begin(recipe, None if moments is None else Path(moments))
     trainer.recipe = recipe
     trainer.remove_callback(PrinterCallback)
     return trainer

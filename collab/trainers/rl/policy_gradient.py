@@ -1,10 +1,16 @@
-"""Train a policy on a lesson: each turn's log-likelihood, multiplied by its weight.
+"""Train a policy on a lesson: each turn's log-likelihood or clipped ratio, multiplied by its weight.
 
-    loss = −1/N Σ_i w_i log π(a_i | x_i),   log π(a | x) = Σ_t log π(a_t | x, a_<t)
+    likelihood   loss = −1/N Σ_i w_i log π(a_i | x_i),   log π(a | x) = Σ_t log π(a_t | x, a_<t)
+    ppo-clip     loss = −1/N Σ_i min(ρ_i w_i, clip(ρ_i, 1 ± ε) w_i),   ρ = π / π_old
 
-over the N turns of an optimizer step, or with `per_token` over the tokens of their replies (`losses.nll`). With weights
-of 0 and 1 that is filtered imitation: Filtered BC, and the hard filter of DigiRL (Bai et al. 2024, eq. 2.2). With other
-weights it is advantage-weighted regression. Weights carry no gradient.
+over the N turns of an optimizer step, or with `per_token` over the tokens of their replies (`losses.nll`,
+`losses.ppo_clip`). With weights of 0 and 1, the first is filtered imitation: Filtered BC, and the hard filter of DigiRL
+(Bai et al. 2024, eq. 2.2). With other weights it is advantage-weighted regression. Of the second, the weight is an
+advantage, as PPO, GRPO and Android Coach compute it, each in its own way. Weights carry no gradient.
+
+π_old is the policy that a training begins with. Its log-probabilities are computed here, from its weights, before the
+first step and again by a resumed process; they are not those that were recorded, which an engine of other precision may
+have computed. How far both are apart is the metric `mismatch`.
 
 A reply's tokens are scored as they were sampled: logits are divided by the temperature of the pass, and the end of the
 turn counts only where the policy said it. A forward pass has one temperature.
@@ -16,6 +22,7 @@ alone and no code.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,7 +36,8 @@ from trl import SFTTrainer
 from collab.errors import RunFormatError, UsageError
 from collab.trainers.dpo import PASSES, unwrap_model
 from collab.trainers.prefix_sharing import score_labels_only, score_replies
-from collab.trainers.rl.losses import nll
+from collab.trainers.recipe import RLRecipe
+from collab.trainers.rl.losses import nll, ppo_clip
 from collab.trainers.rl.turns import EncodedTurn
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -42,16 +50,44 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
     A batch is a whole step, as `collate_turns` makes it.
     """
 
-    per_token: bool = False
+    steps: Sequence[Sequence[tuple[int, ...]]]
+    """Forward passes of each step, as positions of turns."""
+    rl: RLRecipe
+    """Recipe of the loss."""
     moments: Path | None = None
     """File with the moments that the optimizer begins with; None for none."""
+    collate: Callable[[Sequence[Sequence[tuple[int, ...]]]], dict[str, Any]]
+    """Function of `collate_turns`."""
+    old: dict[int, Tensor]
+    """Position of a turn → log π_old at each of its tokens but the first; empty for a loss without a ratio."""
 
-    def begin(self, per_token: bool, moments: Path | None) -> None:
+    def begin(self, recipe: RLRecipe, moments: Path | None) -> None:
         """Decide, once, what is computed and from which moments; UsageError if the model is split over processes."""
         if self.is_deepspeed_enabled or self.is_fsdp_enabled or self.accelerator.num_processes > 1:
             raise UsageError("turns are trained by one process; start it without a launcher")
-        self.per_token, self.moments = per_token, moments
+        self.rl, self.moments, self.old = recipe, moments, {}
         score_labels_only(unwrap_model(self.model), self.accelerator.autocast)
+
+    def train(self, *args: Any, **named: Any) -> Any:
+        """Train as TRL does, having scored every turn by the policy as it is before any checkpoint is loaded."""
+        if self.rl.loss == "ppo-clip":
+            self._score_turns()
+        return super().train(*args, **named)
+
+    def _score_turns(self) -> None:
+        """Compute log π_old of every turn, in the passes in which it is first learned."""
+        was_training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            for step in self.steps:
+                for one in self._prepare_inputs(self.collate([step]))[PASSES]:
+                    rows, lengths = one["rows"].tolist(), one["attention_mask"].sum(1).tolist()
+                    if all(row in self.old for row in rows):
+                        continue
+                    scored = score_replies(self.model, one).log_probs.float()
+                    for row, length, found in zip(rows, lengths, scored, strict=True):
+                        self.old.setdefault(row, found[: length - 1].clone())
+        self.model.train(was_training)
 
     def create_optimizer(self, model: Any = None) -> Any:
         """Build the optimizer with the moments that were handed on."""
@@ -71,20 +107,71 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
         model.train()
         passes = self._prepare_inputs(inputs)[PASSES]
         # Passes may differ in size: each adds its part of one mean over the step.
-        total = float(sum(one["completion_mask"].sum() if self.per_token else len(one["weights"]) for one in passes))
-        losses, logps, entropies = [], [], []
+        recipe = self.rl
+        total = float(sum(one["completion_mask"].sum() if recipe.per_token else len(one["weights"]) for one in passes))
+        losses, found = [], defaultdict[str, list[Tensor]](list)
         for one in passes:
             output = score_replies(model, one)
             log_probs, mask = output.log_probs.float(), output.label_mask
-            loss = nll(log_probs, mask, one["weights"], per_token=self.per_token, total=total)
+            if recipe.loss == "ppo-clip":
+                old = self._pad_old(one["rows"], log_probs)
+                loss = ppo_clip(
+                    log_probs,
+                    old,
+                    one["weights"],
+                    mask,
+                    clip=recipe.clip,
+                    level="token" if recipe.per_token else "reply",
+                    total=total,
+                )
+                for name, values in measure_ratios(log_probs.detach(), old, mask, recipe).items():
+                    found[name].append(values)
+                found["mismatch"].append(measure_mismatch(old, one["behaviour"], mask))
+            else:
+                loss = nll(log_probs, mask, one["weights"], per_token=recipe.per_token, total=total)
             self.accelerator.backward(loss)
             losses.append(loss.detach())
-            logps.append(log_probs.detach().sum(1))  # (rows,): log π(a|x)
-            entropies.append(output.entropy[mask].detach())
-        metrics = self._metrics["train"]
-        metrics["logp"].append(torch.cat(logps).mean().item())
-        metrics["entropy"].append(torch.cat(entropies).mean().item())
+            found["logp"].append(log_probs.detach().sum(1))  # (rows,): log π(a|x)
+            found["entropy"].append(output.entropy[mask].detach())
+        for name, parts in found.items():
+            # A server that tells no log-probabilities leaves no mismatch to tell.
+            if (values := torch.cat(parts)).numel():
+                self._metrics["train"][name].append(values.mean().item())
         return torch.stack(losses).sum()
+
+    def _pad_old(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Return log π_old of a pass, (rows, tokens − 1), with 0 behind the end of each."""
+        found = torch.zeros_like(like)
+        for place, row in enumerate(rows.tolist()):
+            one = self.old[row]
+            found[place, : len(one)] = one
+        return found.detach()
+
+
+def measure_ratios(log_probs: Tensor, old: Tensor, mask: Tensor, recipe: RLRecipe) -> dict[str, Tensor]:
+    """Return what one looks at in a clipped ratio: `ratio` itself, and `clipped`, 1 where it has left 1 ± ε.
+
+    Args:
+        log_probs, old, mask: as for `ppo_clip`, (rows, C).
+
+    Returns:
+        One number per token or per reply, (n,), as the recipe takes its mean.
+    """
+    apart = torch.where(mask, log_probs - old, 0.0)
+    ratio = (apart[mask] if recipe.per_token else apart.sum(1)).exp()
+    return {"ratio": ratio, "clipped": ((ratio - 1).abs() > recipe.clip).float()}
+
+
+def measure_mismatch(old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+    """Return |log π_old − log μ| of each reply token whose log-probability was recorded, (n,).
+
+    Args:
+        old: log π_old, (rows, C).
+        behaviour: log μ at the same places; NaN where it is unknown.
+        mask: (rows, C), bool.
+    """
+    found = (old - behaviour)[mask]
+    return found[~found.isnan()].abs()
 
 
 def collate_turns(
@@ -98,28 +185,35 @@ def collate_turns(
 
     Returns:
         Function of a list with one step, its forward passes as positions of turns, to {PASSES: […]}; a pass has
-        input_ids, attention_mask and completion_mask, (rows, longest), weights and temperature, (rows,).
+        input_ids, attention_mask and completion_mask, (rows, longest), behaviour, (rows, longest − 1) with NaN for what
+        is unknown, and rows (positions of the turns), weights and temperature, (rows,).
     """
 
     def collate(found: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
         (step,) = found
-        return {PASSES: [_collate_pass([turns[row] for row in rows], padding) for rows in step]}
+        return {PASSES: [_collate_pass(rows, turns, padding) for rows in step]}
 
     return collate
 
 
-def _collate_pass(turns: Sequence[EncodedTurn], padding: int) -> dict[str, Tensor]:
+def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: int) -> dict[str, Tensor]:
+    turns = [known[row] for row in rows]
     shape = (len(turns), max(map(len, turns)))  # (rows, longest)
     ids, mask, completion = (torch.full(shape, value) for value in (padding, 0, 0))
+    behaviour = torch.full((shape[0], shape[1] - 1), torch.nan)
     for place, one in enumerate(turns):
         ids[place, : len(one)] = torch.from_numpy(one.ids)
         mask[place, : len(one)] = 1
         # Only the reply is scored; its prompt is read.
         completion[place, one.scored_from : len(one)] = 1
+        if one.behaviour is not None:
+            behaviour[place, one.scored_from - 1 : len(one) - 1] = torch.from_numpy(one.behaviour)
     return {
         "input_ids": ids,
         "attention_mask": mask,
         "completion_mask": completion,
+        "behaviour": behaviour,
+        "rows": torch.tensor(rows),
         "weights": torch.tensor([one.weight for one in turns]),
         "temperature": torch.tensor([one.temperature for one in turns]),
     }

@@ -87,6 +87,8 @@ class EncodedTurn(EncodedExample):
     """What multiplies its loss."""
     temperature: float
     """What logits are divided by before its probability is taken."""
+    behaviour: Floats | None = None
+    """Recorded log-probability of each scored token; None if unknown."""
 
 
 def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
@@ -98,6 +100,7 @@ def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
         weight=weight,
         # A greedy reply has no probability under what it was sampled from; it is learned as the plain policy's.
         temperature=turn.temperature or 1.0,
+        behaviour=turn.behaviour,
     )
 
 

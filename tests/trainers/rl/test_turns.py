@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,12 +77,17 @@ def run_lesson(
 
 def compute_logp(checkpoint: str, turn: Turn) -> float:
     """Σ log π of a turn's reply at its temperature, by transformers alone."""
+    return float(list_logps(checkpoint, turn).sum())
+
+
+def list_logps(checkpoint: str, turn: Turn) -> Any:
+    """Log π of each token of a turn's reply."""
     model = AutoModelForCausalLM.from_pretrained(checkpoint).float()
     ids = torch.tensor(np.concatenate((turn.prompt, turn.reply)), dtype=torch.long)[None]
     with torch.no_grad():
         logits = model(ids).logits[0, :-1] / turn.temperature
     chosen = logits.log_softmax(-1).gather(-1, ids[0, 1:, None])[:, 0]
-    return float(chosen[len(turn.prompt) - 1 :].sum())
+    return chosen[len(turn.prompt) - 1 :].double().numpy()
 
 
 def test_what_is_written_is_read_again_and_a_change_is_refused(tmp_path: Path) -> None:
@@ -124,6 +130,49 @@ def test_a_lesson_makes_its_turns_likelier_and_weights_of_zero_change_nothing(ti
     nothing = run_lesson(tiny, make_lesson(turns, [(0, 1, 2, 3)] * 2, [0.0] * 4), tmp_path / "nothing").final
     same = [AutoModelForCausalLM.from_pretrained(one).state_dict() for one in (tiny, nothing)]
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])
+
+
+def test_a_clipped_ratio_is_taken_to_the_policy_before_the_first_step(tiny: str, tmp_path: Path) -> None:
+    """Also by a process that resumes after the first step: π_old is not the policy that it finds."""
+    turns = [make_turn(one, temperature=1.0 if one % 2 else 0.5) for one in range(4)]
+    advantages, order, ppo = [1.0, -1.0, 2.0, 0.5], [(0, 1, 2, 3)] * 2, ("loss=ppo-clip", "per_token=true")
+    lesson = make_lesson(turns, order, advantages)
+    lines = run_lesson(tiny, lesson, tmp_path / "run", *ppo).read_metrics()
+    # At first both are equal: every ratio is 1, and the loss is the mean advantage over tokens.
+    tokens = [len(turn.reply) for turn in turns]
+    mean = np.average(advantages, weights=tokens)
+    assert lines[0]["loss"] == pytest.approx(-mean, rel=1e-5)
+    assert (lines[0]["ratio"], lines[0]["clipped"]) == (pytest.approx(1, abs=1e-6), 0)
+    # Then π is what the first step made, and π_old what it began with; a ratio may have left the clip on one side.
+    first = str(run_lesson(tiny, make_lesson(turns, order[:1], advantages), tmp_path / "first", *ppo).final)
+    old, new = ([list_logps(one, turn) for turn in turns] for one in (tiny, first))
+    ratios = [np.exp(after - before) for before, after in zip(old, new, strict=True)]
+    terms = [
+        np.minimum(ratio * advantage, ratio.clip(0.8, 1.2) * advantage)
+        for ratio, advantage in zip(ratios, advantages, strict=True)
+    ]
+    assert lines[1]["loss"] == pytest.approx(-np.concatenate(terms).mean(), rel=1e-3)
+    away = np.concatenate(ratios)
+    assert lines[1]["ratio"] == pytest.approx(away.mean(), rel=1e-3)
+    assert 0 < lines[1]["clipped"] == pytest.approx((abs(away - 1) > 0.2).mean(), abs=0.01)
+    # What was recorded is another policy's here: random numbers.
+    apart = np.concatenate([abs(old[one] - turns[one].behaviour) for one in (0, 2)])
+    assert lines[0]["mismatch"] == pytest.approx(apart.mean(), rel=1e-3)
+
+    recipe = override(RLRecipe(learning_rate=1e-2, schedule="constant", warmup=0), [*SETTINGS, *ppo])
+    task = FinetuneTask(stage="rl", base=tiny, preset="none", recipe=recipe)
+    folder = begin(prepare_turns(task, lesson), tmp_path / "killed")
+    assert train(prepare_turns(task, lesson), folder, device="cpu", stopping=lambda: True).final is None
+    train(prepare_turns(task, lesson), folder, device="cpu")
+    assert folder.read_metrics()[1]["loss"] == lines[1]["loss"]
+
+
+def test_a_reply_whose_ratio_left_the_clip_is_not_pushed_on(tiny: str, tmp_path: Path) -> None:
+    """With one reply to learn from, ever the same, the first steps leave ε behind, and later ones change nothing."""
+    lesson = make_lesson([make_turn(1)], [(0,)] * 4, [1.0])
+    lines = run_lesson(tiny, lesson, tmp_path / "run", "loss=ppo-clip", "clip=0.01").read_metrics()
+    assert lines[0]["grad_norm"] > 0
+    assert [line["grad_norm"] for line in lines[1:]] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("merge", [True, False])
