@@ -337,7 +337,9 @@ class RunConfig(Definition):
     tasks: list[str]
     """Task names, resolved."""
     episodes: int = Field(ge=1)
-    """In all; episode k plays task k mod len(tasks)."""
+    """In all; group k plays task k mod len(tasks)."""
+    group: int = Field(default=1, ge=1)
+    """Episodes in a row that play the same instance, each sampled anew; 1 plays another with each."""
     seed: int = 0
     """Run seed: draws instances, graphs and, unless `sampling_seed` is set, replies."""
     sampling_seed: int | None = None

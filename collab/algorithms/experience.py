@@ -60,6 +60,8 @@ class JudgedEpisode(Definition):
     epoch: int
     """In which it was judged."""
     task: str
+    instance: str
+    """Task and seed, as "task#seed"; episodes of one group share it."""
     goal: str
     """The task's instruction."""
     limit: int = Field(ge=1)
@@ -80,6 +82,11 @@ class JudgedEpisode(Definition):
     def ref(self) -> EpisodeRef:
         """Return the reference that a replay buffer holds."""
         return EpisodeRef(run=self.run, trajectory=self.trajectory, steps=self.steps, versions=self.versions)
+
+
+def name_instance(episode: Trajectory) -> str:
+    """Return the task instance that an episode played, as "task#seed"."""
+    return f"{episode.task.name}#{episode.task.seed}"
 
 
 def list_judged(
@@ -106,6 +113,7 @@ def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> Judge
         trajectory=episode.id,
         epoch=epoch,
         task=episode.task.name,
+        instance=name_instance(episode),
         goal=episode.task.goal,
         limit=episode.task.max_steps,
         steps=len(episode.steps),
@@ -211,7 +219,6 @@ class TurnBuilder:
         if prompt is None:
             return OTHER_PROMPT, False
         reply, behaviour, again = _read_reply(cell, chat)
-        task = record.trajectories[ref.trajectory].task
         turn = Turn(
             run=self.run,
             ref=ref,
@@ -221,7 +228,7 @@ class TurnBuilder:
             version=cell.policy.version,
             temperature=cell.sampling.temperature,
             state=cell.prompt.prefix,
-            instance=f"{task.name}#{task.seed}",
+            instance=name_instance(record.trajectories[ref.trajectory]),
         )
         return turn, again
 

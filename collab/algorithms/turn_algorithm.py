@@ -27,7 +27,7 @@ from pydantic import Field, SerializeAsAny
 
 from collab.algorithms.experience import has_experience
 from collab.algorithms.lesson_counts import summarize_kept
-from collab.algorithms.turn_learner import TurnMethod, estimate_turns
+from collab.algorithms.turn_learner import ReplayMethod, TurnMethod, estimate_turns
 from collab.config import Budget, Definition, PartDefinition, RunConfig, override
 from collab.envs.base import Suite
 from collab.library import Library
@@ -240,7 +240,8 @@ class TurnAlgorithm(Algorithm):
 
     def learn_recorded(self, method: Method, recorded: Sequence[RecordedInput]) -> Method:
         """Return the method with an offline phase of these runs; a method without one gets one like its epochs."""
-        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        if not isinstance(method, ReplayMethod):
+            return super().learn_recorded(method, recorded)
         steps = sum(one.steps for one in recorded)
         if method.offline is None:
             return override(method, [f"offline={{steps: {steps}, updates: {method.updates}}}"])
@@ -281,7 +282,8 @@ class TurnAlgorithm(Algorithm):
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Estimate verdicts, one per episode, and learning from the turns that are drawn."""
-        return await estimate_turns(config, tried, await _estimate_verdicts(_narrow_config(config), tried, rolled))
+        verdicts = await _estimate_verdicts(_narrow_config(config), tried, rolled)
+        return await estimate_turns(config, tried, rolled, verdicts)
 
     def describe(self, config: TrainingConfig) -> str:
         """Return how policies are trained, and by what their episodes are judged."""

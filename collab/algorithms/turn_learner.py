@@ -1,25 +1,27 @@
-"""Learn turns of remembered episodes: the learner that reinforcement algorithms share.
+"""Learn turns of judged episodes: the learner that reinforcement algorithms share.
 
     class MyLearner(TurnLearner):
         async def estimate(self, state, group, experience) -> list[StepEstimate]: ...
 
 An algorithm decides what each remembered step is worth (`estimate`); the rest is the same for all:
 
-    remember    the judged episodes of this epoch's rollout join a replay buffer with a capacity in steps
-    estimate    a weight for each step in the buffer, with all that led to it
-    draw        as many optimizer steps as the method says, each of turns with a weight, uniformly with replacement
+    remember    the judged episodes of this epoch's rollout, alone or in a replay buffer with a capacity in steps
+    estimate    a weight for each of their steps, with all that led to it
+    draw        the turns of each optimizer step, among those with a weight, as the method says
     write       the lesson: turns, estimates, order (`collab.trainers.rl.turns`)
     train       the policy on the lesson, from the optimizer's moments of the epoch before
 
 Each part is written before the next begins. An epoch without a turn to learn trains nothing and says so; in the first
 epoch that ends the training.
 
-A method may begin with an offline phase: its first epoch then has its own number of steps, played by the first policy,
-and its own number of updates.
+A `ReplayMethod` remembers, and draws uniformly with replacement. It may begin with an offline phase: its first epoch
+then has its own number of steps, played by the first policy, and its own number of updates. Methods that learn from the
+present policy's episodes alone are in `collab.algorithms.on_policy`.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,17 +85,10 @@ class OfflinePhase(Definition):
 
 
 class TurnMethod(Method):
-    """Settings of learning remembered turns, which reinforcement algorithms share."""
+    """Settings of learning turns, which reinforcement algorithms share."""
 
     RECIPE: ClassVar[str] = "rl"
     rl: RLRecipe
-    offline: OfflinePhase | None = None
-    """The first epoch, if it is another than the rest; None where all are alike."""
-    updates: int = Field(default=8, ge=1)
-    """Optimizer steps of the policy per epoch."""
-    capacity: int = Field(default=5000, ge=1)
-    """Environment steps that are remembered; whole episodes are forgotten, the oldest first. An offline phase learns
-    from all its episodes at once."""
     verifier: str = RULES
     """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are
     the environment's own outcome. Held-out evaluations are always the environment's."""
@@ -108,6 +103,52 @@ class TurnMethod(Method):
     def is_everything_learned(self) -> bool:
         """True if episodes are learned from that do not fit into the capacity, too."""
         return False
+
+    def get_capacity(self, number: int) -> int | None:
+        """Return how many environment steps an epoch remembers; None for all of its own, and no others."""
+        return None
+
+    def get_offline(self, number: int) -> OfflinePhase | None:
+        """Return the offline phase if an epoch is that; None for an online epoch."""
+        return None
+
+    def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
+        """Return the turns of each optimizer step of an epoch, as positions among those that may be learned.
+
+        Args:
+            turns: how many there are, at least 1.
+        """
+        raise NotImplementedError
+
+    def count_drawn(self, rolled: Range) -> Range:
+        """Return how many turns a training draws in all; `rolled` are the steps of all rollouts."""
+        raise NotImplementedError
+
+
+class ReplayMethod(TurnMethod):
+    """Settings of learning remembered turns."""
+
+    offline: OfflinePhase | None = None
+    """The first epoch, if it is another than the rest; None where all are alike."""
+    updates: int = Field(default=8, ge=1)
+    """Optimizer steps of the policy per epoch."""
+    capacity: int = Field(default=5000, ge=1)
+    """Environment steps that are remembered; whole episodes are forgotten, the oldest first. An offline phase learns
+    from all its episodes at once."""
+
+    def get_capacity(self, number: int) -> int | None:
+        """Return the capacity; None in an offline phase."""
+        return None if self.get_offline(number) else self.capacity
+
+    def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
+        """Draw as many steps as the epoch has updates."""
+        # Uniformly with replacement, so that a step is full even if few turns are worth learning.
+        return [[rng.randrange(turns) for _ in range(self.rl.batch_rows)] for _ in range(self.get_updates(number))]
+
+    def count_drawn(self, rolled: Range) -> Range:
+        """Return all rows of all updates, whatever is played."""
+        drawn = float(sum(map(self.get_updates, range(1, self.epochs + 1))) * self.rl.batch_rows)
+        return Range(low=drawn, high=drawn)
 
     def get_steps(self, number: int) -> int | None:
         """Return the step budget of an epoch."""
@@ -196,14 +237,14 @@ class TurnLearner:
         told = join_labels([labels for _, labels in labelled]).metrics
         judged = [(rollout, read_rewards(rollout, labels)) for rollout, labels in labelled]
         fresh = write_experience(folder, number, judged)
-        capacity = None if method.get_offline(number) else method.capacity
+        capacity = method.get_capacity(number)
         experience = _remember(folder, number, policy, capacity)
         held = {one.key for one in experience.episodes}
         beyond = sum(one.key not in held for one in fresh)
         if beyond and not method.is_everything_learned:
             state.note(
                 f"epoch {number}: {beyond} of {format_amount(len(fresh), 'episode')} do not fit into "
-                f"capacity={method.capacity} steps and are not learned from; raise it in another training: --set "
+                f"capacity={capacity} steps and are not learned from; raise it in another training: --set "
                 "capacity=N"
             )
         _forget_moments(folder, number, state.config.groups)
@@ -227,7 +268,7 @@ class TurnLearner:
             causes += sum((Counter(one.refused) for one in counts.values()), Counter[str]())
             refuse_barren_rollout(
                 first,
-                _describe_barren(fresh, judge, causes, method.capacity),
+                _describe_barren(fresh, judge, causes, capacity),
                 _advise(state.config, number, judge, causes),
             )
         finetuning = Finetuning(
@@ -267,10 +308,8 @@ class TurnLearner:
                 for cell in self.select_replies(builders[one.run].recorded.get_step(one.trajectory, one.step))
                 if cell.agent in config.groups[group]
             ]
-            # Uniformly with replacement, so that a step is full even if few turns are worth learning.
             rng = generator(derive(config.run.seed, "turns", number, group))
-            updates = method.get_updates(number) if said else 0
-            drawn = [[rng.randrange(len(said)) for _ in range(method.rl.batch_rows)] for _ in range(updates)]
+            drawn = method.draw(number, len(said), rng) if said else []
             made = _DrawnTurns.of(drawn, said, builders, refuses=method.retokenised == "refuse")
         lesson = Lesson(turns=made.turns, weights=made.weights, order=made.order, estimates=estimates)
         digest = write_lesson(lesson, get_lesson_dir(state.folder, number, group), state.folder.resume)
@@ -290,18 +329,28 @@ def read_rewards(rollout: Rollout, labels: Labels) -> dict[str, float]:
     return {one.id: float(one.success) for one in rollout.trajectories if one.error is None}
 
 
-def estimate_alike(episode: JudgedEpisode, *, weight: float, why: str) -> list[StepEstimate]:
-    """Return estimates of an episode's steps that all have one weight, for one reason, and no value."""
+def estimate_alike(
+    episode: JudgedEpisode, *, weight: float, why: str, advantage: float | None = None
+) -> list[StepEstimate]:
+    """Return estimates of an episode's steps that all have one weight and advantage, for one reason, and no value."""
     return [
         StepEstimate(
-            run=episode.run, trajectory=episode.trajectory, step=step, reward=episode.reward, weight=weight, why=why
+            run=episode.run,
+            trajectory=episode.trajectory,
+            step=step,
+            reward=episode.reward,
+            advantage=advantage,
+            weight=weight,
+            why=why,
         )
         for step in range(episode.steps)
     ]
 
 
-async def estimate_turns(config: TrainingConfig, tried: TriedStep, labels: Sequence[LabelEstimate] = ()) -> Estimate:
-    """Estimate learning for `--plan`: how many turns are drawn is known, and each is taken to be as long as these."""
+async def estimate_turns(
+    config: TrainingConfig, tried: TriedStep, rolled: Range, labels: Sequence[LabelEstimate] = ()
+) -> Estimate:
+    """Estimate learning for `--plan`, with each turn taken to be as long as these; `rolled` as `Algorithm.estimate`."""
     from collab.trainers.estimate import forecast
 
     method = config.method
@@ -314,10 +363,16 @@ async def estimate_turns(config: TrainingConfig, tried: TriedStep, labels: Seque
         EncodedTurn(group=GROUP, ids=one.ids, scored_from=one.scored_from, weight=1.0, temperature=1.0)
         for one in build_likely_examples(said, read, chat)
     ]
-    drawn = sum(map(method.get_updates, range(1, method.epochs + 1))) * recipe.batch_rows * len(config.groups)
+    drawn = method.count_drawn(rolled).times(len(config.groups))
     training = forecast(FinetuneTask(stage="rl", base=base, preset=config.preset, recipe=recipe), items, tried.device)
-    turns = Range(low=drawn, high=drawn)
-    return Estimate(noun="turns", examples=turns, replies=turns, fixed=True, labels=labels, training=training)
+    return Estimate(
+        noun="turns",
+        examples=drawn,
+        replies=drawn,
+        fixed=drawn.low == drawn.high,
+        labels=labels,
+        training=training,
+    )
 
 
 def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
@@ -329,7 +384,7 @@ def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
 
 
 def _describe_barren(
-    fresh: Sequence[JudgedEpisode], verifier: str | None, causes: Mapping[str, int], capacity: int
+    fresh: Sequence[JudgedEpisode], verifier: str | None, causes: Mapping[str, int], capacity: int | None
 ) -> str:
     """Return in words why none of these episodes has a turn to learn.
 
@@ -361,11 +416,12 @@ def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: M
 
 
 def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int | None) -> Experience:
-    """Return what the epoch estimates from: the newest episodes of all epochs whose steps fit; None takes all."""
+    """Return what the epoch estimates from: the newest episodes of all epochs whose steps fit; see `get_capacity`."""
     judged = {epoch: read_experience(folder, epoch) for epoch in range(1, number + 1)}
+    if capacity is None:
+        return Experience(number=number, policy=policy, episodes=judged[number], judged=judged)
     known = {one.key: one for listed in judged.values() for one in listed}
-    everything = sum(one.steps for one in known.values())
-    held = fill_buffer(known.values(), max(1, everything) if capacity is None else capacity).episodes
+    held = fill_buffer(known.values(), capacity).episodes
     episodes = [known[one.run, one.trajectory] for one in held]
     return Experience(number=number, policy=policy, episodes=episodes, judged=judged)
 

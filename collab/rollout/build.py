@@ -99,6 +99,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "collabuiagents": "collab.algorithms.collabuiagents.algorithm:CollabUIAgents",
         "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
         "digirl": "collab.algorithms.digirl.algorithm:DigiRL",
+        "grpo": "collab.algorithms.grpo.algorithm:GRPO",
     },
 }
 

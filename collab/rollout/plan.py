@@ -232,12 +232,16 @@ async def load_splits(name: str, environment: EnvironmentDefinition, built: Suit
 
 
 def plan_episodes(config: RunConfig) -> list[Episode]:
-    """Plan episodes: episode k plays task k mod len(tasks), which spreads a task's instances over the run."""
-    seeds, tasks = config.seeds, config.tasks
-    return [
-        Episode(task=task, number=number, seed=seeds.task(task, number))
-        for task, number in ((tasks[k % len(tasks)], k // len(tasks)) for k in range(config.episodes))
-    ]
+    """Plan episodes: group k plays task k mod len(tasks), which spreads a task's instances over the run."""
+    seeds, tasks, size = config.seeds, config.tasks, config.group
+    found = []
+    for episode in range(config.episodes):
+        group, member = divmod(episode, size)
+        instance, position = divmod(group, len(tasks))
+        task = tasks[position]
+        # Members differ in their number alone, which is what replies are sampled by.
+        found.append(Episode(task=task, number=instance * size + member, seed=seeds.task(task, instance)))
+    return found
 
 
 def has_episode_count(episodes: int | None, settings: Sequence[str]) -> bool:

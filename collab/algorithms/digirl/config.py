@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from collab.algorithms.turn_learner import OfflinePhase, TurnMethod
+from collab.algorithms.turn_learner import OfflinePhase, ReplayMethod
 from collab.config import Definition, RunConfig
 from collab.loop.config import Ablation
 from collab.loop.policy import make_path_absolute
@@ -114,7 +114,7 @@ class Reweighting(Definition):
     """Largest weight."""
 
 
-class DigiRLMethod(TurnMethod):
+class DigiRLMethod(ReplayMethod):
     """Settings of DigiRL."""
 
     offline: DigiRLOffline | None = None

@@ -19,12 +19,12 @@ from pathlib import Path
 from pydantic import Field
 
 from collab.algorithms.turn_algorithm import TurnAlgorithm
-from collab.algorithms.turn_learner import Experience, TurnLearner, TurnMethod, estimate_alike
+from collab.algorithms.turn_learner import Experience, ReplayMethod, TurnLearner, estimate_alike
 from collab.loop.state import LoopState
 from collab.trainers.rl.step_estimates import StepEstimate
 
 
-class FilteredBCMethod(TurnMethod):
+class FilteredBCMethod(ReplayMethod):
     """Settings of imitating solved episodes."""
 
     most_per_task: int | None = Field(default=None, ge=1)

@@ -1,0 +1,1 @@
+"""GRPO: episodes of one instance compared with each other."""

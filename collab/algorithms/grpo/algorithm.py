@@ -1,0 +1,146 @@
+"""GRPO: play each instance several times, and learn from what went better there than the others.
+
+    collab train --algo grpo --env androidworld --graph single --agents early --out runs/grpo
+
+A group of G episodes plays one instance, each sampled anew. With r_i the verdict on episode i (1 or 0):
+
+    A_i  = (r_i − mean(r)) / (std(r) + 1e-6)                        (`estimators.group_relative`)
+    loss = −mean over reply tokens of min(ρ A, clip(ρ, 1 ± ε) A)    (`losses.ppo_clip`)
+
+Every turn of an episode has the episode's advantage. A group whose episodes all ended alike teaches nothing: it is left
+out and counted, and where fewer than `FEW` of the groups teach something, a line says what to raise. There is no value
+model and no penalty for leaving the first policy.
+
+Source: DeepSeekMath (Shao et al. 2024, section 4.1); as a baseline of Android Coach (appendix A.2), whose settings are
+the preset `paper`: groups of four on one instance, the verdict as the only reward. Deviations:
+
+- the standard deviation is that of a sample (divided by G − 1), as in verl, which Android Coach trains with
+- DeepSeekMath adds a penalty on the divergence from a reference; Android Coach has none, and here is none
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from collab.algorithms.experience import JudgedEpisode, read_experience
+from collab.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyMethod
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike
+from collab.config import RunConfig
+from collab.errors import ConfigError
+from collab.loop.config import Ablation, Method
+from collab.loop.record import EpochRecord
+from collab.loop.state import LoopState
+from collab.trainers.rl.estimators import group_relative
+from collab.trainers.rl.step_estimates import StepEstimate
+from collab.utils.text import format_amount
+
+ALIKE, ALONE = "its group ended alike", "it has no group"
+FEW = 0.4
+"""Share of groups with a spread below which most of what is played teaches nothing."""
+
+
+class GRPOMethod(OnPolicyMethod):
+    """Settings of GRPO."""
+
+    group: int = Field(default=4, ge=2)
+    """Episodes that play each instance."""
+
+    def explore(self, run: RunConfig) -> RunConfig:
+        """Return a run played as a rollout, in groups."""
+        return super().explore(run).model_copy(update={"group": self.group})
+
+
+class GRPOLearner(TurnLearner):
+    """Learns the turns of each episode by how it compares with its group."""
+
+    async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
+        """Return each step's advantage, that of its episode."""
+        found = compare_groups(experience.episodes)
+        spread, groups = count_spread(experience.episodes)
+        if groups and spread < FEW * groups:
+            state.note(
+                f"epoch {experience.number}: {spread} of {format_amount(groups, 'group')} ended differently, and only "
+                "these teach anything; raise group, exploration_temperatures or the number of tasks that are neither "
+                "always nor never solved, in another training"
+            )
+        return [estimate for one in experience.episodes for estimate in found[one.key]]
+
+    def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
+        """Return how many groups were played, and how many of them had a spread."""
+        spread, groups = count_spread(read_experience(state.folder, number))
+        return {"groups": groups, "spread": spread}
+
+
+def gather_groups(episodes: Iterable[JudgedEpisode]) -> Mapping[str, Sequence[JudgedEpisode]]:
+    """Return instance → its episodes, in their order."""
+    found = defaultdict[str, list[JudgedEpisode]](list)
+    for one in episodes:
+        found[one.instance].append(one)
+    return found
+
+
+def count_spread(episodes: Iterable[JudgedEpisode]) -> tuple[int, int]:
+    """Return how many groups ended differently, and how many there are with two episodes or more."""
+    several = [one for one in gather_groups(episodes).values() if len(one) > 1]
+    return sum(len({episode.reward for episode in one}) > 1 for one in several), len(several)
+
+
+def compare_groups(episodes: Iterable[JudgedEpisode]) -> dict[tuple[str, str], list[StepEstimate]]:
+    """Return key of an episode → the estimates of its steps.
+
+    An episode whose companions broke or were not judged is compared with those that are left.
+    """
+    found = dict[tuple[str, str], list[StepEstimate]]()
+    for group in gather_groups(episodes).values():
+        advantages = group_relative([one.reward for one in group]).tolist()
+        for one, advantage in zip(group, advantages, strict=True):
+            why = ALONE if len(group) < 2 else "kept" if advantage else ALIKE
+            found[one.key] = estimate_alike(one, weight=advantage, why=why, advantage=advantage)
+    return found
+
+
+class GRPO(OnPolicyAlgorithm):
+    """Group-relative policy optimisation on outcomes."""
+
+    name = "grpo"
+    description = "GRPO: each instance is played several times, and what went better there than the others is learned"
+    method = GRPOMethod
+    presets = Path(__file__).parent / "presets"
+    default_preset = "sound"
+    ablations: ClassVar[Mapping[str, Ablation]] = {
+        f"group-{size}": Ablation(description=f"{size} episodes of each instance", settings=(f"group={size}",))
+        for size in (2, 8)
+    }
+    toy = (  # easy enough to be solved at times
+        *("episodes=12", "group=4", "rl.batch_rows=8"),
+        "run.environment.backends.fake.options.declared=false",
+    )
+    learner = GRPOLearner()
+
+    def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
+        """Refuse an epoch that cannot hold whole groups."""
+        assert isinstance(method, GRPOMethod), "the loop gives each algorithm its own method"
+        size = method.group
+        if method.episodes is not None and method.episodes % size:
+            whole = size * math.ceil(method.episodes / size)
+            raise ConfigError(f"episodes={method.episodes}: cannot hold whole groups of {size}; set episodes={whole}")
+        if episodes < size:
+            told = format_amount(episodes, "episode")
+            raise ConfigError(f"group={size}: an epoch has {told}; set episodes={size} or more, or steps")
+
+    def format_lines(self, record: EpochRecord) -> list[str]:
+        """Format how many groups had a spread, behind what all learners of turns tell, line by line."""
+        told = Counter({name: record.metrics.get(name, 0) for name in ("groups", "spread")})
+        return [*super().format_lines(record), f"groups   {told['spread']} of {told['groups']} ended differently"]
+
+    def build_columns(self, record: EpochRecord) -> dict[str, object]:
+        """Return the groups that ended differently, beside the columns of all learners of turns."""
+        found = record.metrics.get("groups")
+        told = None if found is None else f"{record.metrics.get('spread')} of {found}"
+        return {**super().build_columns(record), "groups apart": told}

@@ -1,0 +1,93 @@
+"""What algorithms share that learn from the present policy's own episodes, once: GRPO, and PPO beside it.
+
+Each epoch plays, learns from every turn that has an advantage, and forgets. A turn is learned by the clipped ratio of
+PPO (`collab.trainers.rl.losses.ppo_clip`), so its tokens must be those that were sampled, and from the whole
+distribution: without them there is no ratio. What would break that is refused before anything is played.
+
+Order within an epoch: all turns, shuffled, in optimizer steps of `rl.batch_rows`; as often as there are `passes`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from collab.algorithms.turn_algorithm import TurnAlgorithm
+from collab.algorithms.turn_learner import TurnMethod
+from collab.config import SamplingDefinition
+from collab.envs.base import Suite
+from collab.errors import UsageError
+from collab.loop.config import TrainingConfig
+from collab.loop.ranges import Range
+
+
+class OnPolicyMethod(TurnMethod):
+    """Settings of learning from the present policy's own episodes."""
+
+    passes: int = Field(default=1, ge=1)
+    """How often each turn is learned in its epoch."""
+    retokenised: Literal["refuse"] = "refuse"
+    """A reply whose sampled tokens are unknown has no ratio."""
+
+    @model_validator(mode="after")
+    def _clips(self) -> OnPolicyMethod:
+        if self.rl.loss != "ppo-clip":
+            raise ValueError(f"rl.loss: {self.rl.loss}, but advantages are learned by ppo-clip; leave it out")
+        return self
+
+    def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
+        """Return every turn once per pass, in an order of its own."""
+        steps = []
+        for _ in range(self.passes):
+            order = list(range(turns))
+            rng.shuffle(order)
+            size = self.rl.batch_rows
+            steps += [order[start : start + size] for start in range(0, turns, size)]
+        return steps
+
+    def count_drawn(self, rolled: Range) -> Range:
+        """Return from none, where no episode has an advantage, to every step in every pass."""
+        return Range(low=0, high=rolled.high * self.passes)
+
+
+class OnPolicyAlgorithm(TurnAlgorithm):
+    """An algorithm that learns from the present policy's own episodes."""
+
+    toy_graph = "single"
+
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Refuse teams, and replies that have no ratio; return doubts about the verifier."""
+        graph = config.run.graph
+        cells = len(graph.slots) * graph.rounds
+        if cells > 1:
+            raise UsageError(
+                f"--algo {self.name}: learns from what one agent said, but the graph has {cells} cells a step; use "
+                "--graph single"
+            )
+        for slot, agent in config.as_explored.agents.items():
+            if (reason := _find_ratio_obstacle(agent.sampling)) is not None:
+                raise UsageError(
+                    f"--algo {self.name}: needs the probability of each reply, and agents.{slot}.sampling.{reason}"
+                )
+        return super().list_doubts(config, suite)
+
+    def describe(self, config: TrainingConfig) -> str:
+        """Return how policies are trained, and how often each turn is learned."""
+        method = config.method
+        assert isinstance(method, OnPolicyMethod), "the loop gives each algorithm its own method"
+        passes = f"; each turn is learned {method.passes} times" if method.passes > 1 else ""
+        return f"{super().describe(config)}{passes}"
+
+
+def _find_ratio_obstacle(sampling: SamplingDefinition) -> str | None:
+    """Return why a reply sampled so has no ratio, with the next move, behind the name of a setting; None if it has."""
+    if sampling.top_p != 1:
+        return f"top_p={sampling.top_p:g} cuts the distribution; set it to 1"
+    if sampling.stop:
+        return f"stop={sampling.stop} cuts replies where the policy did not end; leave it out"
+    listed = sampling.temperature if isinstance(sampling.temperature, list) else [sampling.temperature]
+    if min(listed) <= 0:
+        return f"temperature={min(listed):g} is greedy; set exploration_temperatures above 0, e.g. 1.0"
+    return None

@@ -1,0 +1,164 @@
+"""GRPO: groups are whole and play one instance, advantages are those of the formula, and what has none is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collab.algorithms.experience import JudgedEpisode
+from collab.algorithms.grpo.algorithm import ALIKE, ALONE, GRPOMethod, compare_groups, count_spread
+from collab.cli.main import main
+from collab.config import RunConfig, override
+from collab.errors import ConfigError
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.loop.record import TrainingDir
+from collab.rollout.plan import plan_episodes
+from collab.rollout.run import read_stored_config
+from collab.seeds import generator
+from collab.store.run import RunStore
+from collab.testing.toy_team import write_library
+from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.turns import read_lesson
+from collab.trainers.run_dir import FinetuneDir
+
+GRPO = load_algorithm("grpo")
+
+
+def make_method(*settings: str) -> GRPOMethod:
+    method = override(load_method(GRPO), settings)
+    assert isinstance(method, GRPOMethod)
+    return method
+
+
+def make_episode(number: int, instance: str, reward: float, steps: int = 2) -> JudgedEpisode:
+    return JudgedEpisode(
+        run="./epochs/1/rollout",
+        trajectory=f"Task/{number}",
+        epoch=1,
+        task="Task",
+        instance=instance,
+        goal="Do it.",
+        limit=10,
+        steps=steps,
+        reward=reward,
+        versions=(0, 0),
+    )
+
+
+def test_an_episode_is_compared_with_its_group_alone() -> None:
+    """One of four solved: (1 − ¼) / ½ and (0 − ¼) / ½; a group of one class and an episode alone have no advantage."""
+    episodes = [
+        *(make_episode(number, "Task#1", float(number == 2), steps=1 + number) for number in range(4)),
+        *(make_episode(number, "Task#2", 1.0) for number in (4, 5)),
+        make_episode(6, "Task#3", 1.0),
+    ]
+    found = compare_groups(episodes)
+    told = {one.trajectory: [(step.weight, step.why) for step in found[one.key]] for one in episodes}
+    assert told["Task/2"] == [(pytest.approx(1.5, abs=1e-5), "kept")] * 3
+    assert told["Task/0"] == [(pytest.approx(-0.5, abs=1e-5), "kept")]
+    assert [len(told[f"Task/{number}"]) for number in range(4)] == [1, 2, 3, 4]
+    assert told["Task/4"] == told["Task/5"] == [(0.0, ALIKE)] * 2
+    assert told["Task/6"] == [(0.0, ALONE)] * 2
+    assert all(step.advantage == step.weight for steps in found.values() for step in steps)
+    assert count_spread(episodes) == (1, 2)
+
+
+def test_every_turn_is_learned_once_a_pass() -> None:
+    method = make_method("passes=2", "rl.batch_rows=4")
+    steps = method.draw(1, 10, generator(0))
+    assert [len(step) for step in steps] == [4, 4, 2] * 2
+    first, second = (sorted(row for step in part for row in step) for part in (steps[:3], steps[3:]))
+    assert first == second == list(range(10))
+    assert steps[:3] != steps[3:]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["episodes=10"], "episodes=10: cannot hold whole groups of 4; set episodes=12"),
+        (["episodes=null", "steps=null"], "group=4: an epoch has 1 episode; set episodes=4 or more, or steps"),
+        (["rl.loss=likelihood"], "rl.loss: likelihood, but advantages are learned by ppo-clip; leave it out"),
+        (["retokenised=keep"], "retokenised"),
+        (["group=1"], "group"),
+        (["exploration_temperatures=0"], "temperature=0 is greedy; set exploration_temperatures above 0, e.g. 1.0"),
+        (["agents.*.sampling.top_p=0.9"], "top_p=0.9 cuts the distribution; set it to 1"),
+        (["agents.*.sampling.stop=[x]"], "stop=['x'] cuts replies where the policy did not end; leave it out"),
+    ],
+)
+def test_what_has_no_ratio_or_no_group_is_one_line(
+    settings: list[str], message: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    more = [word for one in settings for word in ("--set", one)]
+    out = tmp_path / "run"
+    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert "\n" not in told.split("error: ")[-1]
+    assert not out.exists()
+
+
+def test_recorded_runs_are_refused(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match="group"):
+        make_method("group=0")
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    played = tmp_path / "played"
+    assert main(["rollout", *asked, "--episodes", "2", "--out", str(played)]) == 0
+    capsys.readouterr()
+    assert main(["train", "--algo", "grpo", *asked, "--offline", str(played), "--out", str(tmp_path / "run")]) == 2
+    assert "--offline: grpo learns from its own rollouts alone; leave it out" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(600)
+def test_a_training_plays_groups_and_learns_what_they_differ_in(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    fake = "run.environment.backends.fake.options.declared=false"
+    sets = ["epochs=2", "steps=null", "episodes=16", "group=4", "held_out.episodes=2", "determinism=exact", fake]
+    more = [word for one in (*sets, "rl.batch_rows=8", "rl.context=2048") for word in ("--set", one)]
+    out = tmp_path / "run"
+    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0
+    shown = capsys.readouterr().out
+    folder = TrainingDir(out)
+    run = read_stored_config(folder.get_epoch(1).rollout)
+    assert isinstance(run, RunConfig)
+    plan = plan_episodes(run)
+    assert len({one.id for one in plan}) == 16
+    assert [len({one.seed for one in plan[start : start + 4]}) for start in range(0, 16, 4)] == [1] * 4
+    assert len({one.seed for one in plan}) == 4
+    # The same screens at first, other replies: that is what there is to learn from.
+    with RunStore.open(folder.get_epoch(1).rollout).open_reader() as reader:
+        episodes = list(reader.iterate_trajectories())
+    groups = {seed: [one for one in episodes if one.task.seed == seed] for seed in {one.task.seed for one in episodes}}
+    assert all(len({one.steps[0].observation.digest for one in group}) == 1 for group in groups.values())
+    said = [
+        {tuple(cell.text for step in one.steps for cell in step.matrix) for one in each} for each in groups.values()
+    ]
+    assert max(map(len, said)) > 1
+    record = json.loads(folder.get_epoch(1).record.read_text())
+    spread = sum(len({one.success for one in group}) > 1 for group in groups.values())
+    assert (record["metrics"]["spread"], record["metrics"]["groups"]) == (spread, 4)
+    assert spread > 0
+    assert f"groups   {spread} of 4 ended differently" in shown
+    # Successes are pushed up and failures down, each turn once a pass.
+    lesson, place = read_lesson(folder.get_epoch(1).examples / "shared"), folder.get_epoch(1).examples / "shared"
+    success = {one.id: one.success for one in episodes}
+    assert all(
+        (weight > 0) is success[turn.ref.trajectory] for turn, weight in zip(lesson.turns, lesson.weights, strict=True)
+    )
+    kept = [one for one in read_estimates(place) if one.why == "kept"]
+    assert len(kept) == len(lesson.turns)
+    assert all(turn.behaviour is not None for turn in lesson.turns)
+    assert sorted(row for step in lesson.order for row in step) == sorted([*range(len(kept))] * 2)
+    # On the machine that sampled them, what is recomputed is what was recorded.
+    lines = FinetuneDir(folder.get_epoch(1).get_training_dir("shared")).read_metrics()
+    assert lines[0]["ratio"] == pytest.approx(1, abs=1e-6)
+    assert lines[0]["mismatch"] < 1e-4
+    assert main(["runs", "show", str(out)]) == 0
+    assert "groups apart" in capsys.readouterr().out
