@@ -57,7 +57,7 @@ WORDS: Mapping[FailureMode, str] = {
     "unknown": "the distance to the goal is not known",
 }
 FILE = "failures.json"
-FORMAT = 1
+FORMAT = 2
 _ALIKE = 3
 """Steps in a row without an effect."""
 DECLARES = ("status", "finish")
@@ -69,8 +69,8 @@ def classify_failure(trajectory: Trajectory, distances: Sequence[int | None] | N
     """Return why an unsolved episode failed.
 
     Args:
-        distances: before each step, actions left to the goal; None where no way leads on. None as a whole, or at the
-            first step, if the environment knows no way.
+        distances: before each step and behind the last, actions left to the goal; None where no way leads on. None
+            as a whole, or at the first step, if the environment knows no way.
     """
     if trajectory.error is not None:
         return "technical"
@@ -85,7 +85,8 @@ def classify_failure(trajectory: Trajectory, distances: Sequence[int | None] | N
             return "quit early"
         return "stuck" if _is_stuck(trajectory) else "unknown"
     left = [math.inf if one is None else float(one) for one in distances]
-    if (has_declared or action == _HOME) and left[-1] >= left[0] / 2:
+    # What is left when the end is declared, not behind it.
+    if (has_declared or action == _HOME) and left[len(trajectory.steps) - 1] >= left[0] / 2:
         return "quit early"
     if has_declared and is_complete and _is_in_own_app(trajectory, last.observation):
         return "wrong page"

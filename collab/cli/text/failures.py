@@ -54,8 +54,8 @@ def build_failures_data(run: Path, episodes: Sequence[EpisodeSummary]) -> dict[s
 
 
 def format_failure(found: EpisodeFailure) -> str:
-    """Format why one episode failed, with the actions left before each step where they are known."""
+    """Format why one episode failed, with the actions left before each step and behind the last where they are known."""
     from collab.evaluation.failures import WORDS
 
     left = ", ".join("?" if one is None else str(one) for one in found.distances or ())
-    return f"{found.mode}: {WORDS[found.mode]}" + (f"; actions left before each step: {left}" if left else "")
+    return f"{found.mode}: {WORDS[found.mode]}" + (f"; actions left along it: {left}" if left else "")

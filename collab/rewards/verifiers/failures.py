@@ -3,7 +3,7 @@
     counts = await measure_failures(Path("runs/first"))
 
 The environment's own solution gives the distances. Each unsolved episode is played again in a fresh environment, and
-before each action the rest of the solution is counted. This needs an environment that can be rebuilt and knows
+before each action, and behind the last, the rest of the solution is counted. This needs an environment that can be rebuilt and knows
 solutions; elsewhere the record alone decides (`collab.evaluation.failures`).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +39,8 @@ from collab.utils.concurrency import run_together
 
 _AT_ONCE = 4
 """Episodes that are played again at the same time."""
+_ROOM = 100
+"""Steps beyond the budget of an episode that is played again."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,10 +115,11 @@ async def _look(
 
 
 async def measure_distances(slots: EnvironmentSlots, trajectory: Trajectory) -> tuple[int | None, ...] | None:
-    """Return the actions that are left to the goal before each step of an episode, which is played again for that.
+    """Return the actions that are left to the goal along an episode, which is played again for that.
 
     Returns:
-        One per step, None where no way leads on; None if no way is known from the beginning.
+        One before each step and one behind the last, None where no way leads on; None if no way is known from the
+        beginning.
 
     Raises:
         RunFormatError: the episode was recorded in another environment or version.
@@ -126,7 +129,8 @@ async def measure_distances(slots: EnvironmentSlots, trajectory: Trajectory) -> 
     found: list[int | None] = []
     async with slots.open() as environment:
         with boundary(EnvironmentFailure, f"{trajectory.id}: playing it again"):
-            seen = await environment.reset(trajectory.task)
+            # With room for the whole solution from the last screen on: a spent budget is no distance.
+            seen = await environment.reset(replace(trajectory.task, max_steps=trajectory.task.max_steps + _ROOM))
             for step in trajectory.steps:
                 if seen.digest != step.observation.digest:
                     raise EnvironmentFailure(
@@ -137,6 +141,9 @@ async def measure_distances(slots: EnvironmentSlots, trajectory: Trajectory) -> 
                 if found[0] is None:
                     return None
                 seen = (await environment.step(step.executed)).observation
+            # A declared end moves nothing, and an environment that has ended is not asked.
+            is_over = bool(trajectory.steps) and trajectory.steps[-1].terminated
+            found.append(found[-1] if is_over else await _count_left(environment))
     return tuple(found)
 
 

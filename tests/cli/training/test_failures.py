@@ -41,7 +41,7 @@ def test_they_are_looked_at_once_and_shown_from_then_on(collab) -> None:  # type
     for one in failed:
         distances = stored[one.id].distances
         assert distances is not None
-        assert len(distances) == len(one.steps)
+        assert len(distances) == len(one.steps) + 1
         assert distances[0] == len(one.task.params["rooms"])
     counts = read(collab("runs", "show", "first", "--json"))["failures"]
     assert (counts["unseen"], sum(counts["modes"].values())) == (0, len(failed))
@@ -53,9 +53,7 @@ def test_they_are_looked_at_once_and_shown_from_then_on(collab) -> None:  # type
     worst = failed[0]
     shown = collab("runs", "show", "first", "--episode", worst.id)[1]
     ahead = ", ".join(map(str, stored[worst.id].distances or ()))
-    assert re.search(
-        rf"^failure  {stored[worst.id].mode}: .*; actions left before each step: {ahead}$", shown, re.MULTILINE
-    )
+    assert re.search(rf"^failure  {stored[worst.id].mode}: .*; actions left along it: {ahead}$", shown, re.MULTILINE)
     assert read(collab("runs", "show", "first", "--episode", worst.id, "--json"))["failure"]["mode"]
 
 
