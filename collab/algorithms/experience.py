@@ -32,7 +32,7 @@ from collab.config import Definition, validate
 from collab.data.tokenize import get_reply_tokens, turn_end
 from collab.errors import RunFormatError
 from collab.loop.config import TrainingConfig
-from collab.loop.examples import OTHER_PROMPT, RecordedRun, get_known_tokens, read_prompt
+from collab.loop.examples import OTHER_PROMPT, RecordedRun, read_prompt
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.record import TrainingDir
@@ -46,6 +46,8 @@ from collab.trainers.rl.turns import Turn
 from collab.types import Trajectory, Utterance
 from collab.utils.files import place_within, read_plain, report_write_errors, resolve_within, write_json
 
+WITHHELD = "the server withheld its reply"
+"""Then what was sampled is not what was recorded, and did not end there."""
 FILE = "experience.json"
 """In the folder of an epoch's examples."""
 
@@ -218,6 +220,8 @@ class TurnBuilder:
         chat, prompt = self.chats[cell.agent], self.read_ids(ref)
         if prompt is None:
             return OTHER_PROMPT, False
+        if cell.finish not in (None, "stop", "length"):
+            return f"{WITHHELD}: {cell.finish}", False
         reply, behaviour, again = _read_reply(cell, chat)
         turn = Turn(
             run=self.run,
@@ -235,7 +239,8 @@ class TurnBuilder:
 
 def _read_reply(cell: Utterance, chat: ChatTokenizer) -> tuple[tuple[int, ...], tuple[float, ...] | None, bool]:
     """Return a reply's tokens with its end, their behaviour log-probabilities, and whether it was tokenised again."""
-    known = get_known_tokens(cell, chat)
+    # A reply that ended at once has no token but its end, which is known like any other.
+    known = cell.tokens if cell.tokenizer == chat.fingerprint else None
     whole = get_reply_tokens(cell) if known is not None else None
     if whole is not None:
         return whole.ids, whole.behaviour_logprobs, False

@@ -413,6 +413,10 @@ async def _count_episodes(config: TurnConfig, tried: TriedStep) -> Range:
         await suite.close()
     method, found = config.method, Range(low=0, high=0)
     for number in range(1, method.epochs + 1):
+        if not config.is_played(number):
+            known = float(sum(one.episodes for one in config.recorded))
+            found = found.plus(Range(low=known, high=known))
+            continue
         planned, steps = method.get_episodes(number) or config.run.episodes, method.get_steps(number)
         # With a step budget, an epoch has as few episodes as its longest, and at most one per step.
         fewest = planned if steps is None else min(planned, math.ceil(steps / longest))

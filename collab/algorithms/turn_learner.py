@@ -40,7 +40,7 @@ from collab.algorithms.experience import (
 )
 from collab.algorithms.lesson_counts import count_kept
 from collab.config import Definition
-from collab.errors import UsageError
+from collab.errors import RunFormatError, UsageError
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
@@ -247,7 +247,8 @@ class TurnLearner:
                 f"capacity={capacity} steps and are not learned from; raise it in another training: --set "
                 "capacity=N"
             )
-        _forget_moments(folder, number, state.config.groups)
+        if method.rl.keeps_optimizer:
+            _forget_moments(folder, number, state.config.groups, method.rl)
         # Examples are written once: a resumed epoch trains on the files, not on what a newer library would estimate.
         counts = read_counts(folder.get_epoch(number).examples, ExampleCounts)
         if counts is None:
@@ -480,21 +481,33 @@ def _prepare(state: LoopState, number: int, group: str, policy: Policy) -> Prepa
     assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
     task = build_task(state, number, group, policy, method.build_recipe(number), "rl")
     if method.rl.keeps_optimizer:
-        moments = _find_moments(state.folder, number, group)
+        moments = _find_moments(state.folder, number, group, method.rl)
         task = replace(task, moments=None if moments is None else str(moments))
     return prepare_turns(task, read_lesson(get_lesson_dir(state.folder, number, group)))
 
 
-def _find_moments(folder: TrainingDir, number: int, group: str) -> Path | None:
-    """Return the optimizer's moments that the last epoch with an update of a policy left; None before any."""
-    found = (FinetuneDir(folder.get_epoch(one).get_training_dir(group)).moments for one in range(number - 1, 0, -1))
-    return next((path for path in found if path.exists()), None)
+def _find_moments(folder: TrainingDir, number: int, group: str, recipe: RLRecipe) -> Path | None:
+    """Return the optimizer's moments that the last epoch with an update of a policy left; None before any.
+
+    Raises:
+        RunFormatError: that epoch must have left some, and they are gone.
+    """
+    for one in range(number - 1, 0, -1):
+        trained = FinetuneDir(folder.get_epoch(one).get_training_dir(group))
+        if trained.moments.exists():
+            return trained.moments
+        if trained.final.is_dir() and (recipe.lora is None or not recipe.lora.merge):
+            raise RunFormatError(
+                f"{trained.moments}: epoch {number} begins with these moments of the optimizer, and they are gone; put "
+                "the file back, or begin another training"
+            )
+    return None
 
 
-def _forget_moments(folder: TrainingDir, number: int, groups: Iterable[str]) -> None:
+def _forget_moments(folder: TrainingDir, number: int, groups: Iterable[str], recipe: RLRecipe) -> None:
     """Remove moments that no later epoch begins with: those before the last ones of each policy."""
     for group in groups:
-        last = _find_moments(folder, number, group)
+        last = _find_moments(folder, number, group, recipe)
         for one in range(1, number):
             path = FinetuneDir(folder.get_epoch(one).get_training_dir(group)).moments
             if path != last:

@@ -40,6 +40,7 @@ def make_episode(reward: float, steps: int = 3, limit: int = 10) -> JudgedEpisod
         trajectory="Task/0",
         epoch=2,
         task="Task",
+        instance="Task#1",
         goal="Do it.",
         limit=limit,
         steps=steps,
@@ -140,6 +141,12 @@ def test_the_offline_phase_has_its_own_steps_and_updates() -> None:
 def test_reweighting_without_advantages_is_refused() -> None:
     with pytest.raises(ConfigError, match="reweighting: weighs steps by their advantage, but advantage is null"):
         make_method("advantage=null", "reweighting={}")
+
+
+def test_the_released_advantage_needs_a_number_for_its_threshold() -> None:
+    with pytest.raises(ConfigError, match=r"threshold: limit, but the form released subtracts 0\.05 .*; set adv"):
+        make_method("advantage.form=released")
+    assert make_method("advantage={form: released, threshold: 0}").advantage is not None
 
 
 def test_a_team_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

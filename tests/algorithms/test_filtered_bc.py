@@ -10,24 +10,28 @@ import subprocess
 import sys
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import collab
-from collab.algorithms.experience import JudgedEpisode, list_judged
-from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner
+from collab.algorithms.experience import JudgedEpisode, TurnBuilder, list_judged
+from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner, choose_episodes
 from collab.algorithms.turn_learner import Experience, get_lesson_dir, read_rewards
 from collab.config import override
 from collab.data.tokenize import get_reply_tokens
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
 from collab.loop.example_store import read_counts
+from collab.loop.examples import RecordedRun
 from collab.loop.interfaces import Labels, Rollout, load_algorithm, load_method
 from collab.loop.phases import load_trajectories
-from collab.loop.policy import Policy
+from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.record import ExampleCounts, TrainingDir
 from collab.rollout.run import read_stored_config
+from collab.store.rewards import ReplyRef
 from collab.store.run import RunStore
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
@@ -88,6 +92,58 @@ def test_every_step_of_solved_episodes_and_no_other_is_imitated(library: Library
     last = [one.id for one in rollout.trajectories if one.success][-1]
     kept = {id for (id, _), why in estimate(library, judge(rollout), "most_per_task=1").items() if why == "kept"}
     assert kept == {last}
+
+
+def test_the_public_codes_quantile_lets_failures_through_where_few_are_solved() -> None:
+    assert choose_episodes([1.0, 0.0, 0.0, 1.0, 0.0], None) == [True, False, False, True, False]
+    assert choose_episodes([1.0, 0.0, 0.0, 1.0, 0.0], 0.4) == [True, False, False, True, False]
+    assert choose_episodes([0.0] * 19 + [1.0], 0.1) == [True] * 20
+
+
+def test_a_preset_has_the_schedule_of_digirl() -> None:
+    ours, other = load_method(BC, "sound"), load_method(load_algorithm("digirl"), "sound")
+    both = ("epochs", "steps", "updates", "capacity", "exploration_temperatures", "held_out", "rl")
+    assert {name: getattr(ours, name) for name in both} == {name: getattr(other, name) for name in both}
+    assert ours.offline.steps == other.offline.steps  # type: ignore[attr-defined]
+    assert ours.offline.updates == other.offline.updates  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"tokens": (), "end_token": 9, "finish": "stop"}, ([9], [-1.0], False)),
+        ({"tokens": (5,), "end_token": 9, "finish": "stop"}, ([5, 9], [-0.5, -1.0], False)),
+        ({"tokens": (5,), "end_token": None, "finish": "length"}, ([5], [-0.5], False)),
+        ({"finish": "content_filter"}, "the server withheld its reply: content_filter"),
+        ({"finish": "tool_call"}, "the server withheld its reply: tool_call"),
+    ],
+)
+def test_a_turn_is_what_was_sampled_with_the_end_that_the_policy_said(
+    changes: dict[str, Any], wanted: Any, library: Library, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a reply that ended at once; one that a server withheld is no turn."""
+    out = tmp_path / "run"
+    play = collab.collect(env="corridor", agents="toy", graph="single", library=library.own, out=out, progress=False)
+    asyncio.run(play)
+    with RunStore.open(out).open_reader() as reader:
+        run = read_stored_config(out)
+        record = RecordedRun.of(run, reader)
+        (slot,) = run.graph.slots
+        builder = TurnBuilder.of(record, run="./r", chats={slot: build_chat_tokenizer(run.agents[slot], str(tiny))})
+        (episode,) = load_trajectories(out)
+        (said,) = episode.steps[0].matrix
+        logps = tuple(-0.5 for _ in changes.get("tokens", ()))
+        told = {"end_behaviour_logprob": -1.0, "behaviour_logprobs": logps, "logprobs": logps, "end_logprob": -1.0}
+        changed = replace(said, **{**told, **changes})
+        ref = ReplyRef(trajectory=episode.id, step=0, cell=said.cell)
+        monkeypatch.setattr(RecordedRun, "get_cell", lambda record, ref: changed)
+        turn, again = builder.build(ref)
+    if isinstance(wanted, str):
+        assert (turn, again) == (wanted, False)
+    else:
+        assert not isinstance(turn, str)
+        assert turn.behaviour is not None
+        assert (turn.reply.tolist(), turn.behaviour.tolist(), again) == wanted
 
 
 def test_an_episode_without_a_verdict_is_neither_a_failure_nor_remembered(rollout: Rollout) -> None:

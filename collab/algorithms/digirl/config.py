@@ -19,6 +19,7 @@ from collab.config import Definition, RunConfig
 from collab.loop.config import Ablation
 from collab.loop.policy import make_path_absolute
 from collab.trainers.recipe import ValueRecipe
+from collab.trainers.rl.estimators import RELEASED_MARGIN
 
 Updates = Annotated[int, Field(ge=1)]
 
@@ -85,6 +86,15 @@ class StepAdvantage(Definition):
     """λ (of "released" γ): how much of the outcome a step counts per step before the end."""
     threshold: Literal["limit"] | Annotated[float, Field(ge=0, lt=1)] = "limit"
     """Steps above it are learned; "limit" is one over the task's step limit, 1/H."""
+
+    @model_validator(mode="after")
+    def _subtracts_once(self) -> StepAdvantage:
+        if self.form == "released" and self.threshold == "limit":
+            raise ValueError(
+                f"threshold: limit, but the form released subtracts {RELEASED_MARGIN:g} from every advantage in place "
+                "of 1/H; set advantage.threshold to a number, e.g. 0"
+            )
+        return self
 
 
 class InstructCurriculum(Definition):

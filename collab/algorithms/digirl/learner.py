@@ -141,18 +141,23 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
         states = np.concatenate([features[one.key].states for one in known])
         instructions = np.concatenate([features[one.key].task for one in known])
         models = _load_models(state, group, number, states.shape[1])
-        first = method.curriculum is None or method.curriculum.fits_first
-        before = None if first else models[INSTRUCT].values(instructions)
+        # A network that was never fitted knows nothing, so the first choice is made behind the first fit in any case.
+        first = method.curriculum is None or method.curriculum.fits_first or not models[INSTRUCT].steps
         # Values are fitted on the replay buffer, also where older episodes may be chosen.
         held = np.array([one.key in buffer for one in known])
         on = [one for one in known if one.key in buffer]
         rows = np.repeat(held, [one.steps for one in known])
+        before, unread = (None, None) if first else _read_values(models[INSTRUCT], instructions)
         fitted = _fit(state, group, number, models, on, states[rows], instructions[held])
-        if _explain_lost(fitted):
+        found, lost = _read_values(models[STEP], states)
+        expected, unfitted = (before, unread) if not first else _read_values(models[INSTRUCT], instructions)
+        for name, why in ((STEP, lost), (INSTRUCT, unfitted)):
+            if why is not None and "lost" not in fitted[name]:
+                fitted[name] = {"lost": why}
+        if found is None or expected is None or _explain_lost(fitted):
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_VALUES) for one in known}
         else:
-            values = np.split(models[STEP].values(states), np.cumsum([one.steps for one in known])[:-1])
-            expected = models[INSTRUCT].values(instructions) if before is None else before
+            values = np.split(found, np.cumsum([one.steps for one in known])[:-1])
             chosen = choose_episodes(method, number, np.array([one.reward for one in known]), expected)
             valued = {
                 one.key: estimate_episode(method, one, value, task, why)
@@ -168,6 +173,14 @@ def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> l
         place.mkdir(parents=True, exist_ok=True)
         write_json(place / METRICS, fitted)
     return estimates
+
+
+def _read_values(model: ValueModel, features: Matrix) -> tuple[NDArray[np.float64] | None, str | None]:
+    """Return the values of a model, and None; or None, and why they are no numbers."""
+    try:
+        return model.values(features), None
+    except Diverged as diverged:
+        return None, diverged.what
 
 
 def _load_models(state: LoopState, group: str, number: int, size: int) -> dict[str, ValueModel]:

@@ -8,12 +8,17 @@ trained.
 
 Source: "Filtered BC" in DigiRL (Bai et al. 2024, table 1 and appendix K), there with single agents. Here every agent
 that spoke in a solved episode is imitated, in every round, also if the vote went against it. The public code keeps the
-best tenth by reward, which lets every failure through where fewer were solved; here only successes pass.
+best tenth by reward, which lets every failure through where fewer were solved (preset `released`); here only successes
+pass.
+
+Presets: `filtered-bc`, the default, has the schedule of collabuiagents for a team; `sound` and `released` have those of
+DigiRL's presets of the same names for one agent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import Field
@@ -21,6 +26,7 @@ from pydantic import Field
 from collab.algorithms.turn_algorithm import TurnAlgorithm
 from collab.algorithms.turn_learner import Experience, ReplayMethod, TurnLearner, estimate_alike
 from collab.loop.state import LoopState
+from collab.trainers.rl.estimators import keep_episodes
 from collab.trainers.rl.step_estimates import StepEstimate
 
 
@@ -29,6 +35,9 @@ class FilteredBCMethod(ReplayMethod):
 
     most_per_task: int | None = Field(default=None, ge=1)
     """At most so many remembered solutions of a task are imitated, the newest; None imitates all."""
+    quantile: float | None = Field(default=None, gt=0, le=1)
+    """Imitate the episodes whose outcome is at or above the quantile of this best share, as the public code does: where
+    fewer are solved, every failure passes. None imitates solved episodes alone."""
 
 
 class ImitationLearner(TurnLearner):
@@ -38,15 +47,24 @@ class ImitationLearner(TurnLearner):
         """Return weight 1 for the steps of solved episodes, and 0 for all others."""
         method, found = state.config.method, list[list[StepEstimate]]()
         assert isinstance(method, FilteredBCMethod), "the loop gives each algorithm its own method"
-        solved = Counter[str]()
+        passed = choose_episodes([one.reward for one in experience.episodes], method.quantile)
+        taken = Counter[str]()
         # From the newest on, so that the cap keeps what the present policy is likeliest to say.
-        for one in reversed(experience.episodes):
-            solved[one.task] += one.reward > 0
-            why = "not solved" if one.reward <= 0 else "kept"
-            if why == "kept" and method.most_per_task is not None and solved[one.task] > method.most_per_task:
+        for one, is_passed in zip(reversed(experience.episodes), reversed(passed), strict=True):
+            taken[one.task] += is_passed
+            why = "kept" if is_passed else "not solved"
+            if is_passed and method.most_per_task is not None and taken[one.task] > method.most_per_task:
                 why = "beyond most_per_task"
             found.append(estimate_alike(one, weight=float(why == "kept"), why=why))
         return [estimate for episode in reversed(found) for estimate in episode]
+
+
+def choose_episodes(rewards: Sequence[float], quantile: float | None) -> list[bool]:
+    """Return which episodes are imitated; `quantile` as in the method."""
+    if quantile is None:
+        return [reward > 0 for reward in rewards]
+    kept: list[bool] = keep_episodes(rewards, top=quantile, form="quantile", positive=False).tolist()
+    return kept
 
 
 class FilteredBC(TurnAlgorithm):

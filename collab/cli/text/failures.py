@@ -54,7 +54,7 @@ def build_failures_data(run: Path, episodes: Sequence[EpisodeSummary]) -> dict[s
 
 
 def format_failure(found: EpisodeFailure) -> str:
-    """Format why one episode failed, with the actions left before each step and behind the last where they are known."""
+    """Format why one episode failed, with the actions that were left along it where they are known."""
     from collab.evaluation.failures import WORDS
 
     left = ", ".join("?" if one is None else str(one) for one in found.distances or ())

@@ -3,8 +3,8 @@
     counts = await measure_failures(Path("runs/first"))
 
 The environment's own solution gives the distances. Each unsolved episode is played again in a fresh environment, and
-before each action, and behind the last, the rest of the solution is counted. This needs an environment that can be rebuilt and knows
-solutions; elsewhere the record alone decides (`collab.evaluation.failures`).
+before each action and behind the last, the rest of the solution is counted. This needs an environment that can be
+rebuilt and knows solutions; elsewhere the record alone decides (`collab.evaluation.failures`).
 """
 
 from __future__ import annotations

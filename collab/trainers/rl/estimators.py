@@ -5,7 +5,7 @@ No function here needs torch and none has a gradient: what multiplies a loss is 
     returns       discounted_returns, coach_returns
     advantages    step_advantage (DigiRL), gae (PPO), group_relative (GRPO), leave_one_out (Android Coach),
                   retrace_advantage (DistRL)
-    off-policy    importance_ratios, retrace_values
+    off-policy    importance_ratios, retrace_values, trajectory_priority, draw_probabilities
     filters       keep_steps, keep_episodes, awr_weights
 
 Conventions of all of them:
@@ -16,8 +16,8 @@ Conventions of all of them:
     (T,)      one number per step, oldest first. No steps give no numbers; a number that is not finite is a ValueError
 
 Sources: DigiRL (Bai et al. 2024), DistRL (Wang et al. 2024), Android Coach, AWR (Peng et al. 2019), GAE (Schulman et
-al. 2016), GRPO (Shao et al. 2024), V-trace (Espeholt et al. 2018), Retrace (Munos et al. 2016). Each function says
-where it computes something else than its paper prints.
+al. 2016), GRPO (Shao et al. 2024), V-trace (Espeholt et al. 2018), Retrace (Munos et al. 2016), prioritised replay
+(Schaul et al. 2016). Each function says where it computes something else than its paper prints.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 UNDERFLOW = -80.0
 """Log-ratio below which an importance ratio is 0."""
+LEAST_PRIORITY = 1e-6
+"""Of a trajectory that holds nothing new: it may be drawn still."""
 RELEASED_MARGIN = 0.05
 """What DigiRL's public code subtracts from every advantage, instead of asking for 1/H."""
 
@@ -255,6 +257,52 @@ def retrace_advantage(
 
 
 # ----------------------------------------------------------------------------------------------------- filters
+
+
+def trajectory_priority(
+    errors: ArrayLike,
+    ratios: ArrayLike,
+    entropies: ArrayLike,
+    *,
+    most_error: float,
+    most_entropy: float,
+    weights: tuple[float, float, float] = (1.0, 0.5, 0.3),
+) -> float:
+    """Return how much a remembered trajectory is worth learning again (DistRL, section 5.3 and appendix A.4.3).
+
+    p = w · (mean |δ| / δ_max, mean ρ̄, mean H / H_max), at least `LEAST_PRIORITY`. A maximum of 0 leaves its part out:
+    nothing was ever surprising.
+
+    Args:
+        errors: δ_t, (T,).
+        ratios: ρ̄_t, clipped to [0, 1], (T,); the paper does not divide them, as they are within [0, 1] already.
+        entropies: H_t, (T,), of the policy at each step.
+        most_error, most_entropy: largest |δ| and H of all trajectories so far.
+        weights: w; the paper compares several, and these are ours.
+    """
+    d, r, h = _read(errors=errors, ratios=ratios, entropies=entropies)
+    if not len(d):
+        raise ValueError("a trajectory without a step has no priority")
+    parts = (
+        float(np.abs(d).mean()) / most_error if most_error > 0 else 0.0,
+        float(r.mean()),
+        float(h.mean()) / most_entropy if most_entropy > 0 else 0.0,
+    )
+    return max(LEAST_PRIORITY, math.fsum(weight * part for weight, part in zip(weights, parts, strict=True)))
+
+
+def draw_probabilities(priorities: ArrayLike, exponent: float = 0.5) -> Vector:
+    """Return the probability by which each trajectory is drawn, (n,): p^α over their sum (Schaul et al. 2016, eq. 1).
+
+    Args:
+        priorities: p, (n,), each above 0.
+        exponent: α; 0 draws uniformly.
+    """
+    (p,) = _read(priorities=priorities)
+    if (p <= 0).any():
+        raise ValueError("a priority is 0 or below, and its trajectory would never be drawn")
+    powers: Vector = p**exponent
+    return powers / powers.sum() if len(p) else powers
 
 
 def keep_steps(advantages: ArrayLike, threshold: float) -> Mask:

@@ -14,6 +14,7 @@ from collab.trainers.rl.estimators import (
     awr_weights,
     coach_returns,
     discounted_returns,
+    draw_probabilities,
     gae,
     group_relative,
     importance_ratios,
@@ -23,6 +24,7 @@ from collab.trainers.rl.estimators import (
     retrace_advantage,
     retrace_values,
     step_advantage,
+    trajectory_priority,
 )
 
 REWARDS, VALUES, RATIOS = (0.0, 0.0, 1.0), (0.5, 0.4, 0.3), (0.5, 2.0, 0.8)
@@ -349,3 +351,28 @@ def test_what_is_given_stays_as_it_was() -> None:
     given = np.array([0.7])
     leave_one_out(given)[0] = 0
     assert given[0] == 0.7
+
+
+# -------------------------------------------------------------------------------------------------- priorities
+
+
+def test_priorities_are_parts_of_the_largest_so_far() -> None:
+    """|δ| of mean 0.3 of at most 0.6, ρ̄ of mean 0.8, H of mean 1 of at most 4: 1 · ½ + ½ · 0.8 + 0.3 · ¼."""
+    given = {"most_error": 0.6, "most_entropy": 4.0}
+    found = trajectory_priority([0.1, -0.5], [1.0, 0.6], [0.5, 1.5], **given)
+    assert found == pytest.approx(0.975, abs=1e-12)
+    other = trajectory_priority([0.1, -0.5], [1.0, 0.6], [0.5, 1.5], weights=(0.0, 0.0, 1.0), **given)
+    assert other == pytest.approx(0.25, abs=1e-12)
+    assert trajectory_priority([0.0], [0.0], [0.0], most_error=0.0, most_entropy=0.0) == 1e-6
+    with pytest.raises(ValueError, match="without a step"):
+        trajectory_priority([], [], [], **given)
+    with pytest.raises(ValueError, match="errors"):
+        trajectory_priority([float("nan")], [1.0], [1.0], **given)
+
+
+def test_a_trajectory_of_four_times_the_priority_is_drawn_twice_as_often() -> None:
+    np.testing.assert_allclose(draw_probabilities([1, 4]), [1 / 3, 2 / 3], atol=1e-12)
+    np.testing.assert_allclose(draw_probabilities([1, 4], exponent=0), [0.5, 0.5], atol=1e-12)
+    assert len(draw_probabilities([])) == 0
+    with pytest.raises(ValueError, match="would never be drawn"):
+        draw_probabilities([1.0, 0.0])
