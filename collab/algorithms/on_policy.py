@@ -1,4 +1,4 @@
-"""What algorithms share that learn from the present policy's own episodes, once: GRPO, and PPO beside it.
+"""The method and the checks of algorithms that learn from the present policy's own episodes alone, e.g. GRPO.
 
 Each epoch plays, learns from every turn that has an advantage, and forgets. A turn is learned by the clipped ratio of
 PPO (`collab.trainers.rl.losses.ppo_clip`), so its tokens must be those that were sampled, and from the whole

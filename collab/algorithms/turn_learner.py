@@ -309,6 +309,7 @@ class TurnLearner:
                 for cell in self.select_replies(builders[one.run].recorded.get_step(one.trajectory, one.step))
                 if cell.agent in config.groups[group]
             ]
+            # By a seed of its own, so that the order is the same however often the epoch is begun.
             rng = generator(derive(config.run.seed, "turns", number, group))
             drawn = method.draw(number, len(said), rng) if said else []
             made = _DrawnTurns.of(drawn, said, builders, refuses=method.retokenised == "refuse")

@@ -35,7 +35,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 UNDERFLOW = -80.0
 """Log-ratio below which an importance ratio is 0."""
 LEAST_PRIORITY = 1e-6
-"""Of a trajectory that holds nothing new: it may be drawn still."""
+"""Priority of a trajectory that holds nothing new: it may be drawn still."""
 RELEASED_MARGIN = 0.05
 """What DigiRL's public code subtracts from every advantage, instead of asking for 1/H."""
 
