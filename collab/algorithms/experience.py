@@ -233,6 +233,7 @@ class TurnBuilder:
             temperature=cell.sampling.temperature,
             state=cell.prompt.prefix,
             instance=name_instance(record.trajectories[ref.trajectory]),
+            invalid=cell.action is None,
         )
         return turn, again
 

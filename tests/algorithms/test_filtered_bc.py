@@ -114,6 +114,7 @@ def test_a_preset_has_the_schedule_of_digirl() -> None:
         ({"tokens": (), "end_token": 9, "finish": "stop"}, ([9], [-1.0], False)),
         ({"tokens": (5,), "end_token": 9, "finish": "stop"}, ([5, 9], [-0.5, -1.0], False)),
         ({"tokens": (5,), "end_token": None, "finish": "length"}, ([5], [-0.5], False)),
+        ({"tokens": (5,), "end_token": 9, "finish": "stop", "action": None}, ([5, 9], [-0.5, -1.0], False)),
         ({"finish": "content_filter"}, "the server withheld its reply: content_filter"),
         ({"finish": "tool_call"}, "the server withheld its reply: tool_call"),
     ],
@@ -144,6 +145,8 @@ def test_a_turn_is_what_was_sampled_with_the_end_that_the_policy_said(
         assert not isinstance(turn, str)
         assert turn.behaviour is not None
         assert (turn.reply.tolist(), turn.behaviour.tolist(), again) == wanted
+        # A reply that is no action was said all the same, and is learned as what it is.
+        assert turn.invalid is (changed.action is None)
 
 
 def test_an_episode_without_a_verdict_is_neither_a_failure_nor_remembered(rollout: Rollout) -> None:

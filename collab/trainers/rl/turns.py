@@ -63,6 +63,8 @@ class Turn:
     """SHA-256 of the prompt's shared part: turns of one state have the same."""
     instance: str
     """Task instance, as "task#seed"."""
+    invalid: bool = False
+    """Whether the reply was no action: the policy said it, and something else was done, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +215,7 @@ def _flatten(turn: Turn) -> dict[str, Any]:
         "temperature": turn.temperature,
         "state": turn.state,
         "instance": turn.instance,
+        "invalid": turn.invalid,
     }
 
 
@@ -228,12 +231,13 @@ def _read_turn(row: Mapping[str, Any]) -> Turn:
         temperature=row["temperature"],
         state=row["state"],
         instance=row["instance"],
+        invalid=row["invalid"],
     )
 
 
 _TURN = {
     **{"run": "string", "trajectory": "string", "step": "int32", "agent": "string", "round": "int32"},
     **{"prompt": "list<int32>", "reply": "list<int32>", "behaviour": "list<float>", "version": "int32"},
-    **{"temperature": "double", "state": "string", "instance": "string"},
+    **{"temperature": "double", "state": "string", "instance": "string", "invalid": "bool"},
 }
 """Column → type of `turns.parquet`."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from collab.config import override
@@ -54,6 +55,7 @@ def make_turn(number: int, *, temperature: float = 1.0, prompt: int = 9) -> Turn
         temperature=temperature,
         state=f"state {number}",
         instance=f"Task#{number}",
+        invalid=number == 2,
     )
 
 
@@ -102,6 +104,7 @@ def test_what_is_written_is_read_again_and_a_change_is_refused(tmp_path: Path) -
         blank = {"prompt": now.prompt, "reply": now.reply, "behaviour": now.behaviour}
         assert replace(was, **blank).ref == now.ref
         assert (was.version, was.temperature, was.state) == (now.version, now.temperature, now.state)
+        assert (was.instance, was.invalid) == (now.instance, now.invalid)
     (estimate,) = read_estimates(tmp_path / "lesson")
     assert (estimate.value, estimate.value_next, estimate.why) == (0.25, None, "kept")
     other = make_lesson([make_turn(9), *lesson.turns[1:]], lesson.order, lesson.weights)
@@ -182,6 +185,22 @@ def test_an_adapter_hands_moments_on_only_if_it_is_kept(tiny: str, tmp_path: Pat
     folder = run_lesson(tiny, make_lesson(turns, [(0, 1, 2, 3)] * 2), tmp_path / "run", lora)
     assert folder.moments.exists() is not merge
     assert (folder.final / "adapter_config.json").exists() is not merge
+
+
+@pytest.mark.parametrize("loss", ["likelihood", "ppo-clip"])
+def test_learning_with_an_adapter_reaches_the_adapter_alone(tiny: str, tmp_path: Path, loss: str) -> None:
+    turns = [make_turn(one) for one in range(4)]
+    folder = run_lesson(
+        tiny,
+        make_lesson(turns, [(0, 1, 2, 3)] * 2, [1.0, -1.0, 2.0, 0.5]),
+        tmp_path / "run",
+        "lora={rank: 4, merge: false}",
+        f"loss={loss}",
+    )
+    written = load_file(folder.final / "adapter_model.safetensors")
+    # Nothing else is written; matrices B, which are 0 at first, have moved.
+    assert {name.rsplit(".", 2)[1] for name in written} == {"lora_A", "lora_B"}
+    assert all(one.abs().max() > 0 for name, one in written.items() if "lora_B" in name)
 
 
 def test_two_runs_that_hand_moments_on_end_like_one(tiny: str, tmp_path: Path) -> None:
