@@ -132,6 +132,8 @@ def list_doubts(config: TrainingConfig) -> list[str]:
                 f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, ended "
                 "by a stop string, or by a server that does not say); each is learned with an end"
             )
+        if withheld := sum(cell.finish not in (None, "stop", "length") for cell in cells):
+            found.append(f"{one.run}: {withheld} of {replies} were withheld by a server and are not learned")
         if unknown := sum(cell.tokens is None for cell in cells):
             found.append(
                 f"{one.run}: {unknown} of {replies} have no tokens or log-probabilities of the policy; their text is "

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from collab.loop.phases import load_trajectories
 from collab.loop.record import TrainingDir
 from collab.loop.recorded import list_doubts
 from collab.loop.state import Halted
+from collab.store.reader import RunReader
 from collab.testing.fake_server import FakeServer
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 from collab.trainers.rl.turns import read_lesson
+from collab.types import Trajectory, Utterance
 
 EASY = "environment.backends.fake.options.declared=false"
 SMALL = (
@@ -351,6 +354,28 @@ def test_replies_without_tokens_are_taken_and_told(definitions: Path, tmp_path: 
         f"{run}: 2 of 2 replies have no tokens or log-probabilities of the policy; their text is tokenised again and "
         "counted as retokenised",
     ]
+
+
+def test_replies_that_a_server_withheld_are_told(
+    definitions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = play(definitions, tmp_path / "run")
+    config = asyncio.run(configure_toy_training(Library(own=definitions), algorithm="digirl", recorded=[run]))
+    known = RunReader.iterate_trajectories
+
+    def withhold(reader: RunReader) -> Iterator[Trajectory]:
+        for one in known(reader):
+            steps = [
+                replace(step, matrix=replace(step.matrix, utterances=tuple(map(filtered, step.matrix))))
+                for step in one.steps
+            ]
+            yield replace(one, steps=tuple(steps))
+
+    def filtered(cell: Utterance) -> Utterance:
+        return replace(cell, finish="content_filter")
+
+    monkeypatch.setattr(RunReader, "iterate_trajectories", withhold)
+    assert f"{run}: 2 of 2 replies were withheld by a server and are not learned" in list_doubts(config)
 
 
 def read_refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
