@@ -283,6 +283,31 @@ class ValueRecipe(Definition):
     """Share of the trajectories (or tasks) that are never trained on; accuracy and calibration are measured there."""
 
 
+class TokenValueRecipe(Definition):
+    """A language model with a value per token, which predicts returns (see `rl.token_values`)."""
+
+    model_config = _FINITE
+
+    learning_rate: float = Field(default=1e-5, gt=0)
+    """Rate of AdamW behind the warm-up, constant, without weight decay."""
+    warmup: Share = 0.0
+    """Share of a fit's optimizer steps in which the rate rises from 0."""
+    passes: int = Field(default=1, ge=1)
+    """How often a fit reads each row."""
+    batch_rows: int = Field(default=64, ge=1)
+    """Rows per optimizer step."""
+    rows_at_once: int = Field(default=8, ge=1)
+    """Rows per forward pass."""
+    clip: float = Field(default=0.5, gt=0)
+    """ε_v: a value moves by about this much in a fit at most (Android Coach, eq. 2)."""
+    level: Literal["action", "token"] = "action"
+    """Whether the loss is of a row's mean value, or of each of its tokens."""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """The gradient of a step is scaled down to this norm where it is longer."""
+    lora: Lora | None = None
+    """None trains all weights."""
+
+
 class Preset(Definition):
     """`presets/*.yaml`."""
 

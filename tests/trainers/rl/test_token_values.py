@@ -1,0 +1,129 @@
+"""Values of tokens: they learn what they are told, no further than the clip, and go on where they were saved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from collab.config import override
+from collab.errors import Diverged, RunFormatError
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
+from collab.trainers.base_model import Base, open_base
+from collab.trainers.recipe import RLRecipe, TokenValueRecipe
+from collab.trainers.rl.token_values import TokenValues, ValueRow
+
+QUICK = TokenValueRecipe(learning_rate=3e-3, batch_rows=4, rows_at_once=3, passes=30, clip=10.0)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    torch.set_num_threads(1)
+    tiny = make_tiny_checkpoint(tmp_path_factory.mktemp("values") / "tiny", hidden=32, layers=1, context=512)
+    return open_base(str(tiny), RLRecipe(learning_rate=1e-4, context=200))
+
+
+def make_row(number: int, *, reply: int = 0) -> ValueRow:
+    ids = np.random.default_rng(number).integers(5, 200, 6 + number % 3 + reply).astype(np.int32)
+    places = range(len(ids) - reply, len(ids)) if reply else [len(ids) - 1]
+    return ValueRow(ids=ids, places=tuple(places))
+
+
+ROWS, TARGETS = [make_row(one) for one in range(6)], [1.0, 0.0, 1.0, 0.0, 0.5, 1.0]
+
+
+def test_an_unfitted_model_values_all_alike_and_a_fitted_one_tells_them_apart(base: Base) -> None:
+    model = TokenValues(QUICK, base, device="cpu")
+    assert [one.tolist() for one in model.compute(ROWS)] == [[0.0]] * 6
+    metrics = model.fit(ROWS, TARGETS, seed=1)
+    assert metrics.steps == model.steps == 60
+    assert np.concatenate(model.compute(ROWS)) == pytest.approx(TARGETS, abs=0.15)
+    # A row's value is its own, whatever it is computed beside.
+    (alone,) = model.compute(ROWS[2:3])
+    assert alone == pytest.approx(model.compute(ROWS)[2], abs=1e-5)
+
+
+@pytest.mark.parametrize("level", ["action", "token"])
+def test_the_first_loss_is_half_the_mean_square_of_the_returns(base: Base, level: str) -> None:
+    recipe = override(QUICK, [f"level={level}", "passes=1", "batch_rows=6"])
+    rows = [make_row(one, reply=1 + one) for one in range(6)]
+    metrics = TokenValues(recipe, base, device="cpu").fit(rows, TARGETS, seed=1)
+    weights = [1.0] * 6 if level == "action" else [1.0 + one for one in range(6)]
+    assert metrics.loss == pytest.approx(np.average(np.square(TARGETS), weights=weights) / 2, rel=1e-6)
+
+
+def test_an_action_is_worth_the_mean_of_its_tokens(base: Base) -> None:
+    """With the level "token" each token goes to the return, with "action" their mean alone."""
+    row = make_row(1, reply=8)
+    found = {}
+    for level in ("action", "token"):
+        model = TokenValues(override(QUICK, [f"level={level}", "passes=150"]), base, device="cpu")
+        model.fit([row], [1.0], seed=1)
+        (found[level],) = model.compute([row])
+    assert found["action"].mean() == pytest.approx(1, abs=0.05)
+    assert found["token"] == pytest.approx(np.ones(8), abs=0.1)
+    assert np.ptp(found["token"]) < np.ptp(found["action"])
+
+
+def test_a_fit_moves_a_value_by_the_clip_at_most(base: Base) -> None:
+    """Behind 0.5 there is no gradient left: what moves on is momentum alone. The next fit starts from there."""
+    model = TokenValues(override(QUICK, ["clip=0.5", "learning_rate=1e-3"]), base, device="cpu")
+    model.fit(ROWS, [3.0] * 6, seed=1)
+    first = [float(one[0]) for one in model.compute(ROWS)]
+    assert 0.4 < max(first) < 0.9
+    model.fit(ROWS, [3.0] * 6, seed=2)
+    assert min(float(one[0]) for one in model.compute(ROWS)) > max(first)
+
+
+@pytest.mark.parametrize("lora", [None, "{rank: 4}"])
+def test_what_was_saved_goes_on_like_what_was_not(base: Base, tmp_path: Path, lora: str | None) -> None:
+    recipe = override(QUICK, ["passes=3", *([f"lora={lora}"] if lora else [])])
+    whole, cut = (TokenValues(recipe, base, device="cpu") for _ in range(2))
+    assert whole.digest == cut.digest
+    for model in (whole, cut):
+        model.fit(ROWS, TARGETS, seed=1)
+    cut.save(tmp_path / "values")
+    again = TokenValues.load(tmp_path / "values", recipe, base, device="cpu")
+    assert again.digest == whole.digest
+    for model in (whole, again):
+        model.fit(ROWS, TARGETS, seed=2)
+    assert again.digest == whole.digest
+    assert again.steps == whole.steps
+    if lora:
+        names = {name for name, _ in again._name_trained()}
+        assert all("lora_" in name or name.startswith("head.") for name in names)
+
+
+def test_a_fit_to_no_number_is_undone(base: Base) -> None:
+    model = TokenValues(override(QUICK, ["passes=2"]), base, device="cpu")
+    model.fit(ROWS, TARGETS, seed=1)
+    other = TokenValues(override(QUICK, ["passes=2"]), base, device="cpu")
+    other.fit(ROWS, TARGETS, seed=1)
+    with pytest.raises(Diverged, match=r"values of tokens, step 5: (loss|grad_norm) is (inf|nan)"):
+        model.fit(ROWS, [float("inf")] * 6, seed=2)
+    assert (model.digest, model.steps) == (other.digest, other.steps)
+    for one in (model, other):
+        one.fit(ROWS, TARGETS, seed=3)
+    assert model.digest == other.digest
+    with pytest.raises(ValueError, match="0 rows, 0 targets"):
+        model.fit([], [], seed=1)
+
+
+def test_values_that_were_changed_or_of_another_base_are_refused(base: Base, tmp_path: Path) -> None:
+    model = TokenValues(override(QUICK, ["passes=1"]), base, device="cpu")
+    model.fit(ROWS, TARGETS, seed=1)
+    model.save(tmp_path / "values")
+    other = make_tiny_checkpoint(tmp_path / "other", hidden=32, layers=1, context=512, seed=9)
+    with pytest.raises(RunFormatError, match="values over another checkpoint"):
+        TokenValues.load(
+            tmp_path / "values", QUICK, open_base(str(other), RLRecipe(learning_rate=1e-4, context=200)), device="cpu"
+        )
+    weights = tmp_path / "values/weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(RunFormatError, match=r"weights\.safetensors: not what values\.json describes"):
+        TokenValues.load(tmp_path / "values", QUICK, base, device="cpu")
+    (tmp_path / "values/values.json").unlink()
+    with pytest.raises(RunFormatError, match=r"no values\.json"):
+        TokenValues.load(tmp_path / "values", QUICK, base, device="cpu")
