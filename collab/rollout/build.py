@@ -100,6 +100,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
         "digirl": "collab.algorithms.digirl.algorithm:DigiRL",
         "grpo": "collab.algorithms.grpo.algorithm:GRPO",
+        "ppo": "collab.algorithms.ppo.algorithm:PPO",
     },
 }
 

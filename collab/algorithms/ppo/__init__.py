@@ -1,0 +1,1 @@
+"""PPO: own episodes compared with what a value model expected of each state."""

@@ -1,0 +1,312 @@
+"""Values and advantages of PPO's own states, and what is left of them on disk.
+
+In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, and V as the epoch before left it:
+
+    V_t  =  the value head at the last token of the state's prompt                 (`token_values.TokenValues`)
+    A_t  =  Σ (γλ)^k δ_{t+k},   δ_t = r_t + γ V_{t+1} − V_t                        (`estimators.gae`)
+    R_t  =  A_t + V_t                                                              what V is fitted to
+    w_t  =  (A_t − mean(A)) / (std(A) + 1e-8), if `whiten`                         what multiplies the ratio
+
+Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
+has seen. Each epoch leaves, beside the lesson, `values/` with its optimizer and `values.json`; a killed epoch begins
+with the values of the one before. Older values are removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from collab.algorithms.experience import JudgedEpisode, open_turn_builders
+from collab.algorithms.on_policy import OnPolicyMethod
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
+from collab.config import Definition
+from collab.data.tokenize import Ids
+from collab.errors import Diverged, RunFormatError
+from collab.loop.config import TrainingConfig
+from collab.loop.examples import OTHER_PROMPT
+from collab.loop.interfaces import TriedStep
+from collab.loop.policy import Policy, build_chat_tokenizer
+from collab.loop.ranges import NONE_ASKED, LabelEstimate
+from collab.loop.record import hash_json
+from collab.loop.state import LoopState
+from collab.rewards.calibration.metrics import (
+    KnownStep,
+    compute_accuracy,
+    compute_auc,
+    compute_ece,
+    compute_reliability,
+)
+from collab.seeds import derive
+from collab.trainers.recipe import TokenValueRecipe
+from collab.trainers.rl.estimators import gae
+from collab.trainers.rl.step_estimates import StepEstimate
+from collab.utils.concurrency import run_in_background
+from collab.utils.files import hash_file, read_json, report_write_errors, write_json
+
+if TYPE_CHECKING:
+    from collab.trainers.rl.token_values import TokenValues, ValueRow
+
+VALUES, METRICS = "values", "values.json"
+"""Beside a lesson; the metrics are written last."""
+AS_EXPECTED = "its advantage is 0"
+
+
+class PPOMethod(OnPolicyMethod):
+    """Settings of PPO."""
+
+    values: TokenValueRecipe = TokenValueRecipe()
+    """The value model, and how it is fitted in each epoch."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """γ: discount per step."""
+    decay: float = Field(default=1.0, ge=0, le=1)
+    """λ: at 1 an advantage is the outcome less V, at 0 the next V less this one."""
+    whiten: bool = True
+    """Whether advantages are shifted and scaled to mean 0 and deviation 1 over the epoch, as verl does."""
+
+
+class StateValues(Definition):
+    """Quality of an epoch's values before they were fitted to it, and their fit."""
+
+    states: int
+    """States that the numbers below are of."""
+    explained: float | None
+    """1 − var(R − V) / var(R); None where all returns are equal."""
+    accuracy: float | None
+    auc: float | None
+    ece: float | None
+    """As in `collab.rewards.calibration.metrics`, of V against the outcome of its episode; None if undefined."""
+    steps: int
+    """Optimizer steps of the fit."""
+    loss: float | None
+    """Mean of these; None where the fit was lost."""
+    lost: str | None = None
+    """Why the fit was undone; None if it was not."""
+
+
+class PPOLearner(TurnLearner):
+    """Learns every turn by its advantage."""
+
+    async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
+        """Value the states, estimate every step, and fit the values to the returns."""
+        return await run_in_background(_estimate_and_fit, state, group, experience)
+
+    def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
+        """Return how well values predicted."""
+        path = get_lesson_dir(state.folder, number, group) / METRICS
+        found: dict[str, Any] = read_json(path, "remove the epoch's examples") if path.exists() else {}
+        return {"values": found} if found else {}
+
+    def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
+        """Return the digest of the value models."""
+        places = [get_lesson_dir(state.folder, number, group) / VALUES for group in state.config.groups]
+        files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
+        return {"values": hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])}
+
+
+# ------------------------------------------------------------------------------------------------------ estimates
+
+
+def compute_advantages(
+    method: PPOMethod, episodes: Sequence[JudgedEpisode], values: Sequence[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """Return the advantage of each step of each episode, (steps,) each; `values` likewise."""
+    return [
+        gae(np.array([0.0] * (one.steps - 1) + [one.reward]), found, gamma=method.gamma, decay=method.decay)
+        for one, found in zip(episodes, values, strict=True)
+    ]
+
+
+def whiten(advantages: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Return advantages with mean 0 and deviation 1 over all steps; equal ones become 0."""
+    every = np.concatenate(advantages)
+    return [(one - every.mean()) / (every.std() + 1e-8) for one in advantages]
+
+
+def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
+    method, number = state.config.method, experience.number
+    assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
+    prompts = _list_prompts(state, experience)
+    known = [one for one in experience.episodes if one.key in prompts]
+    valued: dict[tuple[str, str], list[StepEstimate]] = {}
+    if known:
+        model, start = _load_values(state, group, number)
+        rows = [_build_row(ids) for one in known for ids in prompts[one.key]]
+        flat = np.concatenate(model.compute(rows))
+        values = np.split(flat, np.cumsum([one.steps for one in known])[:-1])
+        advantages = compute_advantages(method, known, values)
+        weights = whiten(advantages) if method.whiten else advantages
+        valued = {
+            one.key: _describe(one, *found) for one, *found in zip(known, values, advantages, weights, strict=True)
+        }
+        _fit(state, group, number, model, rows, start, known, values, advantages)
+    return [
+        estimate
+        for one in experience.episodes
+        for estimate in valued.get(one.key) or estimate_alike(one, weight=0.0, why=OTHER_PROMPT)
+    ]
+
+
+def _describe(
+    episode: JudgedEpisode,
+    values: NDArray[np.float64],
+    advantages: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> list[StepEstimate]:
+    """Return the estimates of an episode's steps."""
+    return [
+        StepEstimate(
+            run=episode.run,
+            trajectory=episode.trajectory,
+            step=step,
+            reward=episode.reward,
+            value=float(values[step]),
+            value_next=float(values[step + 1]) if step + 1 < episode.steps else 0.0,
+            advantage=float(advantages[step]),
+            weight=float(weights[step]),
+            why="kept" if weights[step] else AS_EXPECTED,
+        )
+        for step in range(episode.steps)
+    ]
+
+
+# -------------------------------------------------------------------------------------------------------- values
+
+
+def _list_prompts(state: LoopState, experience: Experience) -> dict[tuple[str, str], list[tuple[int, ...]]]:
+    """Return episode → the tokens of each of its prompts; one that cannot be made again is missing."""
+    runs = [one.run for one in experience.episodes]
+    with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
+        found = {one.key: builders[one.run].list_prompts(one.trajectory) for one in experience.episodes}
+    return {key: prompts for key, prompts in found.items() if prompts is not None}
+
+
+def _build_row(ids: Sequence[int] | Ids) -> ValueRow:
+    """Return a prompt whose value is read at its end."""
+    from collab.trainers.rl.token_values import ValueRow
+
+    return ValueRow(ids=np.array(ids, np.int32), places=(len(ids) - 1,))
+
+
+def _load_values(state: LoopState, group: str, number: int) -> tuple[TokenValues, int | None]:
+    """Return the values that the last epoch with any left, and that epoch; new ones, and None, before that.
+
+    Raises:
+        RunFormatError: an epoch had values, and they are gone.
+    """
+    from collab.trainers.base_model import open_base
+    from collab.trainers.rl.token_values import TokenValues
+
+    method, slots = state.config.method, state.config.groups[group]
+    assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
+    base = open_base(state.first.of(slots), method.rl)
+    for epoch in range(number - 1, 0, -1):
+        place = get_lesson_dir(state.folder, epoch, group)
+        if (place / VALUES).exists():
+            return TokenValues.load(place / VALUES, method.values, base, device=state.device), epoch
+        if (place / METRICS).exists():
+            raise RunFormatError(
+                f"{place / VALUES}: epoch {number} begins with these values, and they are gone; put them back, or "
+                "begin another training"
+            )
+    return TokenValues(method.values, base, device=state.device), None
+
+
+def _fit(
+    state: LoopState,
+    group: str,
+    number: int,
+    model: TokenValues,
+    rows: Sequence[ValueRow],
+    start: int | None,
+    known: Sequence[JudgedEpisode],
+    values: Sequence[NDArray[np.float64]],
+    advantages: Sequence[NDArray[np.float64]],
+) -> None:
+    """Fit the values to the returns, and write them with how well they predicted before."""
+    before = np.concatenate(values)
+    returns = np.concatenate(advantages) + before
+    quality = measure_values(before, returns, np.repeat([one.reward for one in known], [one.steps for one in known]))
+    try:
+        fitted = model.fit(rows, returns.tolist(), seed=derive(state.config.run.seed, "value updates", number, group))
+        found = quality.model_copy(update={"steps": fitted.steps, "loss": fitted.loss})
+    except Diverged as diverged:
+        # The policy learns all the same: its advantages rest on the values before.
+        found = quality.model_copy(update={"lost": f"{diverged.what}; its fit was undone"})
+    place = get_lesson_dir(state.folder, number, group)
+    with report_write_errors(place, state.folder.resume):
+        model.save(place / VALUES)
+        write_json(place / METRICS, found.model_dump(mode="json"))
+        # Those that this epoch began with stay: it would begin with them again.
+        for epoch in range(1, number if start is None else start):
+            shutil.rmtree(get_lesson_dir(state.folder, epoch, group) / VALUES, ignore_errors=True)
+
+
+def measure_values(
+    values: NDArray[np.float64], returns: NDArray[np.float64], outcomes: NDArray[np.float64]
+) -> StateValues:
+    """Return how well values predicted returns and outcomes, (n,) each; none of a fit."""
+    spread = float(np.var(returns))
+    steps = [
+        KnownStep(score=float(one), good=bool(outcome > 0.5))
+        for one, outcome in zip(values.clip(0, 1), outcomes, strict=True)
+    ]
+    return StateValues(
+        states=len(values),
+        explained=None if not spread else 1 - float(np.var(returns - values)) / spread,
+        accuracy=compute_accuracy(steps),
+        auc=compute_auc(steps),
+        ece=compute_ece(compute_reliability(steps)),
+        steps=0,
+        loss=None,
+    )
+
+
+def read_quality(found: StateValues) -> str:
+    """Return the quality of values in words, e.g. "of states: explained variance 0.21, accuracy 0.70, AUC 0.75 …"."""
+    told = {
+        "explained variance": found.explained,
+        "accuracy": found.accuracy,
+        "AUC": found.auc,
+        "ECE": found.ece,
+    }
+    numbers = ", ".join(f"{name} {'-' if one is None else f'{one:.2f}'}" for name, one in told.items())
+    return f"of states: {numbers} before the fit, n = {found.states}" + (f"; {found.lost}" if found.lost else "")
+
+
+# --------------------------------------------------------------------------------------------------------- plan
+
+
+async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEstimate:
+    """Estimate what values take, for `--plan`: each state is valued, and fitted as often as there are passes."""
+    return LabelEstimate(
+        name="values",
+        doing="valuing",
+        asked=NONE_ASKED,
+        seconds=await run_in_background(_time_state, config, tried),
+    )
+
+
+def _time_state(config: TrainingConfig, tried: TriedStep) -> float:
+    """Value and fit the tried step, and return its seconds."""
+    from collab.trainers.base_model import open_base
+    from collab.trainers.rl.token_values import TokenValues
+
+    method, slots = config.method, next(iter(config.groups.values()))
+    assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
+    policy: Policy = tried.policy
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
+    row = _build_row(chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)
+    model = TokenValues(method.values, open_base(policy.of(slots), method.rl), device=tried.device)
+    rows = [row] * method.values.rows_at_once
+    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
+    began = time.perf_counter()
+    model.compute(rows)
+    model.fit(rows, [1.0] * len(rows), seed=0)
+    return (time.perf_counter() - began) / len(rows)

@@ -1,0 +1,111 @@
+"""PPO: advantages rest on values before their fit, values go on from epoch to epoch, and all of it resumes exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collab.algorithms.experience import JudgedEpisode
+from collab.algorithms.ppo.learner import VALUES, PPOMethod, compute_advantages, measure_values, whiten
+from collab.algorithms.turn_learner import get_lesson_dir
+from collab.cli.main import main
+from collab.config import override
+from collab.errors import RunFormatError
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.loop.loop import resume, start
+from collab.loop.record import TrainingDir
+from collab.testing.toy_team import configure_toy_training, write_library
+from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.turns import read_lesson
+
+PPO = load_algorithm("ppo")
+
+
+def make_method(*settings: str) -> PPOMethod:
+    method = override(load_method(PPO), settings)
+    assert isinstance(method, PPOMethod)
+    return method
+
+
+def make_episode(reward: float, steps: int) -> JudgedEpisode:
+    return JudgedEpisode(
+        run="./epochs/1/rollout",
+        trajectory=f"Task/{steps}",
+        epoch=1,
+        task="Task",
+        instance="Task#1",
+        goal="Do it.",
+        limit=10,
+        steps=steps,
+        reward=reward,
+        versions=(0, 0),
+    )
+
+
+def test_advantages_are_of_the_outcome_over_the_values() -> None:
+    """λ = 1: the outcome less V; λ = 0: the next V less this one; the outcome is paid at the last step."""
+    values = [np.array([0.5, 0.25]), np.array([0.5])]
+    episodes = [make_episode(1.0, 2), make_episode(0.0, 1)]
+    far = compute_advantages(make_method(), episodes, values)
+    assert [one.tolist() for one in far] == [[0.5, 0.75], [-0.5]]
+    near = compute_advantages(make_method("decay=0"), episodes, values)
+    assert [one.tolist() for one in near] == [[-0.25, 0.75], [-0.5]]
+    discounted = compute_advantages(make_method("gamma=0.5"), episodes, values)
+    assert [one.tolist() for one in discounted] == [[0.0, 0.75], [-0.5]]
+    scaled = np.concatenate(whiten(far))
+    assert scaled == pytest.approx((np.array([0.5, 0.75, -0.5]) - 0.25) / np.sqrt(0.875 / 3))
+    assert np.concatenate(whiten([np.array([0.5, 0.5])])).tolist() == [0, 0]
+
+
+def test_values_are_measured_on_what_they_were_not_fitted_to() -> None:
+    returns = np.array([1.0, 1.0, 0.0, 0.0])
+    right = measure_values(np.array([0.75, 0.75, 0.25, 0.25]), returns, returns)
+    assert (right.explained, right.accuracy, right.auc, right.ece) == (0.75, 1.0, 1.0, 0.25)
+    alike = measure_values(np.zeros(2), np.ones(2), np.ones(2))
+    assert (alike.explained, alike.auc) == (None, None)
+
+
+@pytest.mark.timeout(600)
+def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "epochs=3", "episodes=8", "passes=2", algorithm="ppo", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    assert result.summary is not None
+    # At first nothing is known: V is 0, and an advantage is the outcome.
+    first = list(read_estimates(get_lesson_dir(folder, 1, "shared")))
+    assert {(one.value, one.advantage) for one in first} == {(0.0, 0.0), (0.0, 1.0)}
+    assert all((one.weight > 0) is (one.reward > 0) for one in first)
+    # Then V is what the epoch before fitted, and advantages are the outcome less that.
+    second = list(read_estimates(get_lesson_dir(folder, 2, "shared")))
+    assert all(one.advantage == pytest.approx(one.reward - (one.value or 0), abs=1e-9) for one in second)
+    assert len({one.value for one in second}) > 2
+    assert np.mean([one.weight for one in second]) == pytest.approx(0, abs=1e-6)
+    lesson = read_lesson(get_lesson_dir(folder, 2, "shared"))
+    assert sorted(row for step in lesson.order for row in step) == sorted([*range(len(second))] * 2)
+    told = result.records[2].metrics["values"]
+    assert (told["states"], told["lost"]) == (len(second), None)
+    assert any(
+        line.startswith("V        of states: explained variance") for line in PPO.format_lines(result.records[2])
+    )
+    assert [(get_lesson_dir(folder, one, "shared") / VALUES).exists() for one in (1, 2, 3)] == [False, True, True]
+
+    # Moved, and resumed in its last epoch, it ends with the same values and weights.
+    moved = TrainingDir(shutil.copytree(result.path, tmp_path / "elsewhere"))
+    shutil.rmtree(moved.get_epoch(3).path)
+    moved.write({name: part for name, part in moved.read().items() if name != "summary"})
+    lost = TrainingDir(shutil.copytree(moved.path, tmp_path / "lost"))
+    assert asyncio.run(resume(moved.path)).summary == result.summary
+    assert main(["runs", "show", str(moved.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epochs"][2]["metrics"]["values"]["steps"] > 0
+
+    shutil.rmtree(get_lesson_dir(lost, 2, "shared") / VALUES)
+    with pytest.raises(RunFormatError, match="epoch 3 begins with these values, and they are gone"):
+        asyncio.run(resume(lost.path))
