@@ -41,6 +41,7 @@ TRAININGS = {
     "filtered-bc": (*SETTINGS, "episodes=16"),
     "digirl": (*SETTINGS, "episodes=24", "offline={steps: 60, updates: 10, values: {step: 30, instruct: 30}}"),
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=4"),
+    "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
 }
 CERTAIN_GAIN, LUCKY_GAIN = 0.35, 0.2
 """Gain of held-out success that a training reaches, and that random rewards stay below."""
@@ -102,7 +103,7 @@ def measure_gain(result: TrainingResult) -> float:
 @pytest.mark.variations
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo"])
+@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo", "ppo"])
 def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
     result = train(algorithm, seed)
     assert result.summary is not None
@@ -157,7 +158,7 @@ class CoinLabeller(NoLabels):
 
 @pytest.mark.variations
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo"])
+@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo", "ppo"])
 def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load_algorithm(algorithm), "labeller", CoinLabeller())
     result = train(algorithm, 0)
@@ -170,12 +171,13 @@ WEIGHTLESS = {
     "filtered-bc": ("episodes=12", "updates=3"),
     "digirl": ("episodes=12", "updates=3", "offline={steps: 60, updates: 3, values: {step: 3, instruct: 3}}"),
     "grpo": ("episodes=16", "passes=1", "rl.batch_rows=8"),
+    "ppo": ("episodes=12", "passes=1", "rl.batch_rows=8"),
 }
 
 
 @pytest.mark.variations
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo"])
+@pytest.mark.parametrize("algorithm", ["digirl", "filtered-bc", "grpo", "ppo"])
 def test_weights_of_0_leave_the_policy_as_it_was(algorithm: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     write = turn_learner.write_lesson
 

@@ -4,7 +4,7 @@
 
 A group of G episodes plays one instance, each sampled anew. With r_i the verdict on episode i (1 or 0):
 
-    A_i  = (r_i − mean(r)) / (std(r) + 1e-6)                        (`estimators.group_relative`)
+    A_i  = (r_i − mean(r)) / (deviation(r) + 1e-6)                  (`estimators.group_relative`)
     loss = −mean over reply tokens of min(ρ A, clip(ρ, 1 ± ε) A)    (`losses.ppo_clip`)
 
 Every turn of an episode has the episode's advantage. A group whose episodes all ended alike teaches nothing: it is left

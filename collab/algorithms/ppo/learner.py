@@ -5,7 +5,7 @@ In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, a
     V_t  =  the value head at the last token of the state's prompt                 (`token_values.TokenValues`)
     A_t  =  Σ (γλ)^k δ_{t+k},   δ_t = r_t + γ V_{t+1} − V_t                        (`estimators.gae`)
     R_t  =  A_t + V_t                                                              what V is fitted to
-    w_t  =  (A_t − mean(A)) / (std(A) + 1e-8), if `whiten`                         what multiplies the ratio
+    w_t  =  (A_t − mean(A)) / (deviation(A) + 1e-8), if `whiten`                   what multiplies the ratio
 
 Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
 has seen. Each epoch leaves, beside the lesson, `values/` with its optimizer and `values.json`; a killed epoch begins
@@ -136,6 +136,7 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
     known = [one for one in experience.episodes if one.key in prompts]
     valued: dict[tuple[str, str], list[StepEstimate]] = {}
     if known:
+        # Advantages first: they rest on values that have not seen these episodes.
         model, start = _load_values(state, group, number)
         rows = [_build_row(ids) for one in known for ids in prompts[one.key]]
         flat = np.concatenate(model.compute(rows))
