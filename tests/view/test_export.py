@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -16,7 +17,7 @@ from collab.store.manifest import Manifest
 from collab.store.run import RunStore
 from collab.types import Observation
 from collab.view.common import to_json
-from collab.view.export import STATIC, WIDTH, export, hash_looks, make_thumbnail
+from collab.view.export import STATIC, WIDTH, NotBundled, bundle, export, hash_looks, make_thumbnail
 from collab.view.inspector import Inspector
 from collab.view.schema.episodes import EpisodeFilter
 
@@ -304,3 +305,44 @@ def test_a_script_that_is_smuggled_in_does_not_run(report, offline, tmp_path):
     page.get_by_role("link", name="team", exact=True).wait_for()
     assert page.evaluate("window.harmed") is None
     assert len([line for line in said if "Content Security Policy" in line]) >= 2
+
+
+def write_modules(folder: Path, **modules: str) -> Path:
+    for name, source in modules.items():
+        (folder / f"{name}.js").write_text(source)
+    return folder
+
+
+def test_modules_stand_behind_those_they_need(tmp_path):
+    folder = write_modules(
+        tmp_path,
+        main='import { b } from "./b.js";\nimport * as c from "./c.js";\nimport "./d.js";\nexport const a = b + c.c;\n',
+        b='import { c as d } from "./c.js";\nexport const b = d;\n',
+        c="/** </script> in a comment. */\nexport function c() {}\nclass Own {}\nexport { Own as Named };\n",
+        d="export async function d() {}\n",
+    )
+    script = bundle(folder, "main.js")
+    places = [script.index(f'modules["{name}.js"] = ') for name in ("c", "b", "d", "main")]
+    assert places == sorted(places)
+    assert 'const { c: d } = modules["c.js"];' in script
+    assert 'const c = modules["c.js"];' in script
+    assert "return { c, Named: Own };" in script
+    assert "export" not in script
+    assert "import" not in script
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("export default 3;\n", "export default"),
+        ("export let changing = 3;\n", "export let"),
+        ('const later = () => import("./main.js");\n', r"import\("),
+        ("const here = import.meta.url;\n", "import.meta"),
+        ('import { a } from "https://cdn.example/a.js";\n', "no static import"),
+        ('import { a } from "./main.js";\n', "circle"),
+        ('const text = "</script>";\n', "end the script early"),
+    ],
+)
+def test_what_one_script_cannot_repeat_is_refused(tmp_path, source, why):
+    with pytest.raises(NotBundled, match=why):
+        bundle(write_modules(tmp_path, main=source), "main.js")
