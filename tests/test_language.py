@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.test_house import ROOT, SOURCES, calls, shown, tracked, tree
+from tests.test_house import ROOT, SOURCES, calls, module_name, shown, tracked, tree
 
 FRAGMENTS = {"of", "from", "who", "whose", "what", "where", "whether", "which", "how", "then", "those"}
 """First words of help that is no sentence: it names neither a thing nor what happens."""
@@ -110,3 +110,60 @@ def test_the_paper_is_cited_by_its_own_sections() -> None:
     assert {number for number, _ in found} == {"3", "3.2", "3.3"}, found
     assert all("transfer" in path for number, path in found if number == "3.3")
     assert not any("transfer" in path for number, path in found if number == "3.2")
+
+
+def test_a_docstring_names_only_what_exists() -> None:
+    """Pages of docs/, and in the table of the inspector's answers their classes."""
+    pages = re.compile(r"\bdocs/[\w/-]+\.md\b(?!\.)")
+    wrong = [
+        f"{path.relative_to(ROOT)}: {page}"
+        for path in SOURCES
+        for page in pages.findall(path.read_text(encoding="utf-8"))
+        if not (ROOT / page).is_file()
+    ]
+    schema = ROOT / "collab" / "view" / "schema"
+    answers = re.findall(r"\b([a-z]+)\.([A-Z]\w+)", ast.get_docstring(tree(schema / "__init__.py")) or "")
+    assert len(answers) > 10
+    for module, name in answers:
+        source = schema / f"{module}.py"
+        classes = (
+            {node.name for node in tree(source).body if isinstance(node, ast.ClassDef)} if source.is_file() else {}
+        )
+        if name not in classes:
+            wrong.append(f"collab/view/schema/__init__.py: {module}.{name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def list_names(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    """The names that the statements of a module or a class define, with their statements."""
+    found: dict[str, ast.stmt] = {}
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found[node.name] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+            found |= dict.fromkeys(names, node)
+    return found
+
+
+def test_names_of_the_package_in_prose_exist() -> None:
+    """Of docstrings, comments and pages: `collab.module.name` and `collab.module.Class.member`."""
+    modules = {module_name(path): path for path in SOURCES}
+    quoted = re.compile(r"`(collab(?:\.\w+){2,})\b[^`\n]*`")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    wrong = []
+    for path in [*SOURCES, *pages]:
+        for name in quoted.findall(path.read_text(encoding="utf-8")):
+            module = name
+            while module not in modules:
+                module = module.rpartition(".")[0]
+            body = tree(modules[module]).body
+            for part in filter(None, name.removeprefix(module).split(".")):
+                node = list_names(body).get(part)
+                if node is None:
+                    wrong.append(f"{path.relative_to(ROOT)}: {name}")
+                if not isinstance(node, ast.ClassDef):
+                    break  # members of values and functions are not listed here
+                body = node.body
+    assert not wrong, "\n".join(wrong)

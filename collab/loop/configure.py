@@ -70,8 +70,8 @@ async def configure(
         instructions: directory of `collab synth`; rollouts play its instructions instead of the tasks in whose
             episodes they were met. Held-out evaluations play the environment's own tasks. None for its tasks alone.
         concurrency: episodes at once; None for as many as fill the policies' engine
-            (`collab.config.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with `determinism:
-            exact`.
+            (`collab.rollout.plan.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with
+            `determinism: exact`.
         split: "train" keeps training to it and measures on new seeds; None keeps to none.
         settings: overrides, applied last: "epochs=2", "steps=600" of the method; "graph.rounds=2" of the run, also
             written "run.graph.rounds=2". An ablation's own settings are refused.

@@ -20,7 +20,7 @@ from collab.view.schema.episodes import EpisodeRow, FoundStepsView, FoundStepVie
 from collab.view.schema.step import CallView, CriticsView, CriticView, ScoreView
 
 HALF = 0.5
-"""A score above it is rewarded (`collab.types.CellReward.reward`)."""
+"""A score above it is rewarded (`collab.store.rewards.CellReward.reward`)."""
 MOST_HITS = 100
 _LETTERS, _PAIRS = 4, 20
 """Least letters of a searched pair ID, and most pairs found."""
