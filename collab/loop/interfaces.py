@@ -239,11 +239,11 @@ class EpochSummary:
     """Agent → per round, the share of labelled cells that were rewarded; None if none was labelled."""
     missing: Mapping[str, int] = field(default_factory=dict)
     """Cells without a label, by cause."""
-    flipped: tuple[int, int] | None = None
+    inverted_labels: tuple[int, int] | None = None
     """Cells whose label was inverted on purpose, and labelled cells; None if none is to be inverted."""
-    made: Mapping[str, int] = field(default_factory=dict)
+    comparisons: Mapping[str, int] = field(default_factory=dict)
     """Comparisons of replies, by source."""
-    unmade: Mapping[str, int] = field(default_factory=dict)
+    uncompared: Mapping[str, int] = field(default_factory=dict)
     """Replies that were compared with none, by cause."""
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What was considered, e.g. "steps" → how many are learned, and of how many."""

@@ -311,7 +311,7 @@ def _build_epoch(
     if labels in (None, LEARNED):
         return recorded
     # Another critic's labels, or none.
-    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing, flipped=None)
+    return replace(recorded, rewards=epoch.rewards, missing=epoch.missing, inverted_labels=None)
 
 
 def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> EpochView:
@@ -328,10 +328,10 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         steps=record.steps or epoch.steps,
         rewards=_count_labelled(heat, epoch.rewards),
         missing=shorten_names(found.missing),
-        flipped=found.flipped,
+        inverted_labels=found.inverted_labels,
         agreement=agreement,
-        pairs=shorten_names(found.made),
-        unpaired=shorten_names(found.unmade),
+        pairs=shorten_names(found.comparisons),
+        unpaired=shorten_names(found.uncompared),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
         metrics={shorten(name): f"{value:.3g}" for name, value in found.numbers.items()},
         kept={shorten(name): counts for name, counts in found.kept.items()},

@@ -248,7 +248,7 @@ def test_a_run_and_its_training_tell_the_same_causes(recorded: Path, tmp_path: P
         "ModelFailure": 2,
         "not judged": 3,
     }
-    assert (summarize(record).made, summarize(record).unmade) == ({source: 4}, unpaired)
+    assert (summarize(record).comparisons, summarize(record).uncompared) == ({source: 4}, unpaired)
     for one in (id, inspector.get_run(id).parts[0].id):
         epoch = inspector.get_overview(one).epochs[0]
         assert (epoch.pairs, epoch.unpaired) == ({source: 4}, unpaired)

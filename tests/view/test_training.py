@@ -129,7 +129,7 @@ class Grader(FilteredBC):
 
     def summarize(self, record: EpochRecord) -> EpochSummary:
         """Return a reward of every agent, and a number."""
-        return EpochSummary(rewards={"ada": [0.75]}, made={"grades": 3}, numbers={"mean grade": 0.5})
+        return EpochSummary(rewards={"ada": [0.75]}, comparisons={"grades": 3}, numbers={"mean grade": 0.5})
 
 
 @pytest.mark.parametrize("algorithm", ["filtered-bc", "grader", "removed"])

@@ -242,9 +242,9 @@ def summarize(record: EpochRecord) -> EpochSummary:
     return EpochSummary(
         rewards=found.rewards,
         missing=found.missing,
-        flipped=found.flipped,
-        made=count_sources(found.pairs),
-        unmade=count_unpaired(found.pairs),
+        inverted_labels=found.flipped,
+        comparisons=count_sources(found.pairs),
+        uncompared=count_unpaired(found.pairs),
     )
 
 

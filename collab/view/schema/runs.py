@@ -346,7 +346,7 @@ class EpochView:
     """Runs of a training's epoch."""
     metrics: Mapping[str, str] = field(default_factory=dict)
     """Single numbers of a training's epoch, by the algorithm's own names."""
-    flipped: tuple[int, int] | None = None
+    inverted_labels: tuple[int, int] | None = None
     """Cells whose reward was inverted on purpose, and cells with a score; None without inversion."""
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What was considered, e.g. "steps" → how many are learned, and of how many."""

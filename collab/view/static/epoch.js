@@ -79,7 +79,7 @@ function epochFacts(epoch) {
     ["held-out seeds", epoch.measured && rateView(epoch.measured)],
     ["steps", amount(epoch.steps)],
     ["agreement", percent(epoch.agreement)],
-    ["labels flipped on purpose", epoch.flipped && `${amount(epoch.flipped[0])} of ${amount(epoch.flipped[1])}`],
+    ["labels flipped on purpose", epoch.inverted_labels && `${amount(epoch.inverted_labels[0])} of ${amount(epoch.inverted_labels[1])}`],
     ["entropy", `${decimal(epoch.entropy)} nats`],
     ["ties", epoch.ties !== null && amount(epoch.ties)],
     ["examples of older epochs", epoch.older !== null && amount(epoch.older)],
