@@ -287,28 +287,27 @@ def _format_learned(overview: RunOverview) -> Iterator[str]:
 
 
 def _format_training(epochs: Sequence[EpochView]) -> Iterator[str]:
+    trained = [(one.epoch, policy) for one in epochs for policy in one.trained]
+    # An epoch without training has no table; an empty one would look like a fault.
+    if not trained:
+        return
+    titles = {name: metric.title for _, policy in trained for name, metric in policy.metrics.items()}
     rows = [
         (
-            one.epoch,
+            epoch,
             escape_markdown(policy.policy),
             policy.steps,
             policy.tokens,
-            _number(policy.loss),
-            _number(policy.margin),
-            _share(policy.accuracy),
+            *(_number(metric.value if (metric := policy.metrics.get(name)) else None) for name in titles),
             escape_markdown(policy.untrained or policy.alarm or ""),
         )
-        for one in epochs
-        for policy in one.trained
+        for epoch, policy in trained
     ]
-    # An epoch without training has no table; an empty one would look like a fault.
-    if not rows:
-        return
     yield "## Training"
     yield ""
-    yield "Loss as last logged; margin (β times the mean difference of log-ratios) and accuracy (%) of the last pairs."
+    yield "The last logged loss; of other metrics the mean over the last quarter of the logged steps."
     yield ""
-    yield from format_table(("epoch", "policy", "steps", "tokens", "loss", "margin", "accuracy", "note"), rows)
+    yield from format_table(("epoch", "policy", "steps", "tokens", *titles, "note"), rows)
 
 
 def _format_spent(epochs: Sequence[EpochView]) -> Iterator[str]:

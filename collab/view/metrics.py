@@ -12,13 +12,23 @@ from collab.loop.record import EpochDir
 from collab.loop.record import Trained as RecordedTrained
 from collab.trainers.run_dir import average_over_pairs
 from collab.view.common import explain_unreadable, shorten
-from collab.view.schema.runs import MeasureView, ProblemView, TrainedView
+from collab.view.schema.runs import MetricView, ProblemView, TrainedView
 
-_MEASURES = 200
-"""Most shown measures of a policy and an epoch."""
+_POINTS = 200
+"""Most shown points of a policy, an epoch and a metric."""
 LOGS = ("epochs/*/training/metrics.jsonl", "epochs/*/training/*/metrics.jsonl")
 """Their places in a training."""
-_NUMBERS = ("loss", "margin", "tokens", "preference_accuracy")
+METRICS = {
+    "loss": ("loss", "Loss"),
+    "margin": ("margin", "Margin: chosen less rejected, times β"),
+    "accuracy": ("preference_accuracy", "Accuracy: pairs whose chosen reply is preferred"),
+    "token accuracy": ("token_accuracy", "Accuracy: tokens that are the likeliest"),
+    "entropy": ("entropy", "Entropy of the next token (nats)"),
+    "clipped": ("clipped", "Tokens whose ratio is clipped"),
+    "mismatch": ("mismatch", "Mismatch of log-probabilities between rollout and training"),
+}
+"""Name of a shown metric → its key in a line of the log, and its title; none is drawn that a training does not log."""
+_NUMBERS = ("tokens", *(key for key, _ in METRICS.values()))
 MOST = 1 << 53
 """Beyond it, JavaScript cannot distinguish two steps."""
 
@@ -50,12 +60,11 @@ def build_recorded_policy(policy: str, one: RecordedTrained, folder: EpochDir) -
     """Build the view of a trained policy from its epoch's record."""
     return TrainedView(
         policy=shorten(policy),
-        measures=_thin(_read_metrics(folder, folder.get_training_dir(policy))),
+        metrics=_build_metrics(
+            _read_metrics(folder, folder.get_training_dir(policy)), {"loss": one.loss, **one.metrics}
+        ),
         steps=one.steps,
         tokens=one.tokens,
-        loss=one.loss,
-        margin=one.metrics.get("margin"),
-        accuracy=one.metrics.get("accuracy"),
         untrained=None,
         alarm=None if one.alarm is None else shorten(one.alarm),
     )
@@ -65,12 +74,9 @@ def build_untrained_policy(policy: str, why: str) -> TrainedView:
     """Build the view of a policy that was not trained."""
     return TrainedView(
         policy=shorten(policy),
-        measures=(),
+        metrics={},
         steps=0,
         tokens=0,
-        loss=None,
-        margin=None,
-        accuracy=None,
         untrained=shorten(why),
         alarm=None,
     )
@@ -92,15 +98,24 @@ def _build_measured_policy(policy: str, lines: Sequence[Mapping[str, Any]]) -> T
     last: Mapping[str, Any] = lines[-1] if lines else {}
     return TrainedView(
         policy=policy,
-        measures=_thin(lines),
+        metrics=_build_metrics(lines, {"loss": last.get("loss")}),
         steps=last.get("step", 0),
         tokens=int(last.get("tokens") or 0),
-        loss=last.get("loss"),
-        margin=average_over_pairs(lines, "margin"),
-        accuracy=average_over_pairs(lines, "preference_accuracy"),
         untrained=None,
         alarm=shorten(str(alarm)) if (alarm := last.get("alarm")) else None,
     )
+
+
+def _build_metrics(lines: Sequence[Mapping[str, Any]], recorded: Mapping[str, float | None]) -> dict[str, MetricView]:
+    """Build the views of all metrics of a training that are known; a recorded value wins over the log's."""
+    found: dict[str, MetricView] = {}
+    for name, (key, title) in METRICS.items():
+        value = recorded.get(name)
+        value = average_over_pairs(lines, key) if value is None else value
+        points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
+        if points or value is not None:
+            found[name] = MetricView(title=title, value=value, points=_thin(points))
+    return found
 
 
 def _read_metrics(epoch: EpochDir, folder: Path) -> list[dict[str, Any]]:
@@ -153,18 +168,11 @@ def _explain_unfit(line: Any) -> str | None:
     return None if line.get("loss") is not None else "has no loss"
 
 
-def _thin(lines: Sequence[Mapping[str, Any]]) -> list[MeasureView]:
+def _thin(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Thin out a list evenly, and keep the first and the last item."""
-    most = min(len(lines), _MEASURES)
-    places = {round(place * (len(lines) - 1) / max(1, most - 1)) for place in range(most)}
-    return [
-        MeasureView(
-            step=line["step"],
-            loss=line["loss"],
-            margin=line.get("margin"),
-        )
-        for line in (lines[place] for place in sorted(places))
-    ]
+    most = min(len(points), _POINTS)
+    places = {round(place * (len(points) - 1) / max(1, most - 1)) for place in range(most)}
+    return [points[place] for place in sorted(places)]
 
 
 def _is_number(value: Any) -> bool:

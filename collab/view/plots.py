@@ -42,6 +42,7 @@ from collab.view.schema.runs import (
     RunOverview,
     SpendingView,
     TaskRateView,
+    TrainedView,
 )
 
 if TYPE_CHECKING:
@@ -437,23 +438,24 @@ def _build_curve(curve: CalibrationView) -> tuple[PlotPoint, ...]:
 
 
 def _plot_training(epochs: Sequence[EpochView], note: str) -> Iterator[Plot]:
-    """Plot loss and margin of every policy over all steps of training, one epoch behind the other."""
-    for name, title in (("loss", "Loss of training"), ("margin", "Margin: chosen less rejected, times β")):
+    """Plot each logged metric of every policy over all steps of training, one epoch behind the other."""
+    titles = {name: one.title for policy in _list_trained(epochs) for name, one in policy.metrics.items() if one.points}
+    for name, title in titles.items():
         points: dict[str, list[PlotPoint]] = {}
         begun: dict[str, int] = {}
-        for trained in (one for epoch in epochs for one in epoch.trained):
+        for trained in _list_trained(epochs):
             before = begun.get(trained.policy, 0)
-            found = [PlotPoint(x=before + one.step, y=getattr(one, name)) for one in trained.measures]
+            metric = trained.metrics.get(name)
+            found = [PlotPoint(x=before + step, y=value) for step, value in (metric.points if metric else ())]
             points.setdefault(trained.policy, []).extend(found)
             begun[trained.policy] = before + trained.steps
-        drawn = [
-            PlotLine(name=policy, points=tuple(found))
-            for policy, found in points.items()
-            if any(point.y is not None for point in found)
-        ]
-        if drawn:
-            figure = draw_lines(title, "step of training", drawn, marks=False, note=note)
-            yield Plot(name=name, title=title, figure=figure)
+        drawn = [PlotLine(name=policy, points=tuple(found)) for policy, found in points.items() if found]
+        figure = draw_lines(title, "step of training", drawn, marks=False, note=note)
+        yield Plot(name=name.replace(" ", "-"), title=title, figure=figure)
+
+
+def _list_trained(epochs: Sequence[EpochView]) -> list[TrainedView]:
+    return [one for epoch in epochs for one in epoch.trained]
 
 
 def _plot_spent(overview: RunOverview, note: str) -> Iterator[Plot]:

@@ -24,7 +24,7 @@ from collab.view.schema.runs import (
     EpochView,
     GraphView,
     HeatView,
-    MeasureView,
+    MetricView,
     RateView,
     RunOverview,
     RunRow,
@@ -103,12 +103,15 @@ def make_epoch(number: int, **changes: object) -> EpochView:
         "trained": (
             TrainedView(
                 policy="shared",
-                measures=tuple(MeasureView(step=step, loss=0.7 / step, margin=0.1 * step) for step in range(1, 5)),
+                metrics={
+                    "loss": MetricView(title="Loss", value=0.175, points=[(step, 0.7 / step) for step in range(1, 5)]),
+                    "margin": MetricView(
+                        title="Margin", value=0.4, points=[(step, 0.1 * step) for step in range(1, 5)]
+                    ),
+                    "accuracy": MetricView(title="Accuracy", value=0.875, points=()),
+                },
                 steps=4,
                 tokens=12345,
-                loss=0.175,
-                margin=0.4,
-                accuracy=0.875,
                 untrained=None,
                 alarm=None,
             ),

@@ -41,7 +41,7 @@ def test_a_training_is_told_number_by_number(overview, view_of):
         ["1", "ben", "75.0", "–", "75.0", "oracle-2"],
     ]
     assert table(text, "Pairs")[1:3] == [["adversary", "100", "200"], ["contrast", "40", "40"]]
-    assert table(text, "Training")[1] == ["1", "shared", "4", "12345", "0.175", "0.4", "87.5", ""]
+    assert table(text, "Training")[1] == ["1", "shared", "4", "12345", "0.175", "0.4", "0.875", ""]
     assert table(text, "Cost")[1:] == [
         ["rollout", "40.0", "5760", "80000", "8000", "–"],
         ["training", "–", "0", "24690", "–", "–"],

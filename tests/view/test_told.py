@@ -64,11 +64,10 @@ def test_lines_of_a_log_of_training_that_are_no_measures_are_left_out_and_told(
     inspector = inspect(training.path)
     row = inspector.list_runs().runs[0]
     (policy,) = inspector.get_overview(row.id).epochs[0].trained
-    assert [(one.step, one.loss, one.margin) for one in policy.measures] == [
-        (1, 1.0, 0.5),
-        (2, 0.5, 0.5),
-        (3, 1 / 3, 0.5),
-    ]
+    assert {name: list(one.points) for name, one in policy.metrics.items()} == {
+        "loss": [(1, 1.0), (2, 0.5), (3, 1 / 3)],
+        "margin": [(1, 0.5), (2, 0.5), (3, 0.5)],
+    }
     assert (policy.steps, policy.tokens) == (3, 30)
     told = inspector.list_problems(row.id).problems[1:]
     assert {one.file for one in told} == {"epochs/1/training/metrics.jsonl"}

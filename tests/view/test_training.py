@@ -104,8 +104,11 @@ def test_a_training_is_its_epochs_together(recorded: Path, tmp_path: Path) -> No
     assert (first.agreement, first.entropy) == (second.agreement, second.entropy), "both of all cells"
     assert [(one.part, one.cost_usd) for one in first.spent] == [("rollout", 9.0), ("critic", 1.5), ("training", None)]
     assert {one.cost_usd for one in second.spent} == {None}, "the oracle has no price"
-    measures = first.trained[0].measures
-    assert (len(measures), measures[0].step, measures[-1].step, measures[0].loss) == (200, 1, 1000, 1.0)
+    metrics = first.trained[0].metrics
+    assert {name: one.value for name, one in metrics.items()} == {"loss": 0.5, "margin": 0.25, "accuracy": 1.0}
+    points = metrics["loss"].points
+    assert (len(points), points[0], points[-1]) == (200, (1, 1.0), (1000, 0.001))
+    assert not metrics["accuracy"].points, "recorded, but not in the log"
     assert second.graph is not None
     assert (second.graph.added, second.graph.removed) == ([("ada", "cyd")], [("ada", "ben")])
     assert second.rewards is not None, "of an epoch that is not over, what its rollout tells"

@@ -219,13 +219,14 @@ class GraphView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasureView:
-    """One logged step of training."""
+class MetricView:
+    """A metric that the training of a policy logged."""
 
-    step: int
-    loss: float | None
-    margin: float | None
-    """β times the mean difference of log-ratios, chosen less rejected; None where nothing is compared."""
+    title: str
+    value: float | None
+    """The last loss; of others the mean over the last quarter of the logged steps. None where it is unknown."""
+    points: Sequence[tuple[int, float]]
+    """Steps and values, at most 200, evenly spread; empty when the log is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,14 +235,10 @@ class TrainedView:
 
     policy: str
     """"shared", or the slots' own."""
-    measures: Sequence[MeasureView]
-    """At most 200, evenly spread; empty when the log is not there."""
+    metrics: Mapping[str, MetricView]
+    """Those that were logged or recorded, by name."""
     steps: int
     tokens: int
-    loss: float | None
-    margin: float | None
-    accuracy: float | None
-    """Accuracy in the last quarter of the logged steps; None where nothing was compared."""
     untrained: str | None
     """Why it was not trained; None when it was."""
     alarm: str | None

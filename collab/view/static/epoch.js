@@ -162,35 +162,33 @@ function spending(parts) {
   );
 }
 
-/** @param {any} one a `Trained` */
+/** @param {any} one a `TrainedView` */
 function trainedPolicy(one) {
-  const points = (/** @type {string} */ key) =>
-    one.measures.map((/** @type {any} */ measure) => ({ x: measure.step, y: measure[key] }));
+  /** @type {[string, any][]} */
+  const metrics = Object.entries(one.metrics);
+  const values = metrics.map(([name, metric]) => `${name} ${decimal(metric.value, 3)}`);
   const told = one.untrained
     ? `not trained: ${one.untrained}`
-    : `${plural(one.steps, "step")}, ${amount(one.tokens)} tokens, loss ${decimal(one.loss, 3)}, margin ${decimal(one.margin, 3)}, accuracy ${percent(one.accuracy)}`;
+    : [plural(one.steps, "step"), `${amount(one.tokens)} tokens`, ...values].join(", ");
+  const curves = metrics.filter(([, metric]) => metric.points.length > 1);
   return h(
     "div",
     { class: "trained" },
     h("h3", null, "Policy ", said(one.policy)),
     h("p", { class: "muted" }, said(told, 300)),
     one.alarm && h("p", { class: "note" }, said(one.alarm, 300)),
-    one.measures.length > 1 &&
+    curves.length > 0 &&
       h(
         "div",
         { class: "charts" },
-        lineChart([{ name: "loss", points: points("loss") }], {
-          title: "Loss by step",
-          xName: "step",
-          kind: "number",
-          show: (value) => decimal(value, 3),
-        }),
-        lineChart([{ name: "margin", points: points("margin") }], {
-          title: "DPO margin by step",
-          xName: "step",
-          kind: "number",
-          show: (value) => decimal(value, 3),
-        }),
+        curves.map(([name, { title, points }]) =>
+          lineChart([{ name, points: points.map((/** @type {[number, number]} */ [x, y]) => ({ x, y })) }], {
+            title: `${title}, by step`,
+            xName: "step",
+            kind: "number",
+            show: (value) => decimal(value, 3),
+          }),
+        ),
       ),
   );
 }

@@ -34,8 +34,9 @@ export function trends(epochs, trained) {
       named(epochs, (epoch) => epoch.unpaired),
       { title: "Without a pair, by cause", ...counts },
     ),
-    trained && lineChart(trainedSeries(epochs, "loss"), { title: "Loss", kind: "number", show: exact }),
-    trained && lineChart(trainedSeries(epochs, "margin"), { title: "DPO margin", kind: "number", show: exact }),
+    ...loggedTitles(epochs).map(([name, title]) =>
+      lineChart(trainedSeries(epochs, name), { title, kind: "number", show: exact }),
+    ),
     trained &&
       lineChart([plain("rows of older epochs", epochs, (epoch) => epoch.older)], {
         title: "Staleness: rows of older epochs",
@@ -111,14 +112,20 @@ export function named(epochs, counts) {
   );
 }
 
-/** A line per policy. @param {any[]} epochs @param {"loss" | "margin"} key @returns {Series[]} */
-function trainedSeries(epochs, key) {
+/** Names and titles of the metrics that trainings logged. @param {any[]} epochs @returns {[string, string][]} */
+function loggedTitles(epochs) {
+  const metrics = epochs.flatMap((epoch) => epoch.trained.flatMap((/** @type {any} */ one) => Object.entries(one.metrics)));
+  return Object.entries(Object.fromEntries(metrics.map(([name, { title }]) => [name, title])));
+}
+
+/** A line per policy. @param {any[]} epochs @param {string} name of a metric @returns {Series[]} */
+function trainedSeries(epochs, name) {
   const policies = [...new Set(epochs.flatMap((epoch) => epoch.trained.map((/** @type {any} */ one) => one.policy)))];
   return policies.map((policy, place) =>
     plain(
       policy,
       epochs,
-      (epoch) => epoch.trained.find((/** @type {any} */ one) => one.policy === policy)?.[key],
+      (epoch) => epoch.trained.find((/** @type {any} */ one) => one.policy === policy)?.metrics[name]?.value,
       `tint-${place % 8}`,
     ),
   );

@@ -205,3 +205,20 @@ def test_columns_mean_the_same_for_runs_and_trainings(runs, serving, open_page):
     assert "of its last rollout" in rows["marl"]["Success"]
     told = page.locator("main").inner_text()
     assert "Episodes, steps, tokens and cost of a training are those of all its runs" in told
+
+
+def test_a_training_shows_the_metrics_that_it_logged_and_no_others(runs, serving, open_page, turn):
+    trained = TrainingDir(runs / "marl").get_epoch(2).get_training_dir("shared")
+    trained.mkdir()
+    lines = [json.dumps({"step": step, "loss": 1 / step, "token_accuracy": 0.5, "margin": None}) for step in (1, 2)]
+    (trained / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    address, inspector = serving(runs / "marl")
+    page = open_page(address)
+    turn(page, f"#/run/{inspector.list_runs().runs[0].id}")
+    policy = page.locator(".epoch-body .trained")
+    assert policy.locator("p").first.inner_text() == "2 steps, 0 tokens, loss 0.500, token accuracy 0.500"
+    titles = [one.removesuffix(", by step") for one in policy.locator("figure h3").all_inner_texts()]
+    assert titles == ["Loss", "Accuracy: tokens that are the likeliest"]
+    trends = page.get_by_role("region", name="Over epochs").inner_text()
+    assert "Accuracy: tokens that are the likeliest" in trends
+    assert "argin" not in page.locator("main").inner_text()
