@@ -22,8 +22,8 @@ from collab.envs.simphone.conformance import table
 from collab.envs.simphone.conformance.fidelity import (
     Examiner,
     FidelityVerdict,
-    build_androidworld_hands,
-    build_own_hands,
+    build_androidworld_executor,
+    build_own_executor,
     start_judge,
 )
 from collab.envs.simphone.tasks import BY_NAME
@@ -42,7 +42,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", default="30,31,32", help="suite seeds (%(default)s)")
     parser.add_argument("--tasks", action="append", help="names, separated by commas (all tasks of SimPhone)")
     parser.add_argument(
-        "--their-hands", action="store_true", help="once more, with AndroidWorld executing our solution through adb"
+        "--their-executor", action="store_true", help="once more, with AndroidWorld executing our solution through adb"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every score there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the page there")
@@ -69,10 +69,13 @@ def examine(given: argparse.Namespace, log: Path) -> dict[str, list[FidelityVerd
         serve_phones({SERIAL: handle}) as port,
         start_judge(python, given.package.resolve(), port=port, serial=SERIAL, log=log) as judge,
     ):
-        hands = {"simphone": build_own_hands(handle)}
-        if given.their_hands:
-            hands["androidworld"] = build_androidworld_hands(handle, judge)
-        return {who: judge_instances(Examiner(judge, handle, hands=one), instances, who) for who, one in hands.items()}
+        executors = {"simphone": build_own_executor(handle)}
+        if given.their_executor:
+            executors["androidworld"] = build_androidworld_executor(handle, judge)
+        return {
+            who: judge_instances(Examiner(judge, handle, executor=one), instances, who)
+            for who, one in executors.items()
+        }
 
 
 def judge_instances(examiner: Examiner, instances: list[tuple[str, int]], who: str) -> list[FidelityVerdict]:
@@ -81,7 +84,7 @@ def judge_instances(examiner: Examiner, instances: list[tuple[str, int]], who: s
     for place, (name, seed) in enumerate(instances, 1):
         verdicts.append(examiner.examine(name, seed))
         for line in table.list_misses(verdicts[-1:]):
-            print(f"[{who}'s hands, {place}/{len(instances)}] {line}", file=sys.stderr, flush=True)
+            print(f"[{who}'s executor, {place}/{len(instances)}] {line}", file=sys.stderr, flush=True)
     return verdicts
 
 
@@ -89,7 +92,7 @@ def command(given: argparse.Namespace) -> str:
     """This command as it can be repeated, with AndroidWorld where the page says that it lies."""
     words = ["python", "scripts/androidworld_fidelity.py", "--package", "../android_world", "--seeds", given.seeds]
     words += ["--tasks", ",".join(given.tasks)] if given.tasks else []
-    return shlex.join([*words, *(["--their-hands"] if given.their_hands else [])])
+    return shlex.join([*words, *(["--their-executor"] if given.their_executor else [])])
 
 
 def main() -> int:
@@ -101,7 +104,7 @@ def main() -> int:
     except CollabError as problem:
         print(f"error: {problem}", file=sys.stderr)
         return problem.exit_code
-    verdicts, by_their_hands = results["simphone"], results.get("androidworld", [])
+    verdicts, by_their_executor = results["simphone"], results.get("androidworld", [])
     if given.json:
         plain = {who: table.to_json(found) for who, found in results.items()}
         given.json.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
@@ -110,11 +113,11 @@ def main() -> int:
             verdicts,
             command=command(given),
             commit=read_commit(given.package) or "unknown",
-            by_their_hands=by_their_hands,
+            by_their_executor=by_their_executor,
         )
         given.markdown.write_text(text, encoding="utf-8")
     for who, found in results.items():
-        print(f"{who}'s hands: {table.format_summary(found)}")
+        print(f"{who}'s executor: {table.format_summary(found)}")
     return int(any(verdict.misses for found in results.values() for verdict in found))
 
 

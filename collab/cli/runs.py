@@ -133,7 +133,7 @@ def list_runs(
     as_json: options.Json = False,
 ) -> None:
     """List recorded runs, trainings and transfers, oldest first."""
-    from collab.cli.recorded import list_rows_beneath
+    from collab.cli.resumable_runs import list_rows_beneath
     from collab.errors import RunFormatError, UsageError
     from collab.evaluation.report import find_runs
 
@@ -221,7 +221,7 @@ def show_run(
 
     Several seeds are shown with their combined results, a training with its epochs, a transfer with its comparison.
     """
-    from collab.cli.recorded import find_episode, show_recorded
+    from collab.cli.resumable_runs import find_episode, show_recorded
     from collab.cli.text.failures import look_at_failures
     from collab.errors import UsageError
     from collab.evaluation.report import find_recorded, refuse_several

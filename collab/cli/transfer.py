@@ -23,7 +23,7 @@ from collab.utils.text import read_numbers, split_names
 if TYPE_CHECKING:
     from collab.config import Budget
     from collab.transfer.config import TransferConfig, TransferRequest
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.transfer.run import PlanLine, TransferPlan, TransferProgress, TransferResult
 
 
@@ -259,7 +259,7 @@ def resume_transfer(
     Raises:
         typer.Exit: it stopped early.
     """
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.transfer.run import read_stored_config, resume
 
     folder = TransferDir(path)
@@ -321,7 +321,7 @@ def _configure_transfer(library: Path | None, request: TransferRequest) -> Trans
 
 
 def _begin(config: TransferConfig, out: Path, *, as_json: bool, **choices: Any) -> None:
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.transfer.run import start
 
     how = "" if config.training is None else f", trained by {config.training.called}"

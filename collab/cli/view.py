@@ -86,7 +86,7 @@ def _report_parts(found: Recorded, labels: str | None, figures: Path | None, *, 
     """Print the results of several runs together, then each of them."""
     from collab.errors import UsageError
     from collab.evaluation.report import read_evaluation, show_rate, suggest_commands
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.view.inspector import Inspector
     from collab.view.markdown import report as markdown
 

@@ -37,7 +37,7 @@ from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.utils.machine import read_commit, read_processor_model
 
@@ -142,7 +142,7 @@ def _gather_evaluation(folder: Path, work: Path, seconds: float) -> dict[str, An
         "seeds": sorted(run.seeds.run for run in runs),
         "steps": sum(result.steps for result in results),
         "seconds": Seconds(whole=seconds, **_split_playing(run.path for run in runs)),
-        "hashes": {str(run.seeds.run): run_hash(RunStore.open(run.path)) for run in runs},
+        "hashes": {str(run.seeds.run): hash_run(RunStore.open(run.path)) for run in runs},
         "measured": MeasuredEpisodes(
             environment=first.setting.environment,
             version=first.report.environment_version,

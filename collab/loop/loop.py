@@ -50,9 +50,9 @@ from collab.loop.record import (
     hash_json,
     hash_named,
     hash_played,
+    hash_training,
     is_patience_over,
     read_record,
-    run_hash,
 )
 from collab.loop.recorded import check_unchanged, list_doubts
 from collab.loop.state import Halted, LoopState, TrainingProgress
@@ -542,7 +542,7 @@ def _finish(state: LoopState, records: list[EpochRecord]) -> Summary:
         epochs=last,
         stopped_early=last < state.config.method.epochs,
         # Over all epochs from the base weights on: equal hashes mean equal trainings, killed or not.
-        hash=run_hash(state.folder.read()["base"], {record.epoch: record.hash for record in records}),
+        hash=hash_training(state.folder.read()["base"], {record.epoch: record.hash for record in records}),
     )
     state.folder.write({**state.folder.read(), "summary": summary.model_dump()})
     return summary

@@ -343,7 +343,7 @@ def hash_named(digests: Mapping[str, str | None] | Mapping[int, str]) -> str:
     return hash_json(sorted(digests.items()))
 
 
-def run_hash(base: Mapping[str, str], epochs: Mapping[int, str]) -> str:
+def hash_training(base: Mapping[str, str], epochs: Mapping[int, str]) -> str:
     """Return the SHA-256 of a training: slot → digest of its first weights, and epoch → its hash."""
     return hash_json([sorted(base.items()), sorted(epochs.items())])
 

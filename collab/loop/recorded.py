@@ -36,7 +36,7 @@ from collab.rollout.build import build_suite
 from collab.rollout.plan import load_splits, plan_episodes
 from collab.rollout.run import Trajectories, read_recorded_config
 from collab.seeds import Seeds
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.types import Trajectory
@@ -71,7 +71,7 @@ def _read_input(path: Path) -> RecordedInput:
         lengths = [len(one.steps) for one in iterate_counted(reader, budget) if one.error is None]
     if not sum(lengths):
         raise UsageError(f"--offline {path}: no episode of it came to its end with a step to learn from; {_OTHERS}")
-    return RecordedInput(run=str(path), hash=run_hash(store), episodes=len(lengths), steps=sum(lengths))
+    return RecordedInput(run=str(path), hash=hash_run(store), episodes=len(lengths), steps=sum(lengths))
 
 
 def check_unchanged(recorded: Iterable[RecordedInput]) -> None:
@@ -81,7 +81,7 @@ def check_unchanged(recorded: Iterable[RecordedInput]) -> None:
         again = "put back what was there, or begin another training"
         if not path.is_dir():
             raise RunFormatError(f"{path}: the training learns from this run, and it is not there; {again}")
-        now = run_hash(RunStore.open(path))
+        now = hash_run(RunStore.open(path))
         if now != one.hash:
             raise RunFormatError(
                 f"{path}: has changed since the training began to learn from it: its run hash is {now[:12]}, it was "

@@ -17,7 +17,7 @@ from collab.store.run import RunStore
 from collab.types import Observation, Step, Trajectory, Utterance
 
 
-def run_hash(store: RunStore) -> str:
+def hash_run(store: RunStore) -> str:
     """Return the SHA-256 over all episodes, sorted by epoch, task and number.
 
     Raises:

@@ -39,7 +39,7 @@ from collab.store.run import RunStore
 from collab.store.run_dir import RunLimits
 from collab.trainers.prepare import check_device
 from collab.transfer.config import Arm, Place, TransferConfig
-from collab.transfer.outcome import (
+from collab.transfer.result import (
     OutcomeReport,
     State,
     TransferDir,

@@ -23,7 +23,7 @@ from collab.preferences.adversary import (
 from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.prompts.render import rebuild
 from collab.rewards.base import build_inputs
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.testing.scripted import ScriptedModel
@@ -72,7 +72,7 @@ def ask(run: Path, asked: list[Occasion], speaker: ScriptedModel, **options: obj
 
 
 def test_what_was_said_is_said_again_without_asking_and_costs_nothing(run, occasions) -> None:  # type: ignore[no-untyped-def]
-    before = run_hash(RunStore.open(run))
+    before = hash_run(RunStore.open(run))
     first = ask(run, occasions, model())
     silent = model()
     again = ask(run, occasions, silent)
@@ -81,7 +81,7 @@ def test_what_was_said_is_said_again_without_asking_and_costs_nothing(run, occas
     assert [one.text for one in again if one] == [one.text for one in first if one] == [WRONG] * len(occasions)
     assert {one.spent.calls for one in first if one} == {1}
     assert {one.spent for one in again if one} == {Usage()}
-    assert run_hash(RunStore.open(run)) == before
+    assert hash_run(RunStore.open(run)) == before
 
 
 def test_whatever_decides_the_answer_is_asked_about_anew(run, occasions) -> None:  # type: ignore[no-untyped-def]

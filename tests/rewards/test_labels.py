@@ -16,7 +16,7 @@ import pytest
 from collab.errors import ModelFailure, RunFormatError, StoreFailure, UnknownName, UsageError
 from collab.rewards.base import UNREAD, CellScore, CriticCall, CriticInput, Judgement, build_inputs, build_judgement
 from collab.rewards.labels import LabelHead, LabelWriter, count_missing, list_label_sets, read_labels
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.types import CellRef, Usage
 
@@ -65,7 +65,7 @@ def files(run: Path) -> dict[str, str]:
 
 
 def test_what_is_written_is_read_back_and_the_run_does_not_change(run: Path, found: list[CriticInput]) -> None:
-    before, hashed = files(run), run_hash(RunStore.open(run))
+    before, hashed = files(run), hash_run(RunStore.open(run))
     told = [judged(case) for case in found]
     with LabelWriter(run, "one", HEAD) as writer:
         for judgement in told:
@@ -75,7 +75,7 @@ def test_what_is_written_is_read_back_and_the_run_does_not_change(run: Path, fou
     assert [labels.of(case) for case in found] == told
     assert labels.head == HEAD
     assert files(run) == before
-    assert run_hash(RunStore.open(run)) == hashed
+    assert hash_run(RunStore.open(run)) == hashed
 
 
 def test_a_pair_can_be_traced_to_the_call(found: list[CriticInput]) -> None:

@@ -20,7 +20,7 @@ from collab.errors import ConfigError, ModelFailure, RunFormatError, UnknownName
 from collab.evaluation.report import read_run
 from collab.library import find_builtin_root
 from collab.rollout.run import resume
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
@@ -48,7 +48,7 @@ def library(tmp_path: Path) -> Path:
 
 
 def hash_of(path: Path) -> str:
-    return run_hash(RunStore.open(path))
+    return hash_run(RunStore.open(path))
 
 
 def play(library: Path, out: Path, **changes: object) -> collab.RunResult:

@@ -14,7 +14,7 @@ from collab.library import Library
 from collab.rollout.collector import UsageMeter
 from collab.rollout.plan import resolve_run, run_config
 from collab.rollout.seeds import SeedRun, compute_remaining, plan_series, play
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.types import Usage
 
@@ -87,7 +87,7 @@ def test_a_series_is_played_seed_by_seed_and_resumed(library: Library, tmp_path:
 def test_a_run_of_a_series_is_the_run_of_its_seed_alone(library: Library, tmp_path: Path) -> None:
     finish(planned(configs(library, 31), library, tmp_path / "one"), library)
     finish(planned(configs(library, 30, 31), library, tmp_path / "two"), library)
-    alone, among = (run_hash(RunStore.open(tmp_path / name / "seed-31")) for name in ("one", "two"))
+    alone, among = (hash_run(RunStore.open(tmp_path / name / "seed-31")) for name in ("one", "two"))
     assert alone == among
 
 

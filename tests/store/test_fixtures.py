@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.manifest import FORMAT_VERSION
 from collab.store.run import RunStore
 
@@ -40,12 +40,12 @@ def test_it_reads_as_it_was_written(path: Path) -> None:
 def test_it_can_be_resumed(path: Path, tmp_path: Path) -> None:
     store = RunStore(tmp_path / "run")
     shutil.copytree(path, store.path)
-    before = run_hash(store)
+    before = hash_run(store)
     with store.open_writer() as writer:
-        assert run_hash(store) == before
+        assert hash_run(store) == before
         writer.finish()
     assert store.open_reader().status == "finished"
-    assert run_hash(store) == before
+    assert hash_run(store) == before
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: path.name)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from collab.cli.main import main
-from collab.store.fingerprint import run_hash
+from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.utils.redact import HIDDEN
 
@@ -65,7 +65,7 @@ def test_a_run_with_a_secret_is_whole_and_continues_to_the_same_end(
         count = sum(one.steps or 0 for one in reader.list_episodes())
     for lines in (4, 8):
         assert main(["runs", "resume", str(cut(store.path, tmp_path / f"cut-{lines}", lines))]) == 0
-        assert run_hash(RunStore.open(tmp_path / f"cut-{lines}")) == run_hash(store)
+        assert hash_run(RunStore.open(tmp_path / f"cut-{lines}")) == hash_run(store)
     (store.path / "index.sqlite").unlink()
     with store.open_reader() as reader:
         assert sum(one.steps or 0 for one in reader.list_episodes()) == count

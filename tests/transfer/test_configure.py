@@ -20,7 +20,7 @@ from collab.synthesis.config import configure as configure_synthesis
 from collab.synthesis.run import start as synthesise
 from collab.testing import toy_team
 from collab.transfer.config import TransferConfig, TransferRequest, configure
-from collab.transfer.outcome import list_parts_after, list_parts_before
+from collab.transfer.result import list_parts_after, list_parts_before
 
 
 @pytest.fixture(scope="module")

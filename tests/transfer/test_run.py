@@ -31,7 +31,7 @@ from collab.store.run_dir import RunLimits
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.transfer.config import TransferConfig, TransferRequest, configure
-from collab.transfer.outcome import TransferDir
+from collab.transfer.result import TransferDir
 from collab.transfer.run import TransferResult, Work, hash_weights_played, list_untrained, plan, resume, start
 from collab.types import Usage
 
@@ -41,7 +41,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 import collab.trainers.trainer, collab.models.local, peft, pyarrow.parquet  # once, for all that are born here
-import collab.store.run, collab.transfer.outcome
+import collab.store.run, collab.transfer.result
 from collab.trainers.run_dir import FinetuneDir
 from collab.store.run import RunWriter
 from collab.transfer.config import TransferConfig
@@ -49,7 +49,7 @@ from collab.transfer.run import Work
 from collab.transfer.run import resume, start
 
 out, told, points = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.outcome.write_atomic
+write_manifest, write_atomic = collab.store.run.write_manifest, collab.transfer.result.write_atomic
 begin, keep, step = Work.begin, FinetuneDir.keep_checkpoint, RunWriter.step
 
 def die():
@@ -82,7 +82,7 @@ def until(what, where):
             die()
 
     Work.begin, FinetuneDir.keep_checkpoint, RunWriter.step = begun, kept, recorded
-    collab.store.run.write_manifest, collab.transfer.outcome.write_atomic = headed, tabled
+    collab.store.run.write_manifest, collab.transfer.result.write_atomic = headed, tabled
     if (out / "transfer.json").exists():
         asyncio.run(resume(out, device="cpu"))
     else:

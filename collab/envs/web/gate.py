@@ -4,7 +4,7 @@ The browser reaches the network only through the gate, so no page can bypass the
 web sockets and workers all connect here. The gate resolves a name once, checks all its addresses and connects only to
 these. It remembers refusals for the environment's report.
 
-    gate = Gate(policy)
+    gate = HostGate(policy)
     await gate.start()
     context = await browser.context(proxy={"server": gate.address})
     gate.take_refusals()   # what was refused since the last call
@@ -257,7 +257,8 @@ _BROWSER_OWN = frozenset(
         "update.googleapis.com",
     }
 )
-"""Services that Chromium itself calls; no page asked for them, and they are not told of what is typed here."""
+"""Services that Chromium itself calls. The gate refuses them silently: no page asked for them, and they must not learn
+what is typed here."""
 
 
 class HostGate:

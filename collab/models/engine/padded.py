@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.checkpoint import Checkpoint, get_tolerance, is_out_of_memory
-from collab.models.engine.queue import Bound, RequestQueue
+from collab.models.engine.request_queue import Bound, RequestQueue
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 from collab.models.tokenizer import PromptIds, take_first_line
 from collab.models.weights import PREFIX_FAMILIES

@@ -29,7 +29,7 @@ from collab.errors import ModelFailure
 from collab.models.checkpoint import Checkpoint, is_out_of_memory
 from collab.models.engine.attention import PackedPass, PassSegment, Rows, SharedKeys
 from collab.models.engine.kv_cache import PrefixCache, PrefixNode, RowStore
-from collab.models.engine.queue import Bound, RequestQueue
+from collab.models.engine.request_queue import Bound, RequestQueue
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 
 LONG = 192

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from collab.algorithms.collabuiagents.metrics import hash_pairs
-from collab.loop.record import hash_measured, hash_named, run_hash
+from collab.loop.record import hash_measured, hash_named, hash_training
 from collab.store.rewards import PreferencePair, ReplyRef
 from collab.types import CellRef, PolicyRef
 
@@ -29,5 +29,7 @@ def test_what_was_made_counts() -> None:
 
 
 def test_a_training_is_its_base_and_its_epochs() -> None:
-    assert run_hash({"a": "1", "b": "2"}, {0: "x", 1: "y"}) == run_hash({"b": "2", "a": "1"}, {1: "y", 0: "x"})
-    assert run_hash({"a": "1"}, {0: "x", 1: "y"}) != run_hash({"a": "1"}, {0: "y", 1: "x"})
+    assert hash_training({"a": "1", "b": "2"}, {0: "x", 1: "y"}) == hash_training(
+        {"b": "2", "a": "1"}, {1: "y", 0: "x"}
+    )
+    assert hash_training({"a": "1"}, {0: "x", 1: "y"}) != hash_training({"a": "1"}, {0: "y", 1: "x"})

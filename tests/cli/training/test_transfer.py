@@ -15,7 +15,7 @@ from collab.config import Budget
 from collab.loop.record import EpochRecord, Success
 from collab.loop.state import TrainingProgress as Training
 from collab.rollout.collector import RolloutProgress as Collecting
-from collab.transfer.outcome import TransferDir
+from collab.transfer.result import TransferDir
 from collab.transfer.run import TRAINING, TransferProgress, Work
 
 FILES = {

@@ -17,7 +17,7 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine import sampling
 from collab.models.engine.kv_cache import RowStore
 from collab.models.engine.padded import PaddedEngine
-from collab.models.engine.queue import Bound, RequestQueue
+from collab.models.engine.request_queue import Bound, RequestQueue
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.engine.scheduler import Engine
 from collab.models.tokenizer import ChatTokenizer, PromptIds

@@ -378,21 +378,21 @@ class Stuck(Exception):
     """The solution does not reach its end; the message says where it stands still."""
 
 
-def play(instance: JudgedInstance, handle: PhoneHandle, hands: ActionExecutor) -> tuple[int, Phone]:
+def play(instance: JudgedInstance, handle: PhoneHandle, executor: ActionExecutor) -> tuple[int, Phone]:
     """Plan on SimPhone's screens and execute to the end: (number of actions, `status` included; the phone then).
 
     Raises:
         Stuck: the end is not reached.
     """
     handle.put(instance.start)
-    params = _map_texts(instance.params, hands.typed)
+    params = _map_texts(instance.params, executor.typed)
     for count in range(1, MAX_ACTIONS + 1):
         frame = look(handle.phone)
         try:
             planned = MOBILE.canonical(instance.spec.plan(frame, params, instance.start), frame.observation)
             if planned.type == "status":
                 return count, handle.phone
-            hands.execute(planned, frame)
+            executor.execute(planned, frame)
         except (PlanError, JudgeRefusal) as problem:
             raise Stuck(f"step {count}: {problem}") from None
         # An action without an effect would be planned again for ever; the clock may differ.
@@ -410,12 +410,12 @@ def _map_texts(params: Any, change: Callable[[str], str]) -> Any:
     return change(params) if isinstance(params, str) else params
 
 
-def build_own_hands(handle: PhoneHandle) -> ActionExecutor:
+def build_own_executor(handle: PhoneHandle) -> ActionExecutor:
     """Build SimPhone's own executor."""
     return ActionExecutor(execute=lambda action, frame: handle.put(act(frame, action)))
 
 
-def build_androidworld_hands(handle: PhoneHandle, judge: JudgeClient) -> ActionExecutor:
+def build_androidworld_executor(handle: PhoneHandle, judge: JudgeClient) -> ActionExecutor:
     """Build AndroidWorld's executor; it notes answers itself, since they never reach the phone."""
 
     def execute(action: Action, frame: Frame) -> None:
@@ -514,11 +514,11 @@ class Examiner:
 
     Args:
         handle: the phone that the judge reaches through adb.
-        hands: what executes our solution's actions.
+        executor: what executes our solution's actions.
     """
 
-    def __init__(self, judge: JudgeClient, handle: PhoneHandle, *, hands: ActionExecutor) -> None:
-        self._judge, self._handle, self._hands = judge, handle, hands
+    def __init__(self, judge: JudgeClient, handle: PhoneHandle, *, executor: ActionExecutor) -> None:
+        self._judge, self._handle, self._executor = judge, handle, executor
 
     def examine(self, name: str, suite_seed: int) -> FidelityVerdict:
         """Set up, judge, solve, judge, spoil, judge, tear down.
@@ -557,7 +557,7 @@ class Examiner:
         nothing_to_do = name in MAY_SAMPLE_NOTHING and not params.get("row_objects", True)
         steps, changed, problem = None, None, None
         try:
-            steps, solved = play(instance, self._handle, self._hands)
+            steps, solved = play(instance, self._handle, self._executor)
         except Stuck as stuck:
             problem = str(stuck)
         else:

@@ -87,14 +87,14 @@ def _mark(task: str) -> str:
 
 
 def format_page(
-    verdicts: Sequence[FidelityVerdict], *, command: str, commit: str, by_their_hands: Sequence[FidelityVerdict] = ()
+    verdicts: Sequence[FidelityVerdict], *, command: str, commit: str, by_their_executor: Sequence[FidelityVerdict] = ()
 ) -> str:
     """Return the whole result as a page of Markdown.
 
     Args:
         command: that made it.
         commit: of AndroidWorld's repository.
-        by_their_hands: the same instances solved by AndroidWorld's execution of our actions.
+        by_their_executor: the same instances solved by AndroidWorld's execution of our actions.
     """
     return _PAGE.format(
         summary=format_summary(verdicts),
@@ -104,8 +104,10 @@ def format_page(
         table=format_table(verdicts),
         misses=_format_list(list_misses(verdicts)),
         empty="; ".join(list_flawed(verdicts)) or "none",
-        hands=_HANDS.format(summary=format_summary(by_their_hands), misses=_format_list(list_misses(by_their_hands)))
-        if by_their_hands
+        executor=_EXECUTOR.format(
+            summary=format_summary(by_their_executor), misses=_format_list(list_misses(by_their_executor))
+        )
+        if by_their_executor
         else "",
     )
 
@@ -114,9 +116,9 @@ def _format_list(lines: Sequence[str]) -> str:
     return "".join(f"- {line}\n" for line in lines) or "None.\n"
 
 
-_HANDS = """\
+_EXECUTOR = """\
 
-## With AndroidWorld's hands
+## With AndroidWorld's executor
 
 {summary}.
 
@@ -164,7 +166,7 @@ AndroidWorld's limit. A dash: the state does not exist.
 
 ## Misses
 
-{misses}{hands}
+{misses}{executor}
 ## Running it
 
 AndroidWorld is in no package registry and its requirements clash with ours, so it lives in its own environment:

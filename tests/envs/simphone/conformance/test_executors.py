@@ -13,8 +13,8 @@ from collab.envs.simphone.conformance.fidelity import (
     JudgeRefusal,
     Stuck,
     as_json,
-    build_androidworld_hands,
-    build_own_hands,
+    build_androidworld_executor,
+    build_own_executor,
     play,
     strip_non_ascii,
 )
@@ -44,9 +44,9 @@ class Asked:
 
 def test_both_hands_reach_the_same_phone():
     ours, theirs = PhoneHandle(), PhoneHandle()
-    steps, phone = play(WIFI_OFF, ours, build_own_hands(ours))
+    steps, phone = play(WIFI_OFF, ours, build_own_executor(ours))
     judge = Asked(theirs)
-    assert play(WIFI_OFF, theirs, build_androidworld_hands(theirs, judge)) == (steps, phone)
+    assert play(WIFI_OFF, theirs, build_androidworld_executor(theirs, judge)) == (steps, phone)
     assert phone.settings["global/wifi_on"] == "0"
     assert [do for do, _ in judge.requests] == ["act"] * (steps - 1)
     assert WIFI_OFF.score(phone) == 1.0 > WIFI_OFF.score(FACTORY)
@@ -70,7 +70,7 @@ def test_a_slider_is_tapped_at_its_end():
     level = JudgedInstance(spec=BY_NAME["SystemBrightnessMax"], params={"max_or_min": "max"}, start=start)
     handle = PhoneHandle()
     judge = Asked(handle)
-    _, phone = play(level, handle, build_androidworld_hands(handle, judge))
+    _, phone = play(level, handle, build_androidworld_executor(handle, judge))
     assert phone.settings["system/screen_brightness"] == "255"
     assert judge.requests[-1][1]["action"]["action_type"] == "click"
 
@@ -79,8 +79,8 @@ def test_texts_are_planned_as_they_come_out():
     contact = {"name": "Chloé Ñuñez", "number": "+15550001"}
     instance = JudgedInstance(spec=BY_NAME["ContactsAddContact"], params=contact, start=FACTORY)
     handle = PhoneHandle()
-    hands = build_own_hands(handle)
-    _, phone = play(instance, handle, ActionExecutor(execute=hands.execute, typed=strip_non_ascii))
+    executor = build_own_executor(handle)
+    _, phone = play(instance, handle, ActionExecutor(execute=executor.execute, typed=strip_non_ascii))
     assert [(one.name, one.number) for one in list_people(phone)] == [("Chloe Nunez", "+15550001")]
     assert strip_non_ascii("Sauté 日 ½") == "Saute  12"
 

@@ -16,7 +16,7 @@ from collab.envs.simphone.conformance.fidelity import (
     FidelityVerdict,
     JudgeRefusal,
     Mark,
-    build_own_hands,
+    build_own_executor,
 )
 from collab.envs.simphone.shell import run
 
@@ -49,7 +49,7 @@ class StandIn:
 def examined(name="SystemWifiTurnOff", **replies):
     handle = PhoneHandle()
     judge = StandIn(handle, **replies)
-    return Examiner(judge, handle, hands=build_own_hands(handle)).examine(name, 30), judge
+    return Examiner(judge, handle, executor=build_own_executor(handle)).examine(name, 30), judge
 
 
 def test_three_states_are_judged_by_both():
@@ -141,13 +141,13 @@ def test_the_table_has_a_row_for_each_task():
 
 
 def test_the_page_lists_every_miss_and_what_made_it():
-    page = table.format_page([RIGHT, WRONG], command="python it", commit="abc", by_their_hands=[RIGHT])
+    page = table.format_page([RIGHT, WRONG], command="python it", commit="abc", by_their_executor=[RIGHT])
     assert "- SystemWifiTurnOff, suite seed 31: lost; untouched: AndroidWorld says 0.5, SimPhone 0" in page
     assert "seeds 30, 31 was taken" in page
     assert "$ python it" in page
     assert "`abc`" in page
-    assert page.count("\nNone.\n") == 1  # with their hands
-    assert "AndroidWorld's hands" not in table.format_page([RIGHT], command="", commit="")
+    assert page.count("\nNone.\n") == 1  # with their executor
+    assert "AndroidWorld's executor" not in table.format_page([RIGHT], command="", commit="")
 
 
 def test_instances_without_a_target_are_listed():
@@ -195,9 +195,9 @@ def test_androidworld_judges_every_task_as_we_do():
 @needs_androidworld
 def test_androidworld_executes_our_solutions_through_adb():
     names = "ExpenseAddSingle,FilesMoveFile,SimpleSmsResend,TasksDueOnDate,SimpleCalendarAddRepeatingEvent"
-    done = script("--package", PACKAGE, "--python", PYTHON, "--seeds", "30", "--tasks", names, "--their-hands")
+    done = script("--package", PACKAGE, "--python", PYTHON, "--seeds", "30", "--tasks", names, "--their-executor")
     assert done.returncode == 0, done.stderr
-    assert "androidworld's hands: 5 of 5 tasks" in done.stdout
+    assert "androidworld's executor: 5 of 5 tasks" in done.stdout
 
 
 LOOK = """

@@ -4,7 +4,15 @@ import pytest
 
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.apps.expense import EXPENSE
-from collab.envs.simphone.conformance.fidelity import OTHER, JudgedInstance, blur, build_own_hands, disturb, play, spoil
+from collab.envs.simphone.conformance.fidelity import (
+    OTHER,
+    JudgedInstance,
+    blur,
+    build_own_executor,
+    disturb,
+    play,
+    spoil,
+)
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.simphone.tasks import BY_NAME
@@ -21,7 +29,7 @@ def solved(name, seed=5):
     phone.reset(task)
     instance = JudgedInstance(spec=BY_NAME[name], params=task.params, start=phone.phone)
     handle = PhoneHandle()
-    steps, end = play(instance, handle, build_own_hands(handle))
+    steps, end = play(instance, handle, build_own_executor(handle))
     assert 1 < steps <= task.max_steps
     return instance, end
 

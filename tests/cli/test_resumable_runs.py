@@ -108,7 +108,7 @@ def test_a_folder_is_known_by_the_head_that_its_maker_writes() -> None:
     from collab.loop.record import TrainingDir
     from collab.store.run import RunStore
     from collab.trainers.run_dir import FinetuneDir
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
 
     makers = {"run": RunStore, "training": TrainingDir, "transfer": TransferDir, "finetuning": FinetuneDir}
     assert {kind: maker.HEAD for kind, maker in makers.items()} == HEADS

@@ -10,7 +10,7 @@ from collab.errors import UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evaluation.report import EvaluatedRun, Setting
 from collab.seeds import Seeds
-from collab.transfer.outcome import Played, build_outcome, compare_forgetting, compare_generalization
+from collab.transfer.result import Played, build_outcome, compare_forgetting, compare_generalization
 
 
 def report(solved: dict[str, str], environment: str = "web") -> Report:

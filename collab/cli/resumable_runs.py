@@ -144,7 +144,7 @@ def _find_status(path: Path, is_over: bool) -> str:
 
 def _show_transfer(found: Recorded, as_json: bool) -> None:
     from collab.cli.transfer import build_result_data, show_result
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.transfer.run import TransferResult
 
     folder = TransferDir(found.path)
@@ -168,7 +168,7 @@ def _show_transfer(found: Recorded, as_json: bool) -> None:
 
 def _read_parts(path: Path) -> dict[str, str]:
     """Return each part of a transfer → its progress."""
-    from collab.transfer.outcome import TransferDir, list_parts_after, list_parts_before
+    from collab.transfer.result import TransferDir, list_parts_after, list_parts_before
     from collab.transfer.run import read_stored_config
 
     folder = TransferDir(path)
@@ -265,7 +265,7 @@ def _format_best(best: int | None, success: float) -> str:
 
 
 def _build_transfer_row(path: Path) -> dict[str, Any]:
-    from collab.transfer.outcome import TransferDir
+    from collab.transfer.result import TransferDir
     from collab.transfer.run import read_stored_config
 
     folder = TransferDir(path)
