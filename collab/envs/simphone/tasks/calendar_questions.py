@@ -33,16 +33,16 @@ from collab.envs.simphone.tasks import plans
 from collab.envs.simphone.tasks.calendar import ID, leave, to_day, to_search, to_view
 from collab.envs.simphone.tasks.dates import (
     TODAY,
+    build_question_task,
     compute_day_span,
     compute_moment,
     draw_date,
     draw_time,
-    make_dated_goal,
     parse_day_words,
     parse_time,
     start_of,
 )
-from collab.envs.simphone.tasks.spec import Draw, Params, TaskSpec, say, score_answers, split_answer
+from collab.envs.simphone.tasks.spec import Params, TaskSpec, say, score_answers, split_answer
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -286,20 +286,7 @@ def _score_times(phone: Phone, expected: Sequence[str]) -> float:
 _LIST = "Answer with the titles, separated by commas."
 
 
-def _build_task(name: str, question: EventQuestion, drawn: Draw, *goals: str, difficulty: str = "easy") -> TaskSpec:
-    return TaskSpec(
-        name=name,
-        apps=("simple calendar pro",),
-        complexity=1,
-        difficulty=difficulty,
-        wave=2,
-        goal=make_dated_goal(*goals),
-        draw=drawn,
-        prepare=question.prepare,
-        score=question.score,
-        plan=question.plan,
-    )
-
+_build_task = partial(build_question_task, app="simple calendar pro", difficulty="easy")
 
 _titles = partial(EventQuestion, put=draw_one_event, find=_show_its_day, answer=_read_title)
 

@@ -7,11 +7,14 @@ import random
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol
 
 from collab.envs.simphone.apps.calendar_pickers import WEEKDAY_NAMES
 from collab.envs.simphone.content.calendar import DAY, compute_day, parse_day, to_date
-from collab.envs.simphone.state import START_MS
-from collab.envs.simphone.tasks.spec import Params
+from collab.envs.simphone.state import START_MS, Phone
+from collab.envs.simphone.tasks.spec import Draw, Params, TaskSpec
+from collab.envs.simphone.ui.screen import Frame
+from collab.types import Action
 
 TODAY = compute_day(START_MS // 1000)
 """The day on which every task begins, in days since 1970."""
@@ -65,6 +68,37 @@ def make_dated_goal(*templates: str) -> Callable[[Params, random.Random], str]:
         return rng.choice(templates).format(**words)
 
     return goal
+
+
+class DatedQuestion(Protocol):
+    """What a task asks about a phone's data."""
+
+    def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
+        """Return the phone with the data in it."""
+
+    def score(self, start: Phone, end: Phone, params: Params) -> float:
+        """Return 1 for the right answer, else 0."""
+
+    def plan(self, frame: Frame, params: Params, start: Phone) -> Action:
+        """Return the next action of the solution."""
+
+
+def build_question_task(
+    name: str, question: DatedQuestion, drawn: Draw, *goals: str, app: str, difficulty: str
+) -> TaskSpec:
+    """Build a task that asks about one app's data; its goals may reword the date."""
+    return TaskSpec(
+        name=name,
+        apps=(app,),
+        complexity=1,
+        difficulty=difficulty,
+        wave=2,
+        goal=make_dated_goal(*goals),
+        draw=drawn,
+        prepare=question.prepare,
+        score=question.score,
+        plan=question.plan,
+    )
 
 
 def _reword_date(rng: random.Random, text: str) -> str:

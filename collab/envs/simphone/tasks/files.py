@@ -34,13 +34,7 @@ def _to_folder(frame: Frame, folder: str) -> Action | None:
 
 
 def _select(frame: Frame, path: str) -> Action | None:
-    """Select exactly one file; None when it is selected."""
-    on_list = plans.is_in_app(frame, PACKAGE) and frame.page.screen == "files.folder"
-    if on_list and list_selected(frame.page) == (path,):
-        return None
-    if path not in frame.phone.files:
-        raise plans.PlanError(f"{path} does not exist any more")
-    return _to_folder(frame, find_folder(path)) or plans.aim_at(frame, entry_key(path), "long_press")
+    return plans.select_file(frame, path, "files.folder", _to_folder, entry_key)
 
 
 def _delete_plan(frame: Frame, params: Params, start: Phone) -> Action:

@@ -61,12 +61,7 @@ def open_note(frame: Frame, path: str) -> Action | None:
 
 def select(frame: Frame, path: str) -> Action | None:
     """Select exactly one entry of its folder; None when it is selected."""
-    on_list = plans.is_in_app(frame, PACKAGE) and frame.page.screen == "markor.list"
-    if on_list and list_selected(frame.page) == (path,):
-        return None
-    if path not in frame.phone.files:
-        raise plans.PlanError(f"{path} does not exist any more")
-    return to_folder(frame, find_folder(path)) or plans.aim_at(frame, entry_key(path), "long_press")
+    return plans.select_file(frame, path, "markor.list", to_folder, entry_key)
 
 
 def _create(frame: Frame, path: str) -> Action:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from collab.envs.grammar import MOBILE
-from collab.envs.simphone.app import UiNode
+from collab.envs.simphone.app import UiNode, list_selected
+from collab.envs.simphone.state import find_folder
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
 
@@ -97,6 +98,27 @@ def name_page(frame: Frame) -> str:
     """Return which page is in front: its screen, and what it is about where one screen serves many pages."""
     about = frame.page.data.get("page")
     return f"{frame.page.screen}/{about}" if about else frame.page.screen
+
+
+def select_file(
+    frame: Frame,
+    path: str,
+    list_page: str,
+    to_folder: Callable[[Frame, str], Action | None],
+    entry_key: Callable[[str], str],
+) -> Action | None:
+    """Select exactly one entry of its folder; None when it is selected.
+
+    Args:
+        list_page: screen of the app's list.
+        to_folder: walks to the list of a folder.
+        entry_key: path → its key in the list.
+    """
+    if frame.page.screen == list_page and list_selected(frame.page) == (path,):
+        return None
+    if path not in frame.phone.files:
+        raise PlanError(f"{path} does not exist any more")
+    return to_folder(frame, find_folder(path)) or aim_at(frame, entry_key(path), "long_press")
 
 
 def enter_folder(frame: Frame, folder: str, entry_key: Callable[[str], str]) -> Action | None:

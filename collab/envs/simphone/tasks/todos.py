@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from collab.envs.simphone.apps.todos import (
@@ -21,7 +22,7 @@ from collab.envs.simphone.apps.todos import (
 from collab.envs.simphone.content.calendar import DAY, to_date
 from collab.envs.simphone.state import Phone, TableRow, fill, rows, to_whole
 from collab.envs.simphone.tasks import plans
-from collab.envs.simphone.tasks.dates import TODAY, compute_day_span, compute_moment, make_dated_goal
+from collab.envs.simphone.tasks.dates import TODAY, build_question_task, compute_day_span, compute_moment
 from collab.envs.simphone.tasks.spec import Params, TaskSpec, say, score_answers, score_number
 from collab.envs.simphone.ui.screen import Frame
 from collab.types import Action
@@ -233,26 +234,7 @@ def _make_drawing(names: str, first: int, last: int) -> Callable[[random.Random]
 _LIST = "Answer with the titles, separated by commas."
 
 
-def _build_task(
-    name: str,
-    question: TodoQuestion,
-    drawn: Callable[[random.Random], dict[str, Any]],
-    *goals: str,
-    difficulty: str = "medium",
-) -> TaskSpec:
-    return TaskSpec(
-        name=name,
-        apps=("tasks",),
-        complexity=1,
-        difficulty=difficulty,
-        wave=2,
-        goal=make_dated_goal(*goals),
-        draw=drawn,
-        prepare=question.prepare,
-        score=question.score,
-        plan=question.plan,
-    )
-
+_build_task = partial(build_question_task, app="tasks", difficulty="medium")
 
 TASKS: tuple[TaskSpec, ...] = (
     _build_task(
