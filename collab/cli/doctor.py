@@ -89,6 +89,8 @@ def _examine(definitions: Library, timeout_s: float) -> Iterator[Check]:
 
 def _check_packages() -> Iterator[Check]:
     """Yield one line for what collab itself needs, and one per extra."""
+    from collab.store.manifest import get_version
+
     groups: dict[str, list[str]] = {}
     # Asked of the installed package itself, so that the list cannot grow old.
     try:
@@ -105,7 +107,7 @@ def _check_packages() -> Iterator[Check]:
         # Tools for development are no feature that could be missing.
         if extra == _DEVELOPERS:
             continue
-        found = {package: _get_version(package) for package in packages}
+        found = {package: get_version(package) for package in packages}
         missing = [package for package, version in found.items() if version is None]
         detail = ", ".join(f"{package} {version or 'is missing'}" for package, version in found.items())
         mend = f"pip install '{DISTRIBUTION}[{extra}]'" if extra else f"pip install {DISTRIBUTION}"
@@ -117,13 +119,6 @@ def _check_packages() -> Iterator[Check]:
             detail=detail,
             mend=mend if missing else None,
         )
-
-
-def _get_version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _check_browser() -> Check:

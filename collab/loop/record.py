@@ -17,13 +17,13 @@ from typing import Any
 from pydantic import Field
 
 from collab.config import Definition, RunConfig, validate
-from collab.errors import RunFormatError, UsageError
+from collab.errors import UsageError
 from collab.evaluation.comparison import is_spoilt
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.store.fingerprint import hash_trajectory
 from collab.store.run_dir import RunDir
 from collab.types import Trajectory, Usage
-from collab.utils.files import read_plain
+from collab.utils.files import read_json
 
 FILE = "training.json"
 LABELS = "training"
@@ -290,12 +290,8 @@ def collect_play_facts(runs: Sequence[RunConfig], played: Iterable[Trajectory], 
 
 def read_record(path: Path) -> EpochRecord:
     """Read an epoch's record; RunFormatError if it cannot be read."""
-    try:
-        return validate(EpochRecord, json.loads(read_plain(path)), str(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise RunFormatError(
-            f"{path}: cannot be read: {error}; remove it, then rebuild it with: {TrainingDir(path.parents[2]).resume}"
-        ) from None
+    advice = f"remove it, then rebuild it with: {TrainingDir(path.parents[2]).resume}"
+    return validate(EpochRecord, read_json(path, advice=advice), str(path))
 
 
 def read_records(folder: TrainingDir, epoch: int) -> list[EpochRecord]:

@@ -1,10 +1,9 @@
 """Explain why a pair exists, and compare two sets of pairs.
 
     labels = read_current_labels(run, stored.head)         # those by which stored pairs were made
-    explanation = explain_pair(pair, reader, labels, space)
+    explainer = PairExplainer(reader, labels, space)
+    explanation = explainer.explain(pair)
     explanation.chosen.score, explanation.chosen.because, explanation.screen, explanation.prompt
-
-    explainer = PairExplainer(reader, labels, space)       # for many pairs: reads an episode once
     sides = [explainer.find_sides(pair) for pair in pairs]
 
     changes = compare_pairs(before, after)
@@ -86,13 +85,6 @@ def read_current_labels(run: Path, head: PairHead) -> LabelSet | None:
     return labels if hash_critic(labels.head) == head.critic_digest else None
 
 
-def explain_pair(
-    pair: PreferencePair, reader: RunReader, labels: LabelSet | None, space: ActionSpace
-) -> PairExplanation:
-    """Look up what a pair rests on; see `PairExplainer` for arguments and errors."""
-    return PairExplainer(reader, labels, space).explain(pair)
-
-
 class PairExplainer:
     """Explains pairs of one run; fast where pairs of one episode follow each other.
 
@@ -128,7 +120,7 @@ class PairExplainer:
         )
 
     def find_sides(self, pair: PreferencePair) -> tuple[PairSide, PairSide]:
-        """Return the chosen and the rejected side; raises as `explain_pair` does."""
+        """Return the chosen and the rejected side; raises as `explain` does."""
         return self._build_sides(pair, self._build_input(pair))
 
     def _build_sides(self, pair: PreferencePair, case: CriticInput) -> tuple[PairSide, PairSide]:

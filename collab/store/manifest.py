@@ -49,12 +49,12 @@ def format_now() -> str:
 def collect_versions(packages: Iterable[str] = PACKAGES) -> dict[str, str]:
     """Return versions of Python, the platform, Collab and the installed `packages`; imports none of them."""
     found = {"python": platform.python_version(), "platform": platform.platform(), "collab": collab.__version__}
-    found.update({package: version for package in packages if (version := _get_version(package)) is not None})
+    found.update({package: version for package in packages if (version := get_version(package)) is not None})
     return found
 
 
 @functools.cache
-def _get_version(package: str) -> str | None:
+def get_version(package: str) -> str | None:
     """Return the version of an installed package, looked up once per process; None if it is not installed."""
     try:
         return importlib.metadata.version(package)

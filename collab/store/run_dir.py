@@ -48,7 +48,7 @@ from collab.errors import (
 )
 from collab.store import blobs, log
 from collab.store.manifest import format_now
-from collab.utils.files import NotPlain, check_plain, open_descriptor, read_plain, report_write_errors, write_json
+from collab.utils.files import NotPlain, check_plain, open_descriptor, read_json, report_write_errors, write_json
 
 LOCK = "lock"
 LIMITS_KEY = "granted"
@@ -176,15 +176,7 @@ def read_versioned(
     Raises:
         RunFormatError: it is missing, cannot be read, is not JSON, of another format, or does not fit `kind`.
     """
-    # Each cause has its own message: a missing file, an unreadable one and foreign content need different next moves.
-    try:
-        content = json.loads(read_plain(path))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunFormatError(absent or f"{path}: cannot be read: {error.strerror}") from None
-    except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise RunFormatError(f"{path}: not JSON: {error}") from None
+    content = read_json(path, absent)
     # The format is checked before the content: fields of another version would fail with misleading messages.
     if isinstance(content, dict) and content.get("format") != readable:
         found = content.get("format")

@@ -303,7 +303,7 @@ async def _resolve_tasks(config: SynthConfig, *, every_task_once: bool) -> Synth
     """Return the configuration with explicit tasks: in the training split and teachable by this teacher."""
     # Place and amounts are checked apart, as the tasks stand between them.
     _check_place(config)
-    suite = build_synthesis_suite(config)
+    suite = build_environment(config.environment_name, config.environment)
     try:
         wanted = config.tasks
         tasks = resolve_task_names(suite, wanted, config.environment_name, config.environment)
@@ -361,8 +361,3 @@ def _select_teachable(config: SynthConfig, suite: Suite) -> SynthConfig:
             "or give --teacher an agents file"
         )
     return config.model_copy(update={"tasks": solved, "unsolved": without})
-
-
-def build_synthesis_suite(config: SynthConfig) -> Suite:
-    """Build the environment of a synthesis; raises as `build_environment`."""
-    return build_environment(config.environment_name, config.environment)

@@ -16,12 +16,12 @@ from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
 from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, warn_of_lost_calls
 from collab.prompts.render import Template
-from collab.rollout.build import build
+from collab.rollout.build import build, build_environment
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import load_splits
 from collab.store import log
 from collab.synthesis.card import SynthesisReport, gather
-from collab.synthesis.config import ORACLE, SynthConfig, Unit, build_synthesis_suite, list_units
+from collab.synthesis.config import ORACLE, SynthConfig, Unit, list_units
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.journal import Head, Journal, SynthesisDir, UnansweredQuestion, read_records
 from collab.synthesis.llm_prompts import TeacherPrompts
@@ -63,7 +63,7 @@ async def open_synthesis(config: SynthConfig, ledger: Ledger, *, ask: bool = Tru
         history=config.history,
         max_tokens=config.max_tokens,
     )
-    suite = build_synthesis_suite(config)
+    suite = build_environment(config.environment_name, config.environment)
     model: Model | None = None
     try:
         splits = await load_splits(config.environment_name, config.environment, suite)

@@ -5,7 +5,6 @@ Also the paths within a transfer, its parts, and their states.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from collab.loop.record import Success, TrainingDir
 from collab.store.manifest import FILE as RUN_FILE
 from collab.store.run_dir import RunDir
 from collab.transfer.config import Arm, Mode, Place, TransferConfig
-from collab.utils.files import read_plain, report_write_errors, write_atomic, write_json
+from collab.utils.files import read_json, read_plain, report_write_errors, write_atomic, write_json
 
 Played: TypeAlias = Mapping[Place, Mapping[Arm, Sequence[EvaluatedRun]]]
 """Place → arm → the runs of that evaluation."""
@@ -273,8 +272,8 @@ class TransferDir(RunDir):
         """Read the outcome; None before the end. RunFormatError if it cannot be read."""
         if not self.result.exists():
             return None
+        content = read_json(self.result, advice="remove it, and it is made again")
         try:
-            content = json.loads(read_plain(self.result))
             table = read_plain(self.table).decode("utf-8")
         except (OSError, ValueError) as error:
             raise RunFormatError(f"{self.result}: cannot be read: {error}; remove it, and it is made again") from None

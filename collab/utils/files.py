@@ -159,23 +159,26 @@ def write_atomic(path: Path, content: bytes) -> None:
         raise
 
 
-def read_json(path: Path, absent: str) -> Any:
+def read_json(path: Path, absent: str | None = None, *, advice: str = "") -> Any:
     """Read a JSON file.
 
     Args:
-        absent: message for a missing file.
+        absent: message for a missing file; None for that of an unreadable one.
+        advice: the next move for a file that cannot be read.
 
     Raises:
         RunFormatError: it is missing, or cannot be read.
     """
+    # Each cause has its own message: a missing file, an unreadable one and foreign content need different next moves.
+    then = f"; {advice}" if advice else ""
     try:
         return json.loads(read_plain(path))
-    except FileNotFoundError:
-        raise RunFormatError(absent) from None
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise RunFormatError(absent or f"{path}: cannot be read: {error.strerror}{then}") from None
     except OSError as error:
-        raise RunFormatError(f"{path}: cannot be read: {error.strerror}") from None
+        raise RunFormatError(f"{path}: cannot be read: {error.strerror}{then}") from None
     except (ValueError, RecursionError) as error:
-        raise RunFormatError(f"{path}: cannot be read: {error}") from None
+        raise RunFormatError(f"{path}: cannot be read: not JSON: {error}{then}") from None
 
 
 def check_plain(directory: Path, what: str = "run", leaving: Collection[str] = ()) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from collab.cli import doctor, env
+from collab.cli import env
 from collab.cli.main import app, main
 from collab.envs.check import CheckReport
 from collab.envs.web import browser
@@ -253,7 +253,7 @@ def test_env_check_names_every_broken_promise(collab):
 
 @pytest.mark.slow
 def test_doctor_says_what_is_there_and_what_mends_the_rest(collab, monkeypatch):
-    monkeypatch.setattr(doctor, "_get_version", lambda package: None if package == "pyarrow" else "1.0")
+    monkeypatch.setattr("collab.store.manifest.get_version", lambda package: None if package == "pyarrow" else "1.0")
     code, out, _ = collab("doctor", "--timeout", "2")
     assert code == 0
     assert "parquet: pip install 'collab-marl[parquet]'" in out

@@ -13,7 +13,7 @@ import pytest
 
 from collab.errors import UnknownName, UsageError
 from collab.preferences.adversary import SamplerAdversary
-from collab.preferences.explain import PairExplainer, explain_pair, read_current_labels
+from collab.preferences.explain import PairExplainer, read_current_labels
 from collab.preferences.pairs import PairRecipe, Sources, build_run_pairs
 from collab.preferences.store import read_pair_head, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
@@ -82,7 +82,7 @@ def test_every_pair_leads_back_to_screen_prompt_and_words(phone, reader, judged)
     assert {one.source for one in made} == {"adversary", "contrast"}
     steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
     for one in made:
-        told, (where,) = explain_pair(one, reader, judged, phone[0].space), one.chosen
+        told, (where,) = PairExplainer(reader, judged, phone[0].space).explain(one), one.chosen
         step = steps[where.trajectory, where.step]
         assert told.screen == step.observation
         assert told.prompt.suffix == step.matrix[where.cell].prompt.suffix
@@ -105,7 +105,7 @@ def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader
     assert made
     steps = {(one.id, step.index): step for one in phone[2] for step in one.steps}
     for one in made:
-        told, (good,), (bad,) = explain_pair(one, reader, judged, phone[0].space), one.chosen, one.rejected
+        told, (good,), (bad,) = PairExplainer(reader, judged, phone[0].space).explain(one), one.chosen, one.rejected
         step = steps[bad.trajectory, bad.step]
         assert told.prompt.suffix == step.matrix[bad.cell].prompt.suffix != step.matrix[good.cell].prompt.suffix
         assert (told.chosen.text, told.rejected.text) == (step.matrix[good.cell].text, step.matrix[bad.cell].text)
@@ -116,7 +116,7 @@ def test_a_correction_shows_what_the_cell_that_erred_had_read(phone: Any, reader
 def test_words_of_another_critic_are_not_shown_as_the_pairs(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     one = pairs(phone, reader, judged)[0]
     for critic, labels in (("oracle-2", judged), ("spoken-1", None)):
-        told = explain_pair(replace(one, critic=critic), reader, labels, phone[0].space)
+        told = PairExplainer(reader, labels, phone[0].space).explain(replace(one, critic=critic))
         assert (told.chosen.score, told.chosen.because, told.chosen.call) == (None, "", None)
 
 
@@ -151,20 +151,20 @@ def test_labels_that_were_made_anew_by_another_are_not_those_of_the_pairs(
 def test_what_is_not_there_is_said(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     one, space = pairs(phone, reader, judged)[0], phone[0].space
     with pytest.raises(UsageError, match="was played again since"):
-        explain_pair(replace(one, prompt="other"), reader, judged, space)
+        PairExplainer(reader, judged, space).explain(replace(one, prompt="other"))
     (where,) = one.chosen
     with pytest.raises(UnknownName, match="no step 999"):
-        explain_pair(replace(one, chosen=(replace(where, step=999),)), reader, judged, space)
+        PairExplainer(reader, judged, space).explain(replace(one, chosen=(replace(where, step=999),)))
     first = phone[2][0]
     lost = replace(first, id="x/1", outcome=replace(first.outcome, success=not first.success))
     whole = build_trajectory_pairs([first, lost], seed=0)
     with pytest.raises(UsageError, match="whole trajectories"):
-        explain_pair(whole[0], reader, judged, space)
+        PairExplainer(reader, judged, space).explain(whole[0])
 
 
 def test_many_pairs_are_looked_up_as_each_alone(phone, reader, judged) -> None:  # type: ignore[no-untyped-def]
     made, look = pairs(phone, reader, judged), PairExplainer(reader, judged, phone[0].space)
     for one in (*made, made[0]):
-        told = explain_pair(one, reader, judged, phone[0].space)
+        told = PairExplainer(reader, judged, phone[0].space).explain(one)
         assert look.explain(one) == told
         assert look.find_sides(one) == (told.chosen, told.rejected)

@@ -163,7 +163,7 @@ def test_broken_and_foreign_files_are_named_with_their_place(run: Path) -> None:
     spoilt(FILE, lines[0] + "half a li", r"first/pairs\.jsonl:2: is spoilt")
     spoilt(FILE, lines[0], "holds 1 pairs that are not the 2")
     spoilt(FILE, "".join(lines[::-1]), "holds 2 pairs that are not the 2")
-    spoilt(HEAD, "{", r"pairs\.json: not JSON")
+    spoilt(HEAD, "{", r"pairs\.json: cannot be read: not JSON")
     spoilt(HEAD, "[]", r"pairs\.json: file: ")
     spoilt(HEAD, json.dumps(json.loads(head) | {"format": 2}), "format 2, this version reads format 1")
     spoilt(HEAD, json.dumps(json.loads(head) | {"pairs": "many"}), r"pairs\.json: pairs: ")

@@ -34,8 +34,8 @@ def test_what_is_of_this_format_is_read(tmp_path: Path) -> None:
         (b'{"text": "hello"}', "note.json: has format None, this version reads format 3"),
         (b'{"text": 7, "format": 3}', "note.json: text: Input should be a valid string"),
         (b"[]", "note.json: file: Input should be a dictionary or an instance of Note"),
-        (b"{", "note.json: not JSON: Expecting property name"),
-        (b"\xff", "note.json: not JSON: 'utf-8' codec can't decode"),
+        (b"{", "note.json: cannot be read: not JSON: Expecting property name"),
+        (b"\xff", "note.json: cannot be read: not JSON: 'utf-8' codec can't decode"),
     ],
 )
 def test_what_is_not_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:

@@ -117,7 +117,7 @@ async def configure(library: Library, request: CalibrationRequest) -> Calibratio
 
 async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
     """Write out the tasks: those of the training split whose solution is known."""
-    suite = build_calibration_suite(config)
+    suite = build_environment(config.environment_name, config.environment)
     # The suite is closed on every way out: it may hold a browser or a device.
     try:
         require_known(suite)
@@ -138,11 +138,6 @@ async def _resolve_tasks(config: CalibrationConfig) -> CalibrationConfig:
         return config.model_copy(update={"tasks": order_tasks(suite, wanted, config.tasks, config.seed)})
     finally:
         await suite.close()
-
-
-def build_calibration_suite(config: CalibrationConfig) -> Suite:
-    """Build the environments of a calibration; see `collab.rollout.build.build` for the errors."""
-    return build_environment(config.environment_name, config.environment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +200,7 @@ async def open_resources(config: CalibrationConfig, *, asks: bool = True) -> Asy
     resources = CriticResources.of(config.critic_name, config.critic, config.texts, asks=asks)
     try:
         resources.build_critic()  # finds mistakes before anything is written
-        suite = build_calibration_suite(config)
+        suite = build_environment(config.environment_name, config.environment)
         try:
             yield CalibrationResources(config=config, suite=suite, critic=resources)
         finally:

@@ -1,6 +1,7 @@
 """Measure a critic on steps of known worth: ask about them several times, and compute numbers of its scores.
 
-    calibration = await calibrate(lambda seed, attempt: LanguageCritic(…), known)
+    passes = plan_passes(known, permutations=3)
+    calibration = measure(critic, known, judged, bins)   # judged: name of a pass → its judgements
     calibration.auc
 
     once                    accuracy, AUC, reliability diagram, calibration error
@@ -8,9 +9,9 @@
     under other names       position bias; all worths stand in all places
     with longer reasons     length bias; in half of the cells, without new content
 
-Each of these is a `CalibrationPass`: `plan_passes` lists the questions, `measure` computes numbers from stored
-judgements, and `calibrate` does both in one go. A critic that shows no names and no list (the oracle), or a list that
-never changes (`permute: false`), has no position bias.
+Each of these is a `CalibrationPass`: `plan_passes` lists the questions, and `measure` computes numbers from stored
+judgements. A critic that shows no names and no list (the oracle), or a list that never changes (`permute: false`), has
+no position bias.
 
     accuracy        rewards (score > 0.5) that are right
     auc             probability that a good action is scored above one that is not; ties count one half
@@ -28,17 +29,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 
 import numpy as np
 
-from collab.rewards.base import Critic, CriticInput, Judgement, label_of
+from collab.rewards.base import CriticInput, Judgement
 from collab.rewards.calibration.cases import KnownCase, KnownWorth
 from collab.types import CellRef
-from collab.utils.concurrency import run_together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,10 +212,6 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-Make = Callable[[int, int], Critic]
-"""(seed, attempt) → the critic. The seed decides the names that it shows; the attempt only the model's sampling."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """Numbers of a calibration; None where they cannot be computed."""
@@ -249,8 +244,9 @@ class CalibrationPass:
     name: str
     """Unique among the passes of a calibration and allowed as a folder name, e.g. "names-2"."""
     seed: int
+    """Decides the names that the critic shows."""
     attempt: int
-    """Arguments of `Make`."""
+    """Decides the model's sampling alone."""
     cases: tuple[CriticInput, ...]
     """One per known step, in their order."""
 
@@ -313,25 +309,6 @@ def measure(
             for cell in sorted(chosen)
         ),
     )
-
-
-async def calibrate(
-    make: Make, known: Sequence[KnownCase], *, permutations: int = 3, concurrency: int = 4, bins: int = 10
-) -> Calibration:
-    """Judge all known steps 3 + `permutations` times.
-
-    Args:
-        permutations: passes under other names than the first.
-        concurrency: steps that are judged at the same time.
-
-    Raises:
-        EnvironmentFailure, ModelFailure: the critic failed on a step.
-    """
-    judged: dict[str, Sequence[Judgement]] = {}
-    for one in plan_passes(known, permutations):
-        critic = make(one.seed, one.attempt)
-        judged[one.name] = await run_together([partial(critic.judge, case) for case in one.cases], concurrency)
-    return measure(label_of(make(0, 0)), known, judged, bins)
 
 
 def _lengthen_all(known: Sequence[KnownCase]) -> list[tuple[KnownCase, frozenset[CellRef]]]:

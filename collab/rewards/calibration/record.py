@@ -16,7 +16,6 @@ Nothing in the record depends on how often the work was interrupted.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from collab.rewards.calibration.metrics import Calibration
 from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir
 from collab.types import Usage
-from collab.utils.files import read_plain
+from collab.utils.files import read_json
 
 FILE = "calibration.json"
 PICTURE = "reliability.svg"
@@ -160,8 +159,8 @@ def list_records(folder: Path, file: str, read: Callable[[Path], MeasuredT], dig
 def _read_told_digest(path: Path) -> str | None:
     """Return the judge's digest from a record that this version cannot read, or None."""
     try:
-        return str(json.loads(read_plain(path))["digest"])
-    except (OSError, ValueError, LookupError, TypeError):
+        return str(read_json(path)["digest"])
+    except (RunFormatError, LookupError, TypeError):
         return None
 
 

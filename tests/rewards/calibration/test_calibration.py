@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -16,12 +17,13 @@ from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import ModelFailure, UnknownName, UsageError
 from collab.library import find_builtin_root
 from collab.models.openai import OpenAIModel
-from collab.rewards.base import Critic
+from collab.rewards.base import Critic, label_of
 from collab.rewards.calibration.cases import AGENTS, KnownCase, build_calibration_set
-from collab.rewards.calibration.metrics import Calibration, calibrate
+from collab.rewards.calibration.metrics import Calibration, measure, plan_passes
 from collab.rewards.llm import LanguageCritic, read_critic_prompts
 from collab.rewards.oracle import SolutionCritic
 from collab.testing.fake_server import FakeServer
+from collab.utils.concurrency import run_together
 
 TASKS = ["ContactsAddContact", "SystemWifiTurnOn", "ClockStopWatchRunning"]
 TEXTS = read_critic_prompts(find_builtin_root() / "prompts" / "critic")
@@ -90,6 +92,17 @@ def test_what_cannot_be_known_is_refused() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- calibration
+
+
+async def calibrate(
+    make: Callable[[int, int], Critic], known: list[KnownCase], *, permutations: int = 3, concurrency: int = 4
+) -> Calibration:
+    """Judge all known steps 3 + `permutations` times by the critic that `make` builds from a seed and an attempt."""
+    judged = {}
+    for one in plan_passes(known, permutations):
+        critic = make(one.seed, one.attempt)
+        judged[one.name] = await run_together([partial(critic.judge, case) for case in one.cases], concurrency)
+    return measure(label_of(make(0, 0)), known, judged)
 
 
 def test_the_oracle_is_right_about_everything(known: list[KnownCase]) -> None:
