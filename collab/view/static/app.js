@@ -158,7 +158,7 @@ function turnTo(page, { page: name, parts }) {
   followPage(page);
 }
 
-/** Hear of the runs that are shown, where they can grow, and only while somebody can see them. @param {Page} page */
+/** Hear of the runs that are shown, where they can grow, and only while the page is visible. @param {Page} page */
 function followPage(page) {
   const wanted = page.refresh && !document.hidden ? JSON.stringify(page.runs) : null;
   if (wanted === now.followed) return;

@@ -16,7 +16,7 @@ export function keeping(holder, draw) {
   focus()?.focus({ preventScroll: true });
 }
 
-/** Draw anew, but not while somebody chooses something there: then as soon as that is done. @param {Element} holder @param {() => any} draw */
+/** Draw anew, but not while an option is being chosen there: then as soon as that is done. @param {Element} holder @param {() => any} draw */
 export function drawWhenFree(holder, draw) {
   if (!isChoosing(holder)) return draw();
   if (waiting.has(holder)) return undefined;

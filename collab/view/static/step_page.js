@@ -126,7 +126,7 @@ function toldBy(step) {
   return JSON.stringify({ ...step, steps: null });
 }
 
-/** Ask for the next step before anybody does. @param {any} step @param {string | null} labels */
+/** Load the next step ahead of its request. @param {any} step @param {string | null} labels */
 function warm(step, labels) {
   if (step.next !== null) getStep(step.run, step.episode, step.next, labels).catch(() => undefined);
 }
