@@ -495,11 +495,14 @@ class AlgorithmCommand(Command):
             # A package that cannot be imported is an error only for a training by it.
             with contextlib.suppress(CollabError):
                 known[name] = load_algorithm(name)
+        # `train-marl` has one algorithm: it refuses --algo with any other.
+        is_own = self.name == "train-marl"
+        taken = {COLLAB: known[COLLAB]} if is_own else known
         lists: dict[str, dict[str, Sequence[str]]] = {
-            "preset": {name: list(list_presets(one.presets)) for name, one in known.items()},
+            "preset": {name: list(list_presets(one.presets)) for name, one in taken.items()},
             "ablation": {
                 name: [key for key, change in one.ablations.items() if not (self.keeps_graph and change.graph)]
-                for name, one in known.items()
+                for name, one in taken.items()
             },
         }
         # An option that only some algorithms have is refused with any other.
@@ -510,7 +513,7 @@ class AlgorithmCommand(Command):
         shown = {one: one.help for one in self.params if isinstance(one, TyperOption)}
         for one in shown:
             if one.name == "algo":
-                one.help = f"{one.help} One of: {', '.join(names)}."
+                one.help, one.hidden = f"{one.help} One of: {', '.join(names)}.", is_own
             elif one.name in lists:
                 parts = [f"{name}: {', '.join(some)}" for name, some in lists[one.name].items() if some]
                 one.help = f"{one.help} Of {'; of '.join(parts)}."

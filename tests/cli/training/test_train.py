@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_one_line(
     assert said in refused(capsys, *given, *arguments)
 
 
-@pytest.mark.parametrize("command", ["train", "train-marl", "transfer"])
+@pytest.mark.parametrize("command", ["train", "transfer"])
 def test_the_help_lists_what_every_algorithm_takes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
@@ -110,14 +110,25 @@ def test_the_help_lists_what_every_algorithm_takes(
     monkeypatch.setenv("COLUMNS", "400")
     assert main([command, "--help"]) == 0
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "One of: collabuiagents, digirl, filtered-bc, grader, newest." in told
+    assert "One of: collabuiagents, digirl, filtered-bc, grader, grpo, newest." in told
     for name in ("collabuiagents", "digirl", "filtered-bc"):
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
     others = ", ".join(load_algorithm("digirl").ablations)
-    assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict." in told
+    assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict; of grpo: " in told
     judged = "Let the critic or verifier judge without a sufficient calibration."
-    assert f"{judged} Of collabuiagents, digirl, filtered-bc, grader alone." in told
+    assert f"{judged} Of collabuiagents, digirl, filtered-bc, grader, grpo alone." in told
+
+
+def test_the_help_of_train_marl_lists_what_its_own_algorithm_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["train-marl", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "--algo " not in told.partition("Options")[2]
+    assert f"Of collabuiagents: {', '.join(ABLATIONS)}." in told
+    assert "of digirl" not in told
 
 
 class Grader(FilteredBC):
