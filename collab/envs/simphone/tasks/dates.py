@@ -71,7 +71,7 @@ def make_dated_goal(*templates: str) -> Callable[[Params, random.Random], str]:
 
 
 class DatedQuestion(Protocol):
-    """What a task asks about a phone's data."""
+    """Question that a task asks about a phone's data."""
 
     def prepare(self, phone: Phone, params: Params, rng: random.Random) -> Phone:
         """Return the phone with the data in it."""
