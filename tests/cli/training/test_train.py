@@ -110,7 +110,7 @@ def test_the_help_lists_what_every_algorithm_takes(
     monkeypatch.setenv("COLUMNS", "400")
     assert main([command, "--help"]) == 0
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "One of: collabuiagents, digirl, filtered-bc, grader, grpo, newest." in told
+    assert "One of: collabuiagents, digirl, filtered-bc, grader, grpo, newest, ppo." in told
     for name in ("collabuiagents", "digirl", "filtered-bc"):
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
