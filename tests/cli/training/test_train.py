@@ -117,7 +117,7 @@ def test_the_help_lists_what_every_algorithm_takes(
     others = ", ".join(load_algorithm("digirl").ablations)
     assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict; of grpo: " in told
     judged = "Let the critic or verifier judge without a sufficient calibration."
-    assert f"{judged} Of collabuiagents, digirl, filtered-bc, grader, grpo alone." in told
+    assert f"{judged} Of collabuiagents, digirl, filtered-bc, grader, grpo, ppo alone." in told
 
 
 def test_the_help_of_train_marl_lists_what_its_own_algorithm_takes(
