@@ -146,6 +146,7 @@ def test_a_training_plays_groups_and_learns_what_they_differ_in(
     assert (record["metrics"]["spread"], record["metrics"]["groups"]) == (spread, 4)
     assert spread > 0
     assert f"groups   {spread} of 4 ended differently" in shown
+    assert "epoch 0 | groups" not in shown
     # Successes are pushed up and failures down, each turn once a pass.
     lesson, place = read_lesson(folder.get_epoch(1).examples / "shared"), folder.get_epoch(1).examples / "shared"
     success = {one.id: one.success for one in episodes}

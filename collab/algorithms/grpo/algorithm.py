@@ -21,7 +21,7 @@ the preset `paper`: groups of four on one instance, the verdict as the only rewa
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -136,11 +136,15 @@ class GRPO(OnPolicyAlgorithm):
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format how many groups had a spread, behind what all learners of turns tell, line by line."""
-        told = Counter({name: record.metrics.get(name, 0) for name in ("groups", "spread")})
-        return [*super().format_lines(record), f"groups   {told['spread']} of {told['groups']} ended differently"]
+        told = _count_apart(record)
+        return [*super().format_lines(record), *([] if told is None else [f"groups   {told} ended differently"])]
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the groups that ended differently, beside the columns of all learners of turns."""
-        found = record.metrics.get("groups")
-        told = None if found is None else f"{record.metrics.get('spread')} of {found}"
-        return {**super().build_columns(record), "groups apart": told}
+        return {**super().build_columns(record), "groups apart": _count_apart(record)}
+
+
+def _count_apart(record: EpochRecord) -> str | None:
+    """Return how many groups had a spread, e.g. "12 of 30"; None where nothing was learned yet, as before epoch 1."""
+    groups = record.metrics.get("groups")
+    return None if groups is None else f"{record.metrics['spread']} of {groups}"
