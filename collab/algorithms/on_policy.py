@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from collab.algorithms.turn_algorithm import TurnAlgorithm
+from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.algorithms.turn_learner import TurnMethod
 from collab.config import SamplingDefinition
 from collab.envs.base import Suite
@@ -59,13 +59,7 @@ class OnPolicyAlgorithm(TurnAlgorithm):
 
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Refuse teams, and replies that have no ratio; return doubts about the verifier."""
-        graph = config.run.graph
-        cells = len(graph.slots) * graph.rounds
-        if cells > 1:
-            raise UsageError(
-                f"--algo {self.name}: learns from what one agent said, but the graph has {cells} cells a step; use "
-                "--graph single"
-            )
+        refuse_teams(self.name, config)
         for slot, agent in config.as_explored.agents.items():
             if (reason := _find_ratio_obstacle(agent.sampling)) is not None:
                 raise UsageError(

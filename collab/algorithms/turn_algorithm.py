@@ -30,6 +30,7 @@ from collab.algorithms.lesson_counts import summarize_kept
 from collab.algorithms.turn_learner import ReplayMethod, TurnMethod, estimate_turns
 from collab.config import Budget, Definition, PartDefinition, RunConfig, override
 from collab.envs.base import Suite
+from collab.errors import UsageError
 from collab.library import Library
 from collab.loop.config import Method, RecordedInput, TrainingConfig
 from collab.loop.estimate import build_questions, count_prompt_tokens
@@ -166,6 +167,17 @@ async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice, na
     state.halt(explain_missing(verified, choice.name, episodes, VERDICTS.get_directory(rollout.path, name)))
     state.halt(verified.stopped)
     return verified
+
+
+def refuse_teams(algorithm: str, config: TrainingConfig) -> None:
+    """Raise a UsageError for a graph in which several replies are given before each step."""
+    graph = config.run.graph
+    cells = len(graph.slots) * graph.rounds
+    if cells > 1:
+        raise UsageError(
+            f"--algo {algorithm}: learns from what one agent said, but the graph has {cells} cells a step; use --graph "
+            "single"
+        )
 
 
 def explain_missing(verified: VerifiedRollout, name: str, episodes: int, place: Path) -> str | None:

@@ -22,6 +22,7 @@ present policy's episodes alone are in `collab.algorithms.on_policy`.
 from __future__ import annotations
 
 import random
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,7 +52,7 @@ from collab.loop.interfaces import Labels, Rollout, TriedStep, Update, join_labe
 from collab.loop.phases import refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, LabelEstimate, Range
-from collab.loop.record import ExampleCounts, TrainingDir
+from collab.loop.record import ExampleCounts, TrainingDir, hash_json
 from collab.loop.state import LoopState
 from collab.rewards.verifiers.registry import RULES
 from collab.seeds import derive, generator
@@ -70,6 +71,7 @@ from collab.trainers.rl.turns import (
 )
 from collab.trainers.run_dir import FinetuneDir
 from collab.types import Step, Utterance
+from collab.utils.files import hash_file
 from collab.utils.text import format_amount
 
 NOTHING = "no turn to learn in this epoch"
@@ -112,17 +114,17 @@ class TurnMethod(Method):
         """Return the offline phase if an epoch is that; None for an online epoch."""
         return None
 
+    @abstractmethod
     def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
         """Return the turns of each optimizer step of an epoch, as positions among those that may be learned.
 
         Args:
             turns: how many there are, at least 1.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def count_drawn(self, rolled: Range) -> Range:
         """Return how many turns a training draws in all; `rolled` are the steps of all rollouts."""
-        raise NotImplementedError
 
 
 class ReplayMethod(TurnMethod):
@@ -322,6 +324,13 @@ class TurnLearner:
             retokenised=made.retokenised,
             digest=digest,
         )
+
+
+def hash_beside_lessons(state: LoopState, number: int, name: str) -> str:
+    """Return the SHA-256 over the files of one folder beside the lesson of each policy, by their place and content."""
+    places = [get_lesson_dir(state.folder, number, group) / name for group in state.config.groups]
+    files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
+    return hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])
 
 
 def read_rewards(rollout: Rollout, labels: Labels) -> dict[str, float]:

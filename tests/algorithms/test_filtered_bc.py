@@ -19,7 +19,7 @@ import pytest
 import collab
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, list_judged
 from collab.algorithms.filtered_bc.algorithm import FilteredBC, ImitationLearner, choose_episodes
-from collab.algorithms.turn_learner import Experience, get_lesson_dir, read_rewards
+from collab.algorithms.turn_learner import Experience, ReplayMethod, get_lesson_dir, read_rewards
 from collab.config import override
 from collab.data.tokenize import get_reply_tokens
 from collab.errors import ConfigError, UnknownName
@@ -104,8 +104,11 @@ def test_a_preset_has_the_schedule_of_digirl() -> None:
     ours, other = load_method(BC, "sound"), load_method(load_algorithm("digirl"), "sound")
     both = ("epochs", "steps", "updates", "capacity", "exploration_temperatures", "held_out", "rl")
     assert {name: getattr(ours, name) for name in both} == {name: getattr(other, name) for name in both}
-    assert ours.offline.steps == other.offline.steps  # type: ignore[attr-defined]
-    assert ours.offline.updates == other.offline.updates  # type: ignore[attr-defined]
+    assert isinstance(ours, ReplayMethod)
+    assert isinstance(other, ReplayMethod)
+    assert ours.offline is not None
+    assert other.offline is not None
+    assert (ours.offline.steps, ours.offline.updates) == (other.offline.steps, other.offline.updates)
 
 
 @pytest.mark.parametrize(

@@ -366,12 +366,12 @@ def test_replies_that_a_server_withheld_are_told(
     def withhold(reader: RunReader) -> Iterator[Trajectory]:
         for one in known(reader):
             steps = [
-                replace(step, matrix=replace(step.matrix, utterances=tuple(map(filtered, step.matrix))))
+                replace(step, matrix=replace(step.matrix, utterances=tuple(map(withhold_reply, step.matrix))))
                 for step in one.steps
             ]
             yield replace(one, steps=tuple(steps))
 
-    def filtered(cell: Utterance) -> Utterance:
+    def withhold_reply(cell: Utterance) -> Utterance:
         return replace(cell, finish="content_filter")
 
     monkeypatch.setattr(RunReader, "iterate_trajectories", withhold)

@@ -29,7 +29,7 @@ from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoi
 from collab.algorithms.digirl.features import open_encoders
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner, estimate_values
 from collab.algorithms.lesson_counts import LessonCounts, name_policies, read_counts_of
-from collab.algorithms.turn_algorithm import TurnAlgorithm
+from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.config import Budget, Definition
 from collab.envs.base import Suite
 from collab.errors import RunFormatError, UsageError
@@ -58,13 +58,7 @@ class DigiRL(TurnAlgorithm):
 
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Refuse teams, as values are of what one agent did; return doubts about the verifier."""
-        graph = config.run.graph
-        cells = len(graph.slots) * graph.rounds
-        if cells > 1:
-            raise UsageError(
-                f"--algo digirl: learns from what one agent said, but the graph has {cells} cells a step; use --graph "
-                "single"
-            )
+        refuse_teams(self.name, config)
         found = super().list_doubts(config, suite)
         method = config.method
         assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"

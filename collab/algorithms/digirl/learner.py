@@ -35,19 +35,18 @@ from collab.algorithms.digirl.features import (
     write_fresh_features,
 )
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir, hash_beside_lessons
 from collab.errors import Diverged
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import OTHER_PROMPT
 from collab.loop.interfaces import TriedStep
 from collab.loop.ranges import NONE_ASKED, LabelEstimate
-from collab.loop.record import hash_json
 from collab.loop.state import LoopState
 from collab.seeds import derive
 from collab.trainers.rl.estimators import awr_weights, keep_episodes, keep_steps, step_advantage
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.concurrency import run_in_background
-from collab.utils.files import hash_file, read_json, report_write_errors, write_json
+from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
     from collab.trainers.rl.values import ValueModel
@@ -85,9 +84,7 @@ class DigiRLLearner(TurnLearner):
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
-        places = [get_lesson_dir(state.folder, number, group) / VALUES for group in state.config.groups]
-        files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
-        return {"values": hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])}
+        return {"values": hash_beside_lessons(state, number, VALUES)}
 
 
 async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEstimate:

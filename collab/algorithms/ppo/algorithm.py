@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collab.algorithms.on_policy import OnPolicyAlgorithm
-from collab.algorithms.ppo.learner import PPOLearner, PPOMethod, StateValues, estimate_values, read_quality
+from collab.algorithms.ppo.learner import PPOLearner, PPOMethod, StateValues, estimate_values, format_quality
 from collab.config import validate
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import EpochSummary, PredictionQuality, TriedStep
@@ -63,7 +63,7 @@ class PPO(OnPolicyAlgorithm):
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format how well values predicted behind what all learners of turns tell, line by line."""
         values = _read_values(record)
-        return [*super().format_lines(record), *([] if values is None else [f"V        {read_quality(values)}"])]
+        return [*super().format_lines(record), *([] if values is None else [f"V        {format_quality(values)}"])]
 
 
 def _read_values(record: EpochRecord) -> StateValues | None:

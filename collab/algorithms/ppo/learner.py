@@ -25,7 +25,7 @@ from pydantic import Field
 
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
 from collab.algorithms.on_policy import OnPolicyMethod
-from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir, hash_beside_lessons
 from collab.config import Definition
 from collab.data.tokenize import Ids
 from collab.errors import Diverged, RunFormatError
@@ -34,7 +34,6 @@ from collab.loop.examples import OTHER_PROMPT
 from collab.loop.interfaces import TriedStep
 from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.ranges import NONE_ASKED, LabelEstimate
-from collab.loop.record import hash_json
 from collab.loop.state import LoopState
 from collab.rewards.calibration.metrics import (
     KnownStep,
@@ -48,7 +47,7 @@ from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.estimators import gae
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.concurrency import run_in_background
-from collab.utils.files import hash_file, read_json, report_write_errors, write_json
+from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
     from collab.trainers.rl.token_values import TokenValues, ValueRow
@@ -105,9 +104,7 @@ class PPOLearner(TurnLearner):
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
-        places = [get_lesson_dir(state.folder, number, group) / VALUES for group in state.config.groups]
-        files = sorted(file for place in places for file in place.rglob("*") if file.is_file())
-        return {"values": hash_json([[str(file.relative_to(state.folder.path)), hash_file(file)] for file in files])}
+        return {"values": hash_beside_lessons(state, number, VALUES)}
 
 
 # ------------------------------------------------------------------------------------------------------ estimates
@@ -269,8 +266,8 @@ def measure_values(
     )
 
 
-def read_quality(found: StateValues) -> str:
-    """Return the quality of values in words, e.g. "of states: explained variance 0.21, accuracy 0.70, AUC 0.75 …"."""
+def format_quality(found: StateValues) -> str:
+    """Format the quality of values, e.g. "of states: explained variance 0.21, accuracy 0.70, AUC 0.75 …"."""
     told = {
         "explained variance": found.explained,
         "accuracy": found.accuracy,

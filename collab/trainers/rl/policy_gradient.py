@@ -76,18 +76,16 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _score_turns(self) -> None:
         """Compute log π_old of every turn, in the passes in which it is first learned."""
-        was_training = self.model.training
-        self.model.eval()
+        self.model.eval()  # as it played: without dropout; every training step sets it back
         with torch.no_grad():
             for step in self.steps:
+                if all(row in self.old for rows in step for row in rows):
+                    continue  # a later pass over the same turns
                 for one in self._prepare_inputs(self.collate([step]))[PASSES]:
-                    rows, lengths = one["rows"].tolist(), one["attention_mask"].sum(1).tolist()
-                    if all(row in self.old for row in rows):
-                        continue
+                    lengths = one["attention_mask"].sum(1).tolist()
                     scored = score_replies(self.model, one).log_probs.float()
-                    for row, length, found in zip(rows, lengths, scored, strict=True):
+                    for row, length, found in zip(one["rows"].tolist(), lengths, scored, strict=True):
                         self.old.setdefault(row, found[: length - 1].clone())
-        self.model.train(was_training)
 
     def create_optimizer(self, model: Any = None) -> Any:
         """Build the optimizer with the moments that were handed on."""
