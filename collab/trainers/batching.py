@@ -48,7 +48,7 @@ from numpy.typing import ArrayLike, NDArray
 from collab.data.tokenize import Encoded, EncodedPair
 from collab.errors import ConfigError
 from collab.seeds import derive, generator
-from collab.trainers.recipe import DpoRecipe, Recipe, SftRecipe
+from collab.trainers.recipe import DpoRecipe, Recipe, RLRecipe, SftRecipe
 
 Ids = NDArray[np.int64]
 
@@ -561,12 +561,12 @@ def fit_recipe(recipe: RecipeT, rows: int, processes: int) -> tuple[RecipeT, int
 
 
 def is_prefix_shared(recipe: Recipe) -> bool:
-    """Return whether the recipe computes shared prefixes of pairs once."""
-    return isinstance(recipe, DpoRecipe) and recipe.sharing == "prefix"
+    """Return whether the recipe computes shared prefixes of pairs or turns once."""
+    return isinstance(recipe, DpoRecipe | RLRecipe) and recipe.sharing == "prefix"
 
 
 def count_shared_tokens(items: Sequence[Any]) -> int:
-    """Return the tokens of pairs computed together, shared ones counted once."""
+    """Return the tokens of pairs or turns computed together, shared ones counted once."""
     return count_packed_tokens([side for item in items for side in item.sides])
 
 

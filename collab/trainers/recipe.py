@@ -23,6 +23,7 @@ STAGES: tuple[Stage, ...] = ("copy", "sft", "dpo")
 """Those that learn from files of rows, in the order in which a checkpoint passes them; "rl" learns from a lesson."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Sharing: TypeAlias = Literal["prefix", "none"]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 _FINITE = ConfigDict(allow_inf_nan=False)
 """Numbers are numbers: neither infinity nor NaN trains anything."""
@@ -218,7 +219,7 @@ class DpoRecipe(Recipe):
     """Strength β of the preference: a larger one flattens the loss at smaller margins. The paper gives none."""
     anchor: float = Field(default=0.0, ge=0)
     """Weight of the mean negative log-likelihood per token of the chosen replies; 0 is plain DPO."""
-    sharing: Literal["prefix", "none"] = "none"
+    sharing: Sharing = "none"
     """"prefix" computes once what the pairs of a forward pass have in common from their start, with the same losses
     (see `collab.trainers.dpo`; a model that it would compute otherwise is refused); "none" is TRL's own way."""
 
@@ -244,6 +245,9 @@ class RLRecipe(Recipe):
     per_token: bool = False
     """Whether the loss is a mean over tokens, so that long replies count more, or over replies. With "ppo-clip" also
     whether the ratio is that of a token or of a whole reply."""
+    sharing: Sharing = "none"
+    """"prefix" computes once what the turns of a forward pass have in common from their start, e.g. the prompt of
+    several replies to one state, with the same losses; a model that it would compute otherwise is refused."""
     keeps_optimizer: bool = True
     """Whether each epoch begins with the optimizer's moments of the one before; else each begins with none, and its
     first steps are as long as its gradients are steady."""

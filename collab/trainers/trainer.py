@@ -250,7 +250,7 @@ def build_turn_trainer(
         processing_class=tokenizer,
         peft_config=build_adapter_config(model, recipe),
     )
-    trainer.collate = collate_turns(turns, _get_padding(tokenizer))
+    trainer.collate = collate_turns(turns, _get_padding(tokenizer), sharing=recipe.sharing == "prefix")
     moments = prepared.task.moments
     trainer.begin(recipe, None if moments is None else Path(moments))
     trainer.recipe = recipe

@@ -12,6 +12,9 @@ advantage, as PPO, GRPO and Android Coach compute it, each in its own way. Weigh
 first step and again by a resumed process; they are not those that were recorded, which an engine of other precision may
 have computed. How far both are apart is the metric `mismatch`.
 
+With `sharing: prefix`, what the turns of a pass have in common is computed once
+(`collab.trainers.prefix_sharing`), as the prompt of several replies to one state.
+
 A reply's tokens are scored as they were sampled: logits are divided by the temperature of the pass, and the end of the
 turn counts only where the policy said it. A forward pass has one temperature.
 
@@ -35,7 +38,7 @@ from trl import SFTTrainer
 
 from collab.errors import RunFormatError, UsageError
 from collab.trainers.dpo import PASSES, unwrap_model
-from collab.trainers.prefix_sharing import score_labels_only, score_replies
+from collab.trainers.prefix_sharing import pack_batch, score_labels_only, score_replies, share
 from collab.trainers.recipe import RLRecipe
 from collab.trainers.rl.losses import nll, ppo_clip
 from collab.trainers.rl.turns import EncodedTurn
@@ -66,7 +69,8 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
         if self.is_deepspeed_enabled or self.is_fsdp_enabled or self.accelerator.num_processes > 1:
             raise UsageError("turns are trained by one process; start it without a launcher")
         self.rl, self.moments, self.old = recipe, moments, {}
-        score_labels_only(unwrap_model(self.model), self.accelerator.autocast)
+        scored = share if recipe.sharing == "prefix" else score_labels_only
+        scored(unwrap_model(self.model), self.accelerator.autocast)
 
     def train(self, *args: Any, **named: Any) -> Any:
         """Train as TRL does, having scored every turn by the policy as it is before any checkpoint is loaded."""
@@ -173,23 +177,26 @@ def measure_mismatch(old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
 
 
 def collate_turns(
-    turns: Sequence[EncodedTurn], padding: int
+    turns: Sequence[EncodedTurn], padding: int, sharing: bool = False
 ) -> Callable[[Sequence[Sequence[Sequence[int]]]], dict[str, Any]]:
     """Return a function that makes a step into a batch.
 
     Args:
         turns: of the lesson.
         padding: id that fills rows up on the right.
+        sharing: whether what turns of a pass have in common is computed once.
 
     Returns:
         Function of a list with one step, its forward passes as positions of turns, to {PASSES: […]}; a pass has
         input_ids, attention_mask and completion_mask, (rows, longest), behaviour, (rows, longest − 1) with NaN for what
-        is unknown, and rows (positions of the turns), weights and temperature, (rows,).
+        is unknown, and rows (positions of the turns), weights and temperature, (rows,); `packed` beside them with
+        `sharing`.
     """
 
     def collate(found: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
         (step,) = found
-        return {PASSES: [_collate_pass(rows, turns, padding) for rows in step]}
+        passes = [_collate_pass(rows, turns, padding) for rows in step]
+        return {PASSES: [{**one, "packed": pack_batch(one)} for one in passes] if sharing else passes}
 
     return collate
 

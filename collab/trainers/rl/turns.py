@@ -28,7 +28,7 @@ from collab.data.tokenize import Encoded, EncodedExample, Ids, NothingFits
 from collab.errors import MissingExtra, RunFormatError
 from collab.store.rewards import ReplyRef
 from collab.trainers.base_model import open_adapter, open_base, silence_libraries
-from collab.trainers.batching import BatchStep
+from collab.trainers.batching import BatchStep, is_prefix_shared
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed
 from collab.trainers.rl.step_estimates import StepEstimate, read_table, write_estimates, write_table
 from collab.types import CellRef
@@ -92,6 +92,11 @@ class EncodedTurn(EncodedExample):
     behaviour: Floats | None = None
     """Recorded log-probability of each scored token; None if unknown."""
 
+    @property
+    def sides(self) -> tuple[Ids]:
+        """Sequences that a pass computes."""
+        return (self.ids,)
+
 
 def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
     """Return a turn as one sequence."""
@@ -127,7 +132,8 @@ def prepare_turns(task: FinetuneTask, lesson: Lesson) -> Prepared:
     # Positions stay those of the lesson: a turn that does not fit is in no step, and nothing is renumbered.
     steps = [[row for row in step if row in fitting] for step in lesson.order]
     at_once = task.recipe.rows_at_once or task.recipe.batch_rows
-    ordered = [BatchStep(group=GROUP, parts=_split(rows, found, at_once)) for rows in steps if rows]
+    shared = is_prefix_shared(task.recipe)
+    ordered = [BatchStep(group=GROUP, parts=_split(rows, found, at_once, shared)) for rows in steps if rows]
     dropped = len(found) - len(fitting)
     return Prepared(
         task=task,
@@ -140,13 +146,39 @@ def prepare_turns(task: FinetuneTask, lesson: Lesson) -> Prepared:
     )
 
 
-def _split(rows: Sequence[int], items: Sequence[EncodedTurn], at_once: int) -> tuple[tuple[int, ...], ...]:
-    """Return the forward passes of a step: turns of one temperature, sorted by length so that little is padded."""
+def _split(
+    rows: Sequence[int], items: Sequence[EncodedTurn], at_once: int, shared: bool
+) -> tuple[tuple[int, ...], ...]:
+    """Return the forward passes of a step: turns of one temperature, sorted by length so that little is padded.
+
+    Args:
+        shared: turns of one prompt are neighbours, and a pass has all of them if there are at most `at_once`.
+    """
     passes: list[tuple[int, ...]] = []
     for temperature in sorted({items[row].temperature for row in rows}):
-        alike = sorted((row for row in rows if items[row].temperature == temperature), key=lambda row: len(items[row]))
-        passes += [tuple(alike[start : start + at_once]) for start in range(0, len(alike), at_once)]
+        alike = [row for row in rows if items[row].temperature == temperature]
+        if shared:
+            passes += _gather_states(alike, items, at_once)
+        else:
+            alike.sort(key=lambda row: len(items[row]))
+            passes += [tuple(alike[start : start + at_once]) for start in range(0, len(alike), at_once)]
     return tuple(passes)
+
+
+def _gather_states(rows: Sequence[int], items: Sequence[EncodedTurn], at_once: int) -> list[tuple[int, ...]]:
+    """Return forward passes that keep turns of one prompt together."""
+    states: dict[bytes, list[int]] = {}
+    for row in sorted(rows, key=lambda row: (items[row].scored_from, row)):
+        states.setdefault(items[row].ids[: items[row].scored_from].tobytes(), []).append(row)
+    passes: list[tuple[int, ...]] = []
+    for state in states.values():
+        for start in range(0, len(state), at_once):
+            part = tuple(state[start : start + at_once])
+            if passes and len(passes[-1]) + len(part) <= at_once:
+                passes[-1] += part
+            else:
+                passes.append(part)
+    return passes
 
 
 # ------------------------------------------------------------------------------------------------------ files

@@ -92,6 +92,29 @@ def list_logps(checkpoint: str, turn: Turn) -> Any:
     return chosen[len(turn.prompt) - 1 :].double().numpy()
 
 
+@pytest.mark.parametrize("per_token", ["true", "false"])
+def test_a_shared_prompt_is_computed_once_with_the_same_weights_behind(
+    tiny: str, tmp_path: Path, per_token: str
+) -> None:
+    """Candidates of two states, one of them taken three times, in steps that also hold a turn of another heat."""
+    first, second, hot = make_turn(1, prompt=40), make_turn(2, prompt=30), make_turn(3, temperature=1.5)
+    turns = [first, *(replace(first, reply=make_turn(n).reply) for n in (4, 5)), second]
+    turns += [replace(second, reply=make_turn(6).reply), hot]
+    lesson = make_lesson(turns, [[0, 1, 2, 3, 5], [4, 3, 1, 1, 1, 0]], [1.0, -0.5, 0.25, 2.0, -1.0, 0.5])
+    settings = ("loss=ppo-clip", f"per_token={per_token}", "rows_at_once=4", "learning_rate=1e-3")
+    found = {one: run_lesson(tiny, lesson, tmp_path / one, *settings, f"sharing={one}") for one in ("none", "prefix")}
+    packed, padded = (load_file(found[one].final / "model.safetensors") for one in ("prefix", "none"))
+    before = load_file(Path(tiny) / "model.safetensors")
+    assert any((packed[name] - before[name]).abs().max() > 1e-4 for name in packed)
+    assert all(torch.allclose(packed[name], padded[name], atol=2e-5) for name in packed)
+    # Four rows of the second step share a prompt of 40 tokens, and three of them are the same.
+    recipe = override(RLRecipe(learning_rate=1e-2), [*SETTINGS, "rows_at_once=4", "sharing=prefix"])
+    prepared = prepare_turns(FinetuneTask(stage="rl", base=tiny, preset="none", recipe=recipe), lesson)
+    assert prepared.steps[1].parts == ((3, 4), (0, 1, 1, 1))
+    lengths = [len(turn.reply) for turn in turns]
+    assert prepared.count_computed(prepared.steps[1].parts[1]) <= 40 + lengths[0] + lengths[1]
+
+
 def test_what_is_written_is_read_again_and_a_change_is_refused(tmp_path: Path) -> None:
     lesson = make_lesson([make_turn(one) for one in range(5)], [(0, 1, 1), (4, 2)], [1.0, 0.5, 2.0, 1.0, 0.0])
     digest = write_lesson(lesson, tmp_path / "lesson", "resume")
