@@ -19,9 +19,10 @@ from collab.algorithms.collabuiagents.estimate import estimate
 from collab.algorithms.collabuiagents.labeller import CreditLabeller
 from collab.algorithms.collabuiagents.learner import CreditLearner
 from collab.algorithms.collabuiagents.metrics import build_columns, describe, format_lines, summarize
+from collab.algorithms.judging import admit_critic, check_critic_answers, configure_critic, list_critic_doubts
 from collab.config import Budget
 from collab.envs.base import Suite
-from collab.errors import ConfigError, RunFormatError, UsageError
+from collab.errors import ConfigError
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import Algorithm, Checked, EpochSummary, TriedStep
@@ -30,108 +31,12 @@ from collab.loop.record import EpochRecord
 from collab.preferences.rebuild import ORACLE
 from collab.preferences.registry import SAMPLER, open_adversary, resolve_adversary
 from collab.rewards.calibration.record import (
-    EXEMPT,
     FOLDER,
-    CalibrationRecord,
-    admit,
-    find_last_calibration,
-    format_calibration,
 )
 from collab.rewards.registry import (
-    CriticResources,
     doubt_key,
-    load_critic,
-    open_critic,
-    read_critic_texts,
 )
-from collab.store.rewards import REWARDED_ABOVE
 from collab.utils.text import format_amount
-
-
-async def admit_critic(
-    config: CollabConfig, suite: Suite, *, calibrations: Path = FOLDER, allow_uncalibrated: bool = False
-) -> str:
-    """Check that a training's critic may judge; return a line about its calibration.
-
-    Args:
-        suite: of the run.
-        calibrations: a directory with one calibration each, or a calibration itself.
-        allow_uncalibrated: let it judge in any case.
-
-    Raises:
-        ConfigError: it has no calibration, or one below the method's `min_critic_auc`; or it or the environment cannot
-            be built.
-        RunFormatError: its calibration is needed and cannot be read.
-    """
-    if not config.method.is_judged:
-        return f"not asked, objective {config.method.objective} learns from outcomes alone"
-    name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
-    # Calibrations are found by the critic's digest: the same name with other weights or prompts has none.
-    resources = CriticResources.of(name, config.critic, config.critic_texts)
-    try:
-        found = _find_calibration(
-            resources.digest, calibrations, needed=least is not None and not allow_uncalibrated and kind not in EXEMPT
-        )
-    finally:
-        await resources.close()
-    # A calibration in the same environment says most; of others the latest is shown, with a caution.
-    if found is not None and found.environment != suite.label:
-        found = find_last_calibration(calibrations, resources.digest, suite.label) or found
-    # The gate comes before the cautions: a critic that may not judge stops the training, whatever else is known.
-    if least is not None:
-        admit(
-            found,
-            least,
-            critic=name,
-            kind=kind,
-            folder=calibrations,
-            library=config.library,
-            allow_uncalibrated=allow_uncalibrated,
-            flip=config.method.critic_flip,
-        )
-    if found is not None:
-        cautions = _warn_other_environment(found, suite.label) + _warn_other_address(found, config)
-        return f"calibrated {found.created}: {format_calibration(found)}{cautions}"
-    # The oracle reads the solution: there is nothing about it to measure.
-    if kind in EXEMPT:
-        return "needs no calibration: it scores against the environment's own solution"
-    return f"no finished calibration of it in {calibrations}"
-
-
-def _find_calibration(digest: str, folder: Path, *, needed: bool) -> CalibrationRecord | None:
-    """Return the critic's latest calibration, or None. An unreadable file is an error only if one is needed."""
-    try:
-        return find_last_calibration(folder, digest)
-    except RunFormatError:
-        if needed:
-            raise
-        return None
-
-
-def _warn_other_environment(found: CalibrationRecord, label: str) -> str:
-    """Return a warning if the calibration was made in another environment; else empty."""
-    if label == found.environment:
-        return ""
-    return f"; warning: that is not {label}, which is trained in: how well it judges there was not measured"
-
-
-def _warn_other_address(found: CalibrationRecord, config: CollabConfig) -> str:
-    """Return a warning if the calibrated model had another address, since only its name is equal; else empty."""
-    then, now = _describe_address(found.config.get("critic")), _describe_address(config.critic.model_dump(mode="json"))
-    if then == now:
-        return ""
-    return (
-        f"; measured with the model at {then}, but the critic uses the one at {now}: take care that both have the same "
-        "weights"
-    )
-
-
-def _describe_address(critic: Any) -> str:
-    """Return the address of a critic's model, in words."""
-    try:
-        return str(critic["options"]["model"]["options"]["base_url"])
-    except (LookupError, TypeError):
-        return "its usual address"
 
 
 async def check_asked(config: CollabConfig, budget: Budget) -> None:
@@ -139,9 +44,7 @@ async def check_asked(config: CollabConfig, budget: Budget) -> None:
     # Opened and closed again: a key, an address or a model that is wrong shows before anything is played.
     method, run = config.method, config.run
     call_s = run.environment.limits.call_s
-    if method.is_judged:
-        async with open_critic(config.build_critic_choice(method.critic, run.seed), budget, call_s):
-            pass
+    await check_critic_answers(config, budget)
     if method.has_adversary:
         async with open_adversary(config.erring, budget, call_s):
             pass
@@ -160,9 +63,8 @@ def list_doubts(config: CollabConfig, suite: Suite) -> list[str]:
         *_doubt_temperatures(config),
         *_doubt_adversary(config),
         *_doubt_keys(config),
-        *_warn_of_flipped(config),
+        *list_critic_doubts(config, suite),
         *_warn_of_whole_episodes(config),
-        *(_doubt_oracle(config, suite) if config.method.is_judged else []),
     ]
 
 
@@ -189,22 +91,11 @@ def _doubt_adversary(config: CollabConfig) -> list[str]:
 
 
 def _doubt_keys(config: CollabConfig) -> list[str]:
-    """Return a warning for each model that would be asked without the key that its server needs."""
-    method, found = config.method, list[str]()
-    if method.is_judged:
-        found += doubt_key(config.critic, f"critic {method.critic}")
-    if method.has_adversary:
-        choices = [config.erring, *(one for one, _ in config.erring.turns)]
-        found += [line for one in choices if one.agent is not None for line in doubt_key(one.agent, "adversary")]
-    return found
-
-
-def _warn_of_flipped(config: CollabConfig) -> list[str]:
-    """Return a warning if a share of the critic's rewards is inverted on purpose."""
-    method, flip = config.method, config.critic.flip
-    if not flip or not method.is_judged:
+    """Return a warning for each adversary that would be asked without the key that its server needs."""
+    if not config.method.has_adversary:
         return []
-    return [f"critic {method.critic}: labels flipped on purpose, {flip:.3g} of them; --set critic_flip=0 leaves them"]
+    choices = [config.erring, *(one for one, _ in config.erring.turns)]
+    return [line for one in choices if one.agent is not None for line in doubt_key(one.agent, "adversary")]
 
 
 def _warn_of_whole_episodes(config: CollabConfig) -> list[str]:
@@ -216,31 +107,6 @@ def _warn_of_whole_episodes(config: CollabConfig) -> list[str]:
     return [
         f"rollouts play whole episodes, although they teach up to the first error alone: critic {method.critic} cannot "
         f"tell it while they are played ({why})"
-    ]
-
-
-def _doubt_oracle(config: CollabConfig, suite: Suite) -> list[str]:
-    """Return a warning if the oracle lacks solutions of some tasks."""
-    if config.critic.kind != ORACLE:
-        return []
-    # The suite is asked, not the library: solutions belong to the environment's version.
-    able, solved = ORACLE in suite.capabilities, {info.name for info in suite.tasks() if info.oracle}
-    tasks, without = config.run.tasks, [task for task in config.run.tasks if task not in solved]
-    critic, lost = f"critic {config.method.critic}", "and every score would be missing"
-    other = "name a critic that needs none, e.g. --set critic=critic-llm"
-    # Nothing could ever be learned: refused. A part of the tasks is only mentioned, as it may be meant.
-    if not able:
-        raise UsageError(f"{critic}: {suite.label} knows no solutions, {lost}; {other}")
-    if len(without) == len(tasks):
-        raise UsageError(
-            f"{critic}: none of the {len(tasks)} chosen tasks of {suite.label} has a known solution, {lost}; "
-            f"choose with --tasks tag:oracle, or {other}"
-        )
-    if not without:
-        return []
-    return [
-        f"{len(without)} of {len(tasks)} tasks have no known solution, so nothing is learned from them; "
-        "leave them out: --tasks tag:oracle"
     ]
 
 
@@ -266,21 +132,8 @@ class CollabUIAgents(Algorithm):
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return critic and adversary with the content of their files."""
         method = _narrow_method(method)
-        critic = load_critic(library, method.critic)
-        if method.critic_flip is not None:
-            critic = critic.model_copy(update={"flip": method.critic_flip})
-        # With another threshold, an inverted score could earn what the critic's own score earns.
-        if critic.flip and method.is_judged and method.pairs.threshold != REWARDED_ABOVE:
-            raise ConfigError(
-                f"critic {method.critic}: {critic.flip:.3g} of its rewards are flipped on purpose, which are scores "
-                f"above {REWARDED_ABOVE:g}, but pairs.threshold is {method.pairs.threshold:g}; "
-                f"set pairs.threshold={REWARDED_ABOVE:g} or critic_flip=0"
-            )
-        return {
-            "critic": critic,
-            "critic_texts": read_critic_texts(library, critic),
-            "adversary": resolve_adversary(library, method.adversary).as_json,
-        }
+        adversary = resolve_adversary(library, method.adversary).as_json
+        return {**configure_critic(library, method), "adversary": adversary}
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Refuse whole trajectories if each task is played once: no two could be compared."""

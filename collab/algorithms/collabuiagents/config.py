@@ -15,12 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, SerializeAsAny, model_validator
 
+from collab.algorithms.judging import CriticConfig, CriticMethod
 from collab.config import Definition, RunConfig
-from collab.loop.config import Ablation, Method, TrainingConfig
+from collab.loop.config import Ablation
 from collab.preferences.pairs import PairRecipe, Sources
 from collab.preferences.rebuild import ORACLE
 from collab.preferences.registry import AdversaryChoice, AdversarySpec, choice_from_json
-from collab.rewards.registry import CriticChoice, CriticDefinition
 from collab.trainers.recipe import DpoRecipe
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -72,7 +72,7 @@ class PairSettings(Definition):
         )
 
 
-class CollabMethod(Method):
+class CollabMethod(CriticMethod):
     """Settings of credit re-assignment, as in `presets/*.yaml`."""
 
     RECIPE: ClassVar[str] = "dpo"
@@ -83,14 +83,6 @@ class CollabMethod(Method):
     to compare them with (ablation "PO → RFT")."""
     reference: Literal["initial", "previous"] = "initial"
     """The reference of DPO: the policy before any training, or that of the epoch before."""
-    critic: str = "critic-llm"
-    """Agents file of the critic; its rewards are learned from."""
-    min_critic_auc: float | None = Field(default=0.7, ge=0, le=1)
-    """AUC that the critic's latest calibration must reach (`collab critic calibrate`); None lets any critic judge. The
-    oracle needs no calibration."""
-    critic_flip: float | None = Field(default=None, ge=0, lt=1)
-    """Share of the critic's rewards that are inverted on purpose, to measure what wrong credit costs; None for `flip`
-    of its agents file."""
     adversary: AdversarySpec = AdversarySpec(kind="sampler")
     """The adversary that writes rejected replies: a name, names with weights ("sampler=3,openai=1"), or written out."""
     pairs: PairSettings = PairSettings()
@@ -143,6 +135,16 @@ class CollabMethod(Method):
         return self.objective != "trajectory-dpo"
 
     @property
+    def unasked(self) -> str | None:
+        """Return why no critic is asked, in words; None if one is."""
+        return None if self.is_judged else f"objective {self.objective} learns from outcomes alone"
+
+    @property
+    def rewarded_above(self) -> float:
+        """Return the score above which a cell is rewarded."""
+        return self.pairs.threshold
+
+    @property
     def is_taught_to_first_error(self) -> bool:
         """Return whether rollouts should end where they stop teaching; see `CollabConfig.can_end_at_first_error`."""
         return self.is_judged and self.end_at_first_error and self.pairs.stop_at_first_error
@@ -153,14 +155,10 @@ class CollabMethod(Method):
         return self.objective == "dpo" and self.pairs.adversary > 0
 
 
-class CollabConfig(TrainingConfig):
+class CollabConfig(CriticConfig):
     """A training by credit re-assignment: the team, its critic and its adversary."""
 
     method: SerializeAsAny[CollabMethod]
-    critic: CriticDefinition
-    """The critic."""
-    critic_texts: dict[str, str] = Field(default_factory=dict)
-    """Template → text of its questions; empty if it asks nothing."""
     adversary: dict[str, Any]
     """The adversary, with the content of its files: `AdversaryChoice.as_json`."""
 
@@ -177,12 +175,6 @@ class CollabConfig(TrainingConfig):
             return team
         limits = team.environment.limits.model_copy(update={"stop_at_first_error": True})
         return team.model_copy(update={"environment": team.environment.model_copy(update={"limits": limits})})
-
-    def build_critic_choice(self, labels: str, seed: int) -> CriticChoice:
-        """Return the critic, for labels of that name and a run of that seed."""
-        told = {"critic": self.critic.model_dump(mode="json", exclude={"description"}), "texts": self.critic_texts}
-        name, definition, texts = self.method.critic, self.critic, self.critic_texts
-        return CriticChoice(labels=labels, name=name, seed=seed, options=told, definition=definition, texts=texts)
 
     @property
     def erring(self) -> AdversaryChoice:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collab.algorithms.collabuiagents.config import CollabConfig
-from collab.algorithms.collabuiagents.labeller import judge_rollout, pair_judged
+from collab.algorithms.collabuiagents.labeller import pair_judged
 from collab.algorithms.collabuiagents.learner import build_sft_recipe
-from collab.config import Budget, PartDefinition
+from collab.algorithms.judging import build_first_input, estimate_critic_questions, judge_rollout
+from collab.config import Budget
 from collab.data.tokenize import EncodedPair
 from collab.errors import RunError
 from collab.loop.estimate import build_likely_examples, build_questions, count_prompt_tokens, encode_cells
@@ -22,16 +23,10 @@ from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.base import Model
 from collab.models.tokenizer import ChatTokenizer
 from collab.preferences.registry import AdversaryChoice
-from collab.rewards.base import CriticInput, build_inputs
-from collab.rewards.calibration.run import HasQuestions
-from collab.rewards.flip import find_asked
 from collab.rewards.registry import (
-    MODEL,
-    CriticChoice,
-    CriticResources,
     make_token_counter,
 )
-from collab.rollout.build import build, build_suite
+from collab.rollout.build import build
 from collab.store.run import RunStore
 from collab.trainers.prepare import FinetuneTask
 from collab.types import Prompt, Utterance
@@ -60,7 +55,7 @@ async def estimate(config: CollabConfig, tried: TriedStep, rolled: Range) -> Est
     asked: Questions | None = NONE_ASKED
     if method.is_judged:
         asked = await estimate_critic_questions(
-            config.build_critic_choice("plan", tried.run.seed), method.critic, await _build_first_input(tried)
+            config.build_critic_choice("plan", tried.run.seed), method.critic, await build_first_input(tried)
         )
     doubted = await estimate_adversary_questions(config, tried.prompts) if method.objective == "dpo" else NONE_ASKED
     # Named as progress names the parts, so that a plan and the display of a training speak of the same things.
@@ -96,38 +91,6 @@ def build_likely_pairs(cells: Sequence[Utterance], prompts: Sequence[Prompt], ch
         EncodedPair(group="preference", prompt=read, chosen=said, rejected=said[::-1].copy(), state=cell.prompt.prefix)
         for cell, (read, said) in zip(cells, encode_cells(cells, prompts, chat), strict=True)
     ]
-
-
-async def estimate_critic_questions(choice: CriticChoice, name: str, case: CriticInput) -> Questions | None:
-    """Estimate the calls and tokens that a critic needs for a step; None if it does not show its questions.
-
-    Args:
-        name: of its agents file, for messages.
-
-    Raises:
-        ConfigError: it cannot be built.
-    """
-    # A critic without a model (the oracle) asks nothing, and opening it could start a server.
-    if choice.free:
-        return NONE_ASKED
-    resources = CriticResources.of(name, choice.definition, choice.texts, asks=False)
-    try:
-        critic, model = find_asked(resources.build_critic(seed=choice.seed)), resources.model
-        if not isinstance(model, Model):
-            return (
-                None if model is None else NONE_ASKED
-            )  # a critic of one's own, or a model that scores in this process
-        if not isinstance(critic, HasQuestions):
-            # Only a critic that shows its prompts can be counted without being asked.
-            return None
-        prompts = critic.build_prompts(case)
-        tokens = sum(count_prompt_tokens(model, prompt) for prompt in prompts)
-    finally:
-        await resources.close()
-    # At most: replies may use all their tokens. How long they really are is not known before.
-    said = Range(low=0, high=len(prompts) * choice.definition.sampling.max_tokens)
-    engine = PartDefinition.model_validate(choice.definition.options[MODEL])
-    return build_questions(Range(low=len(prompts), high=len(prompts)), Range(low=tokens, high=tokens), said, engine)
 
 
 async def estimate_adversary_questions(config: CollabConfig, prompts: Sequence[Prompt]) -> Questions | None:
@@ -218,14 +181,6 @@ async def _estimate_labels(config: CollabConfig, tried: TriedStep) -> tuple[floa
     finally:
         await state.close_suite()
     return state.seconds["critic"], state.seconds["adversary"]
-
-
-async def _build_first_input(tried: TriedStep) -> CriticInput:
-    suite = build_suite(tried.run)
-    try:
-        return next(build_inputs(tried.trajectory, suite.space))
-    finally:
-        await suite.close()
 
 
 def _forecast_training(config: CollabConfig, tried: TriedStep) -> Forecast:

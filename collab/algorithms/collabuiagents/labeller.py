@@ -34,7 +34,8 @@ from collab.algorithms.collabuiagents.metrics import (
     list_judgements,
     measure_disagreement,
 )
-from collab.config import Budget, PartDefinition, RunConfig
+from collab.algorithms.judging import judge_rollout, open_labelling
+from collab.config import PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError
 from collab.loop.example_store import read_counts
@@ -51,12 +52,10 @@ from collab.preferences.proposals import ProposalMemory, RememberingAdversary
 from collab.preferences.registry import SAMPLER, AdversaryChoice, open_adversary, read_adversary, select_deciding
 from collab.preferences.store import FOLDER, HEAD, PairHead, PairSet, hash_critic, read_pairs, write_pairs
 from collab.preferences.trajectory_pairs import build_trajectory_pairs
-from collab.rewards.base import Critic, CriticInput, Judgement, build_inputs
-from collab.rewards.labelling import LabellingProgress, format_last_reply, label_cases
-from collab.rewards.labels import FOLDER as LABELS_FOLDER
-from collab.rewards.labels import LabelSet, LabelWriter, list_label_sets, read_labels
-from collab.rewards.llm import TOO_LONG
-from collab.rewards.registry import MODEL, open_critic
+from collab.rewards.base import CriticInput, build_inputs
+from collab.rewards.labelling import LabellingProgress, label_cases
+from collab.rewards.labels import LabelSet, list_label_sets, read_labels
+from collab.rewards.registry import MODEL
 from collab.rewards.restore import StateRebuilder
 from collab.rollout.collector import UsageMeter
 from collab.store.manifest import FILE
@@ -77,110 +76,6 @@ def get_config(state: LoopState) -> CollabConfig:
     """Return the configuration of a training of this algorithm."""
     assert isinstance(state.config, CollabConfig), "the loop gives each algorithm its own configuration"
     return state.config
-
-
-async def judge_rollout(state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory]) -> LabelSet:
-    """Judge every step of a rollout that is not judged yet, and read the judgements.
-
-    A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training. So do
-    steps of which more than half failed, got no score or did not fit into the critic's context.
-
-    Raises:
-        Halted: it stopped before its end, or judged less than half of it.
-        StoreFailure: the judgements cannot be written.
-    """
-    state.begin("critic")
-    suite = await state.open_suite(run)
-    # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
-    with state.time_part("critic", whole=LABELS not in list_label_sets(out) or "critic" in state.seconds):
-        # Asked first what is left: opening a critic may start a server.
-        if _is_left(out, played, suite):
-            told = await _label(state, run, out, played, suite)
-            state.spend(told.spent)
-            state.halt(told.stopped)
-    labels = read_labels(out, LABELS)
-    # Checked on what is stored, so that a resume stops for the same reason as the process before.
-    state.halt(_explain_unjudged(labels, out))
-    return labels
-
-
-def _explain_unjudged(labels: LabelSet, out: Path) -> str | None:
-    """Return why an epoch cannot be learned from if a critic judged less than half of it; else None.
-
-    The critic may have been unreachable, have given no score, or have had no room for the step; the sum of these steps
-    counts. A resume asks again only about unreachable ones: if these decide, the message names them first.
-    """
-    # The three causes exclude each other, so their sum never counts a step twice.
-    judged, failed = list(labels.judged.values()), list(labels.failed.values())
-    silent = [one for one in judged if one.silent]
-    long = [one for one in judged if _is_too_long(one) and not one.silent]
-    steps = len(failed) + len(judged)
-    # Half is the least: below it, what is learned depends more on which calls failed than on what was played.
-    if 2 * (len(failed) + len(silent) + len(long)) <= steps:
-        return None
-    too_long = (len(long), f"{len(long)} of {format_amount(steps, 'step')} do not fit into the critic's context")
-    mute = (len(silent), f"the critic gave no score about {len(silent)} of {format_amount(steps, 'step')}")
-    unreached = (len(failed), f"the critic could not be asked about {len(failed)} of {format_amount(steps, 'step')}")
-    # Without the unreached steps there would be enough: asking them again is the next move, so they are named first.
-    if 2 * (len(silent) + len(long)) <= steps:
-        causes, more = [unreached, too_long, mute], f"the last: {failed[-1].message}"
-    elif len(long) >= len(silent):
-        # Settled answers decide: asking again would change nothing, so the next move is another training.
-        causes = [too_long, mute, unreached]
-        more = (
-            "begin another training with a larger context_tokens in the critic's agents file, or with a smaller "
-            "history there"
-        )
-    else:
-        causes = [mute, too_long, unreached]
-        more = (
-            f"{format_last_reply(silent[-1])}; begin another training with another critic, "
-            f"or remove {out / LABELS_FOLDER / LABELS} to have this one asked again"
-        )
-    # Causes with no step are left out; the order above puts the decisive one first.
-    return "; ".join([", ".join(told for count, told in causes if count), more])
-
-
-def _is_too_long(one: Judgement) -> bool:
-    """Return whether a step was not shown to the critic because it does not fit."""
-    return TOO_LONG in one.missing and all(cell.score is None for cell in one.rewards.rewards)
-
-
-def _is_left(out: Path, played: Sequence[Trajectory], suite: Suite) -> bool:
-    """Return whether a step is left to judge; opening a critic for nothing may take a server's time."""
-    if LABELS not in list_label_sets(out):
-        return True
-    known = read_labels(out, LABELS)
-    return any(known.of(case) is None for one in played for case in build_inputs(one, suite.space))
-
-
-async def _label(
-    state: LoopState, run: RunConfig, out: Path, played: Sequence[Trajectory], suite: Suite
-) -> LabellingProgress:
-    # A generator, so that states are rebuilt only for steps that are asked about.
-    states = StateRebuilder(suite)
-    async with open_labelling(state, run, out, state.compute_left()) as (critic, writer):
-        return await label_cases(
-            (case for one in played for case in build_inputs(one, suite.space, states)),
-            critic,
-            writer,
-            concurrency=run.concurrency,
-            budget=state.compute_left(),
-            stop=state.stop,
-            watch=state.inner,
-            so_far=LabellingProgress(threshold=get_config(state).method.pairs.threshold),
-        )
-
-
-@contextlib.asynccontextmanager
-async def open_labelling(
-    state: LoopState, run: RunConfig, out: Path, budget: Budget
-) -> AsyncIterator[tuple[Critic, LabelWriter]]:
-    """Open the critic of a rollout and the writer of its labels; raises as `open_critic` and `LabelWriter`."""
-    choice, call_s = get_config(state).build_critic_choice(LABELS, run.seed), run.environment.limits.call_s
-    async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
-        with LabelWriter(out, LABELS, head) as writer:
-            yield critic, writer
 
 
 def is_waited_for(state: LoopState) -> bool:

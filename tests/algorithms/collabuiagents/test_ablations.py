@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admit_critic
 from collab.algorithms.collabuiagents.config import ABLATIONS
 from collab.algorithms.collabuiagents.learner import build_sft_recipe
+from collab.algorithms.judging import admit_critic
 from collab.config import override
 from collab.errors import ConfigError, UnknownName, UsageError
 from collab.loop.config import Method

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admit_critic, list_doubts
+from collab.algorithms.collabuiagents.algorithm import list_doubts
+from collab.algorithms.judging import admit_critic
 from collab.cli.main import main
 from collab.config import Budget, override
 from collab.errors import ConfigError, RunFormatError, UsageError

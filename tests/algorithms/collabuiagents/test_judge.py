@@ -13,13 +13,14 @@ from typing import TypeAlias
 
 import pytest
 
-from collab.algorithms.collabuiagents.labeller import judge_rollout, label_rollout, pair_judged, pair_rollout
+from collab.algorithms.collabuiagents.labeller import label_rollout, pair_judged, pair_rollout
 from collab.algorithms.collabuiagents.metrics import (
     describe,
     format_lines,
     hash_judgements,
     label_metrics,
 )
+from collab.algorithms.judging import judge_rollout
 from collab.config import Budget, RunConfig
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
@@ -306,7 +307,7 @@ def test_where_steps_that_are_asked_about_again_decide_they_are_told_first(
                 writer.record(build_judgement(case, SolutionCritic(), {cell.cell: word for cell in case.matrix}))
             else:
                 writer.fail(case, ModelFailure("the server is gone"))
-    monkeypatch.setattr("collab.algorithms.collabuiagents.labeller._is_left", lambda *asked: False)
+    monkeypatch.setattr("collab.algorithms.judging._is_left", lambda *asked: False)
     told = (
         rf"could not be asked about 2 of {len(every)} steps, {many} of {len(every)} steps do not fit into the critic's "
         "context; the last: the server is gone"

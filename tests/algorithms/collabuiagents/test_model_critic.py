@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import admit_critic
+from collab.algorithms.judging import admit_critic
 from collab.config import Budget
 from collab.library import Library
 from collab.loop.config import TrainingConfig
