@@ -13,7 +13,7 @@ from collab.errors import ModelFailure, boundary, check_answer
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import read_reply
 from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit_shared
-from collab.types import Prompt, PromptRef, Sampling, Utterance
+from collab.types import CellRef, Prompt, PromptRef, Sampling, Utterance
 
 
 def compute_prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
@@ -76,27 +76,46 @@ class Agent:
             images=tuple(scene.images[name] for name in shared.images),
             privilege=self._grant_privilege(scene),
         )
-        # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
-        started = time.perf_counter()
-        reply = await self._ask(request, scene.spent)
         # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.
         reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
-        parsed = read_reply(
-            reply.text, scene.context.space, scene.context.observation, finish=reply.finish, aside=reply.aside
-        )
-        # All that training needs is recorded here: tokens, their log-probabilities, and the policy that drew them.
+        cell = _Cell(round=place.round, heard=tuple(utterance.cell for utterance in heard), prompt=reference)
+        return await self._answer(request, cell, scene.context, scene.spent)
+
+    async def answer_again(self, cell: Utterance, prompt: Prompt, seed: int, scene: PromptContext) -> Utterance:
+        """Answer the prompt of a recorded cell once more; nothing is executed.
+
+        Args:
+            prompt: as the cell read it.
+            seed: of this reply.
+            scene: screen and actions of its step; all else of it is not read.
+
+        Raises:
+            ModelFailure: as `speak`.
+        """
+        request = Request(prompt=prompt, sampling=self.sampling, seed=seed)
+        place = _Cell(round=cell.round, heard=cell.heard, prompt=cell.prompt)
+        return await self._answer(request, place, scene, lambda reply: None)
+
+    async def _answer(
+        self, request: Request, place: _Cell, scene: PromptContext, spent: Callable[[Reply], None]
+    ) -> Utterance:
+        """Ask the model; return all that training needs: tokens, log-probabilities, and the policy that drew them."""
+        # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
+        started = time.perf_counter()
+        reply = await self._ask(request, spent)
+        parsed = read_reply(reply.text, scene.space, scene.observation, finish=reply.finish, aside=reply.aside)
         return Utterance(
             agent=self.slot,
             round=place.round,
-            heard=tuple(utterance.cell for utterance in heard),
+            heard=place.heard,
             text=reply.text,
             reason=parsed.reason,
             action=parsed.action,
             failure=parsed.failure,
-            prompt=reference,
+            prompt=place.prompt,
             policy=self.model.policy,
             sampling=self.sampling,
-            seed=seed,
+            seed=request.seed,
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             computed_tokens=reply.computed_tokens,
@@ -135,6 +154,15 @@ class Agent:
         if scene.oracle is None:
             raise ModelFailure(f"{self.definition} needs an environment that knows solutions, this one knows none")
         return Privilege(oracle=scene.oracle, observation=scene.context.observation, space=scene.context.space)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cell:
+    """Place of a reply in the conversation, and the reference to its prompt."""
+
+    round: int
+    heard: tuple[CellRef, ...]
+    prompt: PromptRef
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
