@@ -43,7 +43,7 @@ from collab.store.rewards import ReplyRef
 from collab.store.run import RunStore
 from collab.trainers.rl.replay import EpisodeRef, ReplayBuffer
 from collab.trainers.rl.turns import Turn
-from collab.types import Trajectory, Utterance
+from collab.types import Prompt, Trajectory, Utterance
 from collab.utils.files import place_within, read_plain, report_write_errors, resolve_within, write_json
 
 WITHHELD = "the server withheld its reply"
@@ -196,12 +196,16 @@ class TurnBuilder:
         templates = {name: Template(name, texts) for name, texts in recorded.run.prompts.items()}
         return cls(recorded=recorded, run=run, chats=chats, templates=templates)
 
+    def read_prompt(self, ref: ReplyRef) -> Prompt | None:
+        """Return the prompt that a reply answered; None if it cannot be made again exactly."""
+        slot = ref.cell.agent
+        template = self.templates[self.recorded.run.agents[slot].prompt]
+        return read_prompt(self.recorded, template, ref, self.chats[slot])
+
     def read_ids(self, ref: ReplyRef) -> tuple[int, ...] | None:
         """Return the tokens of the prompt that a reply answered; None if it cannot be made again exactly."""
-        slot = ref.cell.agent
-        template, chat = self.templates[self.recorded.run.agents[slot].prompt], self.chats[slot]
-        prompt = read_prompt(self.recorded, template, ref, chat)
-        return None if prompt is None else chat.prompt_ids(prompt).ids
+        prompt = self.read_prompt(ref)
+        return None if prompt is None else self.chats[ref.cell.agent].prompt_ids(prompt).ids
 
     def list_prompts(self, trajectory: str) -> list[tuple[int, ...]] | None:
         """Return the tokens of what an episode's first cells read, a prompt per step; None if one is not known."""
@@ -214,9 +218,13 @@ class TurnBuilder:
             found.append(ids)
         return found
 
-    def build(self, ref: ReplyRef) -> tuple[Turn | str, bool]:
-        """Return a turn, or the reason why there is none; and whether its reply was tokenised again."""
-        record, cell = self.recorded, self.recorded.get_cell(ref)
+    def build(self, ref: ReplyRef, said: Utterance | None = None) -> tuple[Turn | str, bool]:
+        """Return a turn, or the reason why there is none; and whether its reply was tokenised again.
+
+        Args:
+            said: another reply to the same prompt, which is learned in its place; None for the recorded one.
+        """
+        record, cell = self.recorded, said or self.recorded.get_cell(ref)
         chat, prompt = self.chats[cell.agent], self.read_ids(ref)
         if prompt is None:
             return OTHER_PROMPT, False

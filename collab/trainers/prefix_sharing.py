@@ -21,12 +21,13 @@ attention's fastest form.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from trl.trainer.utils import FusedCausalLMOutput
@@ -273,12 +274,31 @@ def share(model: Any, context: Context = contextlib.nullcontext) -> None:
         ConfigError: it cannot, or would compute something else; says why, and nothing has changed.
     """
     # The configuration first: what it rules out need not be tried.
+    switch_attention(model, context)
+    model.forward = MethodType(_build_packed_forward(model.forward, context), model)
+
+
+def switch_attention(model: Any, context: Context = contextlib.nullcontext) -> None:
+    """Switch a causal LM to attention that computes packed rows, and no others; arguments and errors as `share`."""
     reason = find_obstacle(model) or _probe(model, context)
     if reason is not None:
         raise ConfigError(
             f"prefixes cannot be shared while training {type(model).__name__}: {reason}; train it with sharing: none"
         )
-    model.forward = MethodType(_build_packed_forward(model.forward, context), model)
+
+
+def compute_shared_hidden(body: Any, rows: Sequence[ArrayLike], device: torch.device) -> list[Tensor]:
+    """Return the output of a body's last layer at each token of each row, (tokens, width) each, from one packed pass.
+
+    Args:
+        body: of a causal LM to which `switch_attention` was applied.
+        rows: token ids.
+    """
+    packing = pack(rows)
+    ids, positions = (torch.from_numpy(one)[None].to(device) for one in (packing.ids, packing.positions))
+    passed = Passed(plan=plan_attention(packing.nodes).to(device))
+    hidden = _compute_hidden(body, ids, positions, passed)[0]  # (T, width)
+    return [hidden[torch.from_numpy(places).to(device)] for places in packing.places]
 
 
 def _build_packed_forward(theirs: Callable[..., Any], context: Context) -> Callable[..., Any]:
@@ -301,19 +321,17 @@ def _build_packed_forward(theirs: Callable[..., Any], context: Context) -> Calla
         # `context` gives back autocast where the model was wrapped before this forward pass replaced its own.
         with context():
             here = packed.to(self.device)
-            hidden = _compute_hidden(self, here, Passed(plan=here.plan))
+            hidden = _compute_hidden(self.base_model, here.ids, here.positions, Passed(plan=here.plan))
             return _compute_output(hidden[0], here, self.get_output_embeddings(), entropy_gradient)
 
     return forward
 
 
-def _compute_hidden(model: Any, packed: Packed, passed: Passed) -> Tensor:
-    """Return what the last layer puts out, (1, T, width)."""
+def _compute_hidden(body: Any, ids: Tensor, positions: Tensor, passed: Passed) -> Tensor:
+    """Return what the last layer puts out, (1, T, width); tokens and positions are (1, T)."""
     # A mask of four dimensions is taken as it is by transformers, and not looked at by our attention.
-    unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=packed.ids.device)
-    output = model.base_model(
-        input_ids=packed.ids, position_ids=packed.positions, attention_mask=unused, use_cache=False, packing=passed
-    )
+    unused = torch.zeros(1, 1, 1, 1, dtype=torch.bool, device=ids.device)
+    output = body(input_ids=ids, position_ids=positions, attention_mask=unused, use_cache=False, packing=passed)
     hidden: Tensor = output.last_hidden_state
     return hidden
 
@@ -399,7 +417,8 @@ def find_structural_obstacle(model: Any) -> str | None:
     install()
     try:
         model.set_attn_implementation(IMPLEMENTATION)
-        _compute_hidden(model.eval(), packed.to(torch.device("meta")), passed)
+        there = packed.to(torch.device("meta"))
+        _compute_hidden(model.eval().base_model, there.ids, there.positions, passed)
     except NotImplementedError as error:
         return None if "meta" in str(error) else str(error)  # what depends on numbers shows when it is trained
     except ValueError as error:
@@ -449,7 +468,9 @@ def _explain_difference(model: Any, ids: Tensor, expected: Tensor) -> str | None
     packed = packed.to(model.device)
     passed = Passed(plan=packed.plan)
     found = (
-        model.get_output_embeddings()(_compute_hidden(model, packed, passed)[0]).float().log_softmax(-1)
+        model.get_output_embeddings()(_compute_hidden(model.base_model, packed.ids, packed.positions, passed)[0])
+        .float()
+        .log_softmax(-1)
     )  # (T, vocabulary)
     # A layer that was not asked computes attention of its own; small inputs may hide what that changes.
     if len(passed.layers) != _get_depth(model):

@@ -304,6 +304,9 @@ class TokenValueRecipe(Definition):
     """Rows per forward pass."""
     clip: float = Field(default=0.5, gt=0)
     """ε_v: a value moves by about this much in a fit at most (Android Coach, eq. 2)."""
+    sharing: Sharing = "none"
+    """"prefix" computes once what rows of a forward pass have in common from their start, with the same values; a model
+    that it would compute otherwise is refused."""
     level: Literal["action", "token"] = "action"
     """Whether the loss is of a row's mean value, or of each of its tokens."""
     max_grad_norm: float = Field(default=1.0, gt=0)

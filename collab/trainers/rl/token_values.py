@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from collab.errors import Diverged, RunFormatError
 from collab.models.checkpoint import choose_device
 from collab.seeds import generator
 from collab.trainers.base_model import Base, load_weights
+from collab.trainers.prefix_sharing import compute_shared_hidden, switch_attention
 from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.losses import mse_clipped
 from collab.trainers.rl.policy_gradient import read_moments, write_moments
@@ -82,7 +83,11 @@ class _ValuedModel(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the value at each token, (rows, tokens), float32."""
-        hidden = self.body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        hidden: Tensor = self.body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        return self.rate(hidden)
+
+    def rate(self, hidden: Tensor) -> Tensor:
+        """Return the value of what the body puts out, (…, width) → (…), float32."""
         values: Tensor = self.head(hidden.float())[..., 0]
         return values
 
@@ -95,7 +100,7 @@ class TokenValues:
         device: "auto" takes a GPU when there is one, or "cpu".
 
     Raises:
-        ConfigError: the weights cannot be loaded.
+        ConfigError: the weights cannot be loaded, or do not allow `sharing`.
     """
 
     def __init__(self, recipe: TokenValueRecipe, base: Base, *, device: str) -> None:
@@ -103,7 +108,10 @@ class TokenValues:
         self.steps = 0
         """Optimizer steps so far."""
         self._device = torch.device(choose_device(device))
-        body = load_weights(base, "float32").base_model
+        whole = load_weights(base, "float32")
+        if recipe.sharing == "prefix":
+            switch_attention(whole)
+        body = whole.base_model
         width = int(body.get_input_embeddings().weight.shape[1])
         if recipe.lora is not None:
             body = _adapt(body, recipe)
@@ -114,12 +122,14 @@ class TokenValues:
     def compute(self, rows: Sequence[ValueRow]) -> list[Floats]:
         """Return the values at the places of each row, (places,) each.
 
+        With `sharing`, rows that begin alike should be neighbours.
+
         Raises:
             Diverged: a value is NaN or infinite.
         """
         found: list[Floats] = [np.empty(0)] * len(rows)
         with torch.inference_mode():
-            for part in _split(sorted(range(len(rows)), key=lambda row: len(rows[row].ids)), self.recipe.rows_at_once):
+            for part in self._split_passes(range(len(rows)), rows):
                 for row, values in zip(part, self._read([rows[row] for row in part]), strict=True):
                     found[row] = values.double().cpu().numpy()
         if not all(np.isfinite(one).all() for one in found):
@@ -232,7 +242,7 @@ class TokenValues:
         """Compute the gradient of an optimizer step, pass by pass, and return its loss."""
         per_token, loss = self.recipe.level == "token", 0.0
         total = float(sum(len(rows[row].places) for row in step)) if per_token else float(len(step))
-        for part in _split(sorted(step, key=lambda row: len(rows[row].ids)), self.recipe.rows_at_once):
+        for part in self._split_passes(step, rows):
             values, before = self._read([rows[row] for row in part]), [old[row].to(self._device) for row in part]
             wanted = torch.tensor([targets[row] for row in part], device=self._device)
             if per_token:
@@ -247,6 +257,9 @@ class TokenValues:
 
     def _read(self, rows: Sequence[ValueRow]) -> list[Tensor]:
         """Return the values at the places of rows of one forward pass, (places,) each."""
+        if self.recipe.sharing == "prefix":
+            hidden = compute_shared_hidden(self._model.body, [row.ids for row in rows], self._device)
+            return [self._model.rate(one[list(row.places)]) for one, row in zip(hidden, rows, strict=True)]
         shape = (len(rows), max(len(row.ids) for row in rows))
         ids, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
         for place, row in enumerate(rows):
@@ -254,6 +267,11 @@ class TokenValues:
             mask[place, : len(row.ids)] = 1
         values = self._model(ids.to(self._device), mask.to(self._device))
         return [values[place, list(row.places)] for place, row in enumerate(rows)]
+
+    def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> list[Sequence[int]]:
+        """Return the forward passes of a step: rows of similar length, or with `sharing` neighbours."""
+        order = list(step) if self.recipe.sharing == "prefix" else sorted(step, key=lambda row: len(rows[row].ids))
+        return _split(order, self.recipe.rows_at_once)
 
     def _name_trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)

@@ -77,6 +77,26 @@ def test_a_fit_moves_a_value_by_the_clip_at_most(base: Base) -> None:
     assert min(float(one[0]) for one in model.compute(ROWS)) > max(first)
 
 
+@pytest.mark.parametrize("lora", ["null", "{rank: 4}"])
+def test_replies_to_one_state_share_its_prompt_and_have_the_same_values(base: Base, tmp_path: Path, lora: str) -> None:
+    rng = np.random.default_rng(1)
+    prompts = [rng.integers(5, 200, size) for size in (30, 40)]
+    replies = [rng.integers(5, 200, 3 + number) for number in range(6)]
+    whole = [np.concatenate((prompts[number % 2], reply)).astype(np.int32) for number, reply in enumerate(replies)]
+    rows = [ValueRow(ids=one, places=tuple(range(30, len(one)))) for one in whole]
+    found = {}
+    for sharing in ("none", "prefix"):
+        recipe = override(QUICK, [f"sharing={sharing}", f"lora={lora}", "passes=5", "rows_at_once=4", "clip=0.5"])
+        model = TokenValues(recipe, base, device="cpu")
+        model.fit(rows, TARGETS, seed=1)
+        found[sharing] = np.concatenate(model.compute(rows))
+        model.save(tmp_path / sharing)
+    assert np.ptp(found["none"]) > 0.1
+    assert found["prefix"] == pytest.approx(found["none"], abs=2e-3)  # of five passes of AdamW
+    again = TokenValues.load(tmp_path / "none", recipe, base, device="cpu")
+    assert np.concatenate(again.compute(rows)) == pytest.approx(found["none"], abs=1e-5)
+
+
 @pytest.mark.parametrize("lora", [None, "{rank: 4}"])
 def test_what_was_saved_goes_on_like_what_was_not(base: Base, tmp_path: Path, lora: str | None) -> None:
     recipe = override(QUICK, ["passes=3", *([f"lora={lora}"] if lora else [])])
