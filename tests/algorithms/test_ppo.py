@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.ppo.learner import VALUES, PPOMethod, compute_advantages, measure_values, whiten
+from collab.algorithms.ppo.learner import PPOMethod, compute_advantages, measure_values, whiten
 from collab.algorithms.turn_learner import get_lesson_dir
+from collab.algorithms.value_store import VALUES
 from collab.cli.main import main
 from collab.config import override
 from collab.errors import RunFormatError

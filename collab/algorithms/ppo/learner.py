@@ -1,4 +1,4 @@
-"""Values and advantages of PPO's own states, and what is left of them on disk.
+"""Values and advantages of PPO's own states.
 
 In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, and V as the epoch before left it:
 
@@ -8,13 +8,11 @@ In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, a
     w_t  =  (A_t − mean(A)) / (deviation(A) + 1e-8), if `whiten`                   what multiplies the ratio
 
 Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
-has seen. Each epoch leaves, beside the lesson, `values/` with its optimizer and `values.json`; a killed epoch begins
-with the values of the one before. Older values are removed.
+has seen.
 """
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,10 +23,11 @@ from pydantic import Field
 
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
 from collab.algorithms.on_policy import OnPolicyMethod
-from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir, hash_beside_lessons
+from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, hash_beside_lessons
+from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values
 from collab.config import Definition
 from collab.data.tokenize import Ids
-from collab.errors import Diverged, RunFormatError
+from collab.errors import Diverged
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import OTHER_PROMPT
 from collab.loop.interfaces import TriedStep
@@ -47,13 +46,10 @@ from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.estimators import gae
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.concurrency import run_in_background
-from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
     from collab.trainers.rl.token_values import TokenValues, ValueRow
 
-VALUES, METRICS = "values", "values.json"
-"""Beside a lesson; the metrics are written last."""
 AS_EXPECTED = "its advantage is 0"
 
 
@@ -98,8 +94,7 @@ class PPOLearner(TurnLearner):
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
         """Return how well values predicted."""
-        path = get_lesson_dir(state.folder, number, group) / METRICS
-        found: dict[str, Any] = read_json(path, "remove the epoch's examples") if path.exists() else {}
+        found = read_value_metrics(state, number, group)
         return {"values": found} if found else {}
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
@@ -134,7 +129,7 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
     valued: dict[tuple[str, str], list[StepEstimate]] = {}
     if known:
         # Advantages first: they rest on values that have not seen these episodes.
-        model, start = _load_values(state, group, number)
+        model, start = load_values(state, group, number, method.values)
         rows = [_build_row(ids) for one in known for ids in prompts[one.key]]
         flat = np.concatenate(model.compute(rows))
         values = np.split(flat, np.cumsum([one.steps for one in known])[:-1])
@@ -192,30 +187,6 @@ def _build_row(ids: Sequence[int] | Ids) -> ValueRow:
     return ValueRow(ids=np.array(ids, np.int32), places=(len(ids) - 1,))
 
 
-def _load_values(state: LoopState, group: str, number: int) -> tuple[TokenValues, int | None]:
-    """Return the values that the last epoch with any left, and that epoch; new ones, and None, before that.
-
-    Raises:
-        RunFormatError: an epoch had values, and they are gone.
-    """
-    from collab.trainers.base_model import open_base
-    from collab.trainers.rl.token_values import TokenValues
-
-    method, slots = state.config.method, state.config.groups[group]
-    assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
-    base = open_base(state.first.of(slots), method.rl)
-    for epoch in range(number - 1, 0, -1):
-        place = get_lesson_dir(state.folder, epoch, group)
-        if (place / VALUES).exists():
-            return TokenValues.load(place / VALUES, method.values, base, device=state.device), epoch
-        if (place / METRICS).exists():
-            raise RunFormatError(
-                f"{place / VALUES}: epoch {number} begins with these values, and they are gone; put them back, or "
-                "begin another training"
-            )
-    return TokenValues(method.values, base, device=state.device), None
-
-
 def _fit(
     state: LoopState,
     group: str,
@@ -237,13 +208,7 @@ def _fit(
     except Diverged as diverged:
         # The policy learns all the same: its advantages rest on the values before.
         found = quality.model_copy(update={"lost": f"{diverged.what}; its fit was undone"})
-    place = get_lesson_dir(state.folder, number, group)
-    with report_write_errors(place, state.folder.resume):
-        model.save(place / VALUES)
-        write_json(place / METRICS, found.model_dump(mode="json"))
-        # Those that this epoch began with stay: it would begin with them again.
-        for epoch in range(1, number if start is None else start):
-            shutil.rmtree(get_lesson_dir(state.folder, epoch, group) / VALUES, ignore_errors=True)
+    save_values(state, group, number, model, start, found)
 
 
 def measure_values(
