@@ -218,19 +218,22 @@ class TurnBuilder:
             found.append(ids)
         return found
 
-    def build(self, ref: ReplyRef, said: Utterance | None = None) -> tuple[Turn | str, bool]:
-        """Return a turn, or the reason why there is none; and whether its reply was tokenised again.
+    def build(self, ref: ReplyRef) -> tuple[Turn | str, bool]:
+        """Return a turn, or the reason why there is none; and whether its reply was tokenised again."""
+        (built,) = self.build_all(ref, [self.recorded.get_cell(ref)])
+        return built
 
-        Args:
-            said: another reply to the same prompt, which is learned in its place; None for the recorded one.
-        """
-        record, cell = self.recorded, said or self.recorded.get_cell(ref)
-        chat, prompt = self.chats[cell.agent], self.read_ids(ref)
+    def build_all(self, ref: ReplyRef, replies: Iterable[Utterance]) -> list[tuple[Turn | str, bool]]:
+        """Return, as `build`, what is learned of several replies to the prompt that a recorded one answered."""
+        prompt = self.read_ids(ref)
         if prompt is None:
-            return OTHER_PROMPT, False
+            return [(OTHER_PROMPT, False) for _ in replies]
+        return [self._build(ref, one, prompt) for one in replies]
+
+    def _build(self, ref: ReplyRef, cell: Utterance, prompt: tuple[int, ...]) -> tuple[Turn | str, bool]:
         if cell.finish not in (None, "stop", "length"):
             return f"{WITHHELD}: {cell.finish}", False
-        reply, behaviour, again = _read_reply(cell, chat)
+        reply, behaviour, again = _read_reply(cell, self.chats[cell.agent])
         turn = Turn(
             run=self.run,
             ref=ref,
@@ -240,7 +243,7 @@ class TurnBuilder:
             version=cell.policy.version,
             temperature=cell.sampling.temperature,
             state=cell.prompt.prefix,
-            instance=name_instance(record.trajectories[ref.trajectory]),
+            instance=name_instance(self.recorded.trajectories[ref.trajectory]),
             invalid=cell.action is None,
         )
         return turn, again

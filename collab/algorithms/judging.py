@@ -13,7 +13,7 @@ it stopped.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_questions, count_prompt_tokens
 from collab.loop.interfaces import TriedStep
 from collab.loop.ranges import NONE_ASKED, Questions, Range
-from collab.loop.record import LABELS
+from collab.loop.record import LABELS, hash_json
 from collab.loop.state import LoopState
 from collab.models.base import Model
 from collab.preferences.rebuild import ORACLE
@@ -384,6 +384,18 @@ async def open_labelling(
     async with open_critic(choice, budget, call_s, state.stop) as (critic, head):
         with LabelWriter(out, LABELS, head) as writer:
             yield critic, writer
+
+
+def hash_judgements(judgements: Iterable[Judgement]) -> str:
+    """Return the SHA-256 of judgements, whatever their order."""
+    # Sorted, for judgements are stored in order of arrival, which concurrency changes.
+    return hash_json(sorted(_hash_judgement(one) for one in judgements))
+
+
+def _hash_judgement(judgement: Judgement) -> str:
+    scores = [[*one.cell, one.score, one.missing] for one in judgement.rewards.rewards]
+    said = [[call.prompt, call.seed, call.reply] for call in judgement.calls]
+    return hash_json([*judgement.key, judgement.case, judgement.rewards.critic, scores, said])
 
 
 # ------------------------------------------------------------------------------------------------------------- plan

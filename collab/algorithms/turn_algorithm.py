@@ -239,7 +239,7 @@ class TurnAlgorithm(Algorithm):
     """An algorithm that learns turns of judged episodes; a subclass gives what `Algorithm` asks for."""
 
     method: ClassVar[type[Method]] = TurnMethod
-    config = TurnConfig
+    config: ClassVar[type[TrainingConfig]] = TurnConfig
     options: ClassVar[Mapping[str, Any]] = {"calibrations": FOLDER, "allow_uncalibrated": False}
     toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no verifier was measured for a toy
     labeller = OutcomeLabeller()

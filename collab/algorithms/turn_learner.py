@@ -70,7 +70,7 @@ from collab.trainers.rl.turns import (
     write_lesson,
 )
 from collab.trainers.run_dir import FinetuneDir
-from collab.types import Step, Utterance
+from collab.types import Step, Usage, Utterance
 from collab.utils.files import hash_file
 from collab.utils.text import format_amount
 
@@ -225,6 +225,10 @@ class TurnLearner:
         """Return part → SHA-256 of what the estimates of an epoch left on disk beside the lesson."""
         return {}
 
+    def read_spent(self, state: LoopState, rollout: Rollout) -> dict[str, Usage]:
+        """Return part → usage of model calls that the estimates of an epoch took, earlier processes included."""
+        return {}
+
     async def update(self, state: LoopState, rollout: Rollout, labels: Labels, policy: Policy) -> Update:
         """Remember, estimate and draw, then train every policy on its lesson."""
         return await self.update_from_recorded(state, [(rollout, labels)], policy)
@@ -285,6 +289,7 @@ class TurnLearner:
             untrained={group: obstacles[group] or why for group, why in untrained.items()},
             examples=counts,
             metrics=metrics,
+            spent=self.read_spent(state, first),
             hashes=self.read_hashes(state, number),
         )
 
@@ -298,8 +303,8 @@ class TurnLearner:
             for group in state.config.groups
         }
 
-    async def _write_lesson(self, state: LoopState, group: str, experience: Experience) -> ExampleCounts:
-        """Estimate what is remembered, draw the turns of each optimizer step, and write both."""
+    async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
+        """Estimate what is remembered, and draw the turns of each optimizer step; raises `Halted` if it stops."""
         config, method, number = state.config, state.config.method, experience.number
         assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
         estimates = await self.estimate(state, group, experience)
@@ -314,8 +319,13 @@ class TurnLearner:
             # By a seed of its own, so that the order is the same however often the epoch is begun.
             rng = generator(derive(config.run.seed, "turns", number, group))
             drawn = method.draw(number, len(said), rng) if said else []
-            made = _DrawnTurns.of(drawn, said, builders, refuses=method.retokenised == "refuse")
-        lesson = Lesson(turns=made.turns, weights=made.weights, order=made.order, estimates=estimates)
+            lesson = DrawnLesson(refuses=method.retokenised == "refuse", estimates=estimates)
+            lesson.draw(drawn, said, builders)
+            return lesson
+
+    async def _write_lesson(self, state: LoopState, group: str, experience: Experience) -> ExampleCounts:
+        made, number = await self.make_lesson(state, group, experience), experience.number
+        lesson = Lesson(turns=made.turns, weights=made.weights, order=made.order, estimates=made.estimates)
         digest = write_lesson(lesson, get_lesson_dir(state.folder, number, group), state.folder.resume)
         return ExampleCounts(
             examples=len(lesson.turns),
@@ -437,51 +447,55 @@ def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int | 
     return Experience(number=number, policy=policy, episodes=episodes, judged=judged)
 
 
-@dataclass(slots=True)
-class _DrawnTurns:
+@dataclass(slots=True, kw_only=True)
+class DrawnLesson:
     """Turns and order of a lesson, while it is made."""
 
     refuses: bool
+    """Whether a reply whose sampled tokens are unknown is left out."""
+    estimates: Sequence[StepEstimate] = ()
     turns: list[Turn] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     order: list[list[int]] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
+    """Reason → replies that are not learned."""
     retokenised: int = 0
 
-    @classmethod
-    def of(
-        cls,
+    def draw(
+        self,
         drawn: Sequence[Sequence[int]],
         said: Sequence[tuple[ReplyRef, StepEstimate]],
         builders: Mapping[str, TurnBuilder],
-        *,
-        refuses: bool,
-    ) -> _DrawnTurns:
+    ) -> None:
         """Build the turns that were drawn, each once; one that cannot be built is left out of its steps and counted.
 
         Args:
             drawn: per optimizer step, positions in `said`.
-            refuses: whether a reply whose sampled tokens are unknown is left out.
         """
-        made, places = cls(refuses=refuses), dict[int, int | None]()
+        places = dict[int, int | None]()
         for step in drawn:
             for one in step:
                 if one not in places:
-                    places[one] = made._add(*said[one], builders)
-            made.order.append([place for one in step if (place := places[one]) is not None])
-        return made
+                    ref, estimate = said[one]
+                    turn = self.check(builders[estimate.run].build(ref))
+                    places[one] = None if turn is None else self.add(turn, estimate.weight)
+            self.order.append([place for one in step if (place := places[one]) is not None])
 
-    def _add(self, ref: ReplyRef, estimate: StepEstimate, builders: Mapping[str, TurnBuilder]) -> int | None:
-        """Add a turn and return its place; None if it cannot be built."""
-        turn, again = builders[estimate.run].build(ref)
+    def check(self, built: tuple[Turn | str, bool]) -> Turn | None:
+        """Count what `TurnBuilder` built, and return the turn; None if it is not learned."""
+        turn, again = built
         self.retokenised += again
         if again and self.refuses:
             turn = RETOKENISED
         if isinstance(turn, str):
             self.refused[turn] += 1
             return None
+        return turn
+
+    def add(self, turn: Turn, weight: float) -> int:
+        """Add a turn and return its place."""
         self.turns.append(turn)
-        self.weights.append(estimate.weight)
+        self.weights.append(weight)
         return len(self.turns) - 1
 
 

@@ -23,7 +23,7 @@ for they disappear by themselves.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 from collab.envs.base import Environment, Forkable, HasOracle
@@ -122,12 +122,20 @@ class SolutionCritic:
             words = dict.fromkeys(actions, CellScore.none(NO_STATE))
         else:
             with boundary(EnvironmentFailure, f"{case.trajectory}: judging step {case.step}"):
-                tried = await _try_actions(case.state, actions)
-            words = {action: _build_score(found) for action, found in tried.items()}
+                words = await score_actions(case.state, actions)
         return build_judgement(case, self, to_all_equal(case, words))
 
 
-async def _try_actions(state: RestorableState, actions: list[Action]) -> dict[Action, OracleVerdict | None]:
+async def score_actions(state: RestorableState, actions: Sequence[Action]) -> dict[Action, CellScore]:
+    """Return the score of each action in a state, recorded or not, each tried once.
+
+    Raises:
+        EnvironmentFailure: the environment broke, or differs from the record.
+    """
+    return {action: _build_score(found) for action, found in (await _try_actions(state, actions)).items()}
+
+
+async def _try_actions(state: RestorableState, actions: Sequence[Action]) -> dict[Action, OracleVerdict | None]:
     """Judge each action: on forks of one state where it can be forked, else in one state each."""
     found: dict[Action, OracleVerdict | None] = {}
     for action in actions:

@@ -18,6 +18,7 @@ Source: Android Coach, section 3.3, whose released code samples in the same way.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -258,3 +259,11 @@ class _Models:
     def lost(self) -> int:
         """Calls without a complete answer."""
         return sum(count_lost_calls(model) for model in self._models.values())
+
+
+async def time_sampling(state: VisitedState, k: int, at_once: int) -> float:
+    """Answer a prompt as if so many states were asked about at once, and return the seconds per state."""
+    began = time.perf_counter()
+    asked = [state.agent.answer_again(state.cell, state.prompt, seed, state.scene) for seed in range(k * at_once)]
+    await asyncio.gather(*asked)
+    return (time.perf_counter() - began) / at_once

@@ -28,13 +28,12 @@ from collab.algorithms.collabuiagents.config import CollabConfig
 from collab.algorithms.collabuiagents.metrics import (
     CollabCounts,
     CollabMetrics,
-    hash_judgements,
     hash_pairs,
     label_metrics,
     list_judgements,
     measure_disagreement,
 )
-from collab.algorithms.judging import judge_rollout, open_labelling
+from collab.algorithms.judging import hash_judgements, judge_rollout, open_labelling
 from collab.config import PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError

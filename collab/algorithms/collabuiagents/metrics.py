@@ -175,12 +175,6 @@ def count_unasked(failed: Iterable[FailedLabel]) -> dict[str, int]:
     return {f"{kind}, the last: {said[-1]}": len(said) for kind, said in found.items()}
 
 
-def hash_judgements(judgements: Iterable[Judgement]) -> str:
-    """Return the SHA-256 of judgements, whatever their order."""
-    # Sorted, for judgements are stored in order of arrival, which concurrency changes.
-    return hash_json(sorted(_hash_judgement(one) for one in judgements))
-
-
 def hash_pairs(pairs: Iterable[PreferencePair]) -> str:
     """Return the SHA-256 of pairs, whatever their order."""
     return hash_json(sorted(_hash_pair(one) for one in pairs))
@@ -198,12 +192,6 @@ def _build_counts(head: PairHead) -> PairCounts:
         unjudged=head.unjudged,
         untried=head.untried,
     )
-
-
-def _hash_judgement(judgement: Judgement) -> str:
-    scores = [[*one.cell, one.score, one.missing] for one in judgement.rewards.rewards]
-    said = [[call.prompt, call.seed, call.reply] for call in judgement.calls]
-    return hash_json([*judgement.key, judgement.case, judgement.rewards.critic, scores, said])
 
 
 def _hash_pair(pair: PreferencePair) -> str:

@@ -56,12 +56,14 @@ def coach_returns(
     gamma: float = 0.95,
     process_weight: float = 0.2,
     outcome_weight: float = 1.0,
+    outcome_gamma: float = 1.0,
     form: Literal["sound", "printed"] = "sound",
 ) -> Vector:
     """Return R_t = ω_p Σ_{τ≥t} γ^{τ−t} r^p_τ + ω_o r_o of each step, (T,): what Android Coach's critic learns.
 
     Section 3.2 prints γ^{T−τ}, which discounts early steps instead of late ones (form "printed"). The outcome is not
-    discounted. Because process rewards add up, a long episode of right steps is worth more than a short one.
+    discounted there; in the released code it is. Because process rewards add up, a long episode of right steps is worth
+    more than a short one.
 
     Args:
         process: r^p of each step, (T,). NaN where the judge gave none: that step is left out of every sum.
@@ -69,6 +71,7 @@ def coach_returns(
         gamma: γ.
         process_weight: ω_p.
         outcome_weight: ω_o.
+        outcome_gamma: discount of the outcome per step that follows, γ_o^{T−1−t}; 1 for none.
         form: which exponent.
     """
     given = np.asarray(process, dtype=np.float64)
@@ -78,7 +81,7 @@ def coach_returns(
         sums = _accumulate(r * gamma ** np.arange(len(r))[::-1], np.ones(len(r)))
     else:
         sums = discounted_returns(r, gamma)
-    return process_weight * sums + outcome_weight * _read_outcome(outcome)
+    return process_weight * sums + outcome_weight * _read_outcome(outcome) * outcome_gamma ** np.arange(len(r))[::-1]
 
 
 # -------------------------------------------------------------------------------------------------- advantages

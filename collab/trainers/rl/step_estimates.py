@@ -34,6 +34,10 @@ class StepEstimate:
     """V of its state."""
     value_next: float | None = None
     """V of the state behind it; 0 behind the last one."""
+    step_reward: float | None = None
+    """Reward of the step itself, by a critic."""
+    target: float | None = None
+    """Return that its value is fitted to."""
     instruct_value: float | None = None
     """V of its instruction."""
     instruct_advantage: float | None = None
@@ -76,8 +80,9 @@ def read_estimates(folder: Path, *, run: str | None = None, trajectory: str | No
 
 _ESTIMATE = {
     **{"run": "string", "trajectory": "string", "step": "int32", "reward": "double", "value": "double"},
-    **{"value_next": "double", "instruct_value": "double", "instruct_advantage": "double", "advantage": "double"},
-    **{"threshold": "double", "weight": "double", "why": "string"},
+    **{"value_next": "double", "step_reward": "double", "target": "double", "instruct_value": "double"},
+    **{"instruct_advantage": "double", "advantage": "double", "threshold": "double", "weight": "double"},
+    **{"why": "string"},
 }
 """Column → type of `estimates.parquet`."""
 _KNOWN = ("run", "trajectory", "step", "reward", "weight", "why")

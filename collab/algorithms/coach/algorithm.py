@@ -1,0 +1,226 @@
+"""Android Coach: sample several replies to each visited state, and learn from how a critic of actions tells them apart.
+
+    collab train --algo coach --env androidworld --graph single --agents early --out runs/coach
+
+Where a step of the environment is dear, one that was paid teaches more: besides the reply that was executed, others to
+the same state are rated by Q(s, a), and none of them costs a step. Parts: `labeller` (verdicts, and a critic's reward
+of each executed action), `learner` (returns, Q, candidates, advantages), `samples`, `truth` (whether Q is right).
+
+Source: Android Coach (`docs/algorithms/coach.md`), sections 3.2 to 3.4. Deviations:
+
+- eq. 1 prints γ^{T−τ}; here late rewards are discounted, as its text says
+- eq. 4 lacks the minus, and takes the ratio of a whole reply; the preset `sound` clips that of each token, as the
+  public code does
+- the advantage is the paper's ("ACLOO", eq. 3); states whose replies have one Q are left out of the mean that the loss
+  is, where the paper counts them with 0
+- the judge of executed actions is any critic of `docs/critics.md`; the paper's is a fine-tuned model, as `critic-prm`
+- replies are sampled at the temperature of the rollout, whose policy has not changed meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collab.algorithms.coach.config import ABLATIONS, CoachConfig, CoachMethod, narrow_config
+from collab.algorithms.coach.labeller import PART as CRITIC
+from collab.algorithms.coach.labeller import CoachLabeller
+from collab.algorithms.coach.learner import PART, CoachLearner, CoachMetrics, time_values
+from collab.algorithms.coach.samples import VisitedState, time_sampling
+from collab.algorithms.judging import (
+    admit_critic,
+    build_first_input,
+    check_critic_answers,
+    configure_critic,
+    estimate_critic_questions,
+    list_critic_doubts,
+)
+from collab.algorithms.on_policy import OnPolicyAlgorithm
+from collab.config import Budget, validate
+from collab.envs.base import Suite
+from collab.library import Library
+from collab.loop.config import Method, TrainingConfig
+from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality, TriedStep
+from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Range
+from collab.loop.record import EpochRecord
+from collab.prompts.render import PromptContext
+from collab.rollout.build import build_suite, build_team
+from collab.utils.concurrency import run_in_background
+from collab.utils.text import format_causes
+
+
+class Coach(OnPolicyAlgorithm):
+    """Several actions of one state, rated by a critic of actions."""
+
+    name = "coach"
+    description = "Android Coach: several replies to each visited state are sampled, and a critic of actions rates them"
+    method = CoachMethod
+    config = CoachConfig
+    presets = Path(__file__).parent / "presets"
+    default_preset = "sound"
+    ablations = ABLATIONS
+    toy = (
+        *("episodes=12", "rl.batch_rows=8", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"),
+        "run.environment.backends.fake.options.declared=false",
+    )
+    labeller, learner = CoachLabeller(), CoachLearner()
+
+    def configure(self, library: Library, method: Method) -> dict[str, Any]:
+        """Return verifier and critic with the content of their files."""
+        assert isinstance(method, CoachMethod), "the loop gives each algorithm its own method"
+        return {**super().configure(library, method), **configure_critic(library, method)}
+
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Refuse what has no ratio, and an oracle without solutions; return doubts about verifier, critic and Q."""
+        mine = narrow_config(config)
+        blank = mine.method.pretraining is None and not mine.method.warmup_epochs
+        return [
+            *super().list_doubts(config, suite),
+            *list_critic_doubts(mine, suite),
+            *(
+                [
+                    "Q begins at 0, so the first epochs compare replies by little; --set pretraining=DIR fits it to "
+                    "judgements first (collab synth --levels judgement), --set warmup_epochs=N to returns alone"
+                ]
+                if blank
+                else []
+            ),
+        ]
+
+    async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
+        """Check verifier and critic; `options` as for `TurnAlgorithm.check`, for both."""
+        mine, allow_uncalibrated = narrow_config(config), bool(options["allow_uncalibrated"])
+        known = await admit_critic(
+            mine, suite, calibrations=Path(options["calibrations"]), allow_uncalibrated=allow_uncalibrated
+        )
+        found = await super().check(config, suite, budget, options)
+        await check_critic_answers(mine, budget)
+        head = {**found.head, "calibration": known, "allow_uncalibrated": allow_uncalibrated}
+        return Checked(notes=(f"critic {mine.method.critic}: {known}", *found.notes), head=head)
+
+    async def check_budget(self, config: TrainingConfig, budget: Budget) -> None:
+        """Open verifier and critic with the budget and close them again."""
+        await super().check_budget(config, budget)
+        await check_critic_answers(narrow_config(config), budget)
+
+    async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
+        """Estimate verdicts, judgements, values, candidates, and learning from them."""
+        mine = narrow_config(config)
+        found = await super().estimate(config, tried, rolled)
+        labels = [*found.labels]
+        if mine.method.unasked is None:
+            choice = mine.build_critic_choice("plan", tried.run.seed)
+            asked = await estimate_critic_questions(choice, mine.method.critic, await build_first_input(tried))
+            seconds = 0.0 if choice.free else None
+            labels.append(LabelEstimate(name=CRITIC, doing="judging", asked=asked, seconds=seconds))
+        valued = await run_in_background(time_values, config, tried)
+        labels.append(LabelEstimate(name="values", doing="valuing", asked=NONE_ASKED, seconds=valued))
+        sampled = await _time_samples(mine, tried)
+        labels.append(LabelEstimate(name=PART, doing="sampling", asked=NONE_ASKED, seconds=sampled))
+        return replace(found, labels=tuple(labels))
+
+    def build_columns(self, record: EpochRecord) -> dict[str, object]:
+        """Return how many states teach something and how right Q is, beside the columns of all learners of turns."""
+        told = _read_metrics(record)
+        if told is None:
+            return super().build_columns(record)
+        right = None if told.truth is None else told.truth.rank_accuracy
+        return {
+            **super().build_columns(record),
+            "states apart": f"{told.apart} of {told.states}",
+            "Q ranks right": None if right is None else f"{right:.0%}",
+        }
+
+    def summarize(self, record: EpochRecord) -> EpochSummary:
+        """Return candidates and Q in numbers, beside what all learners of turns tell."""
+        told, found = _read_metrics(record), super().summarize(record)
+        if told is None:
+            return found
+        numbers = {name: value for name, value in _list_numbers(told).items() if value is not None}
+        known = {} if told.truth is None else {"replies": _describe_quality(told)}
+        return replace(found, numbers={**found.numbers, **numbers}, predictions=known)
+
+    def format_lines(self, record: EpochRecord) -> list[str]:
+        """Format candidates and Q behind what all learners of turns tell, line by line."""
+        told = _read_metrics(record)
+        return [*super().format_lines(record), *([] if told is None else format_metrics(told))]
+
+
+def format_metrics(told: CoachMetrics) -> list[str]:
+    """Format what an epoch tells of candidates and Q, line by line."""
+    states = f"{told.apart} of {told.states} states have replies of different value"
+    distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
+    failed = f", {told.failed} failed" if told.failed else ""
+    numbers = [f"explained variance {_show(told.explained)} before the fit"]
+    if told.truth is not None:
+        one = told.truth
+        numbers.append(
+            f"right about {_show(one.rank_accuracy)} of {one.pairs} pairs, regret {_show(one.regret)} (by chance "
+            f"{_show(one.chance)}), AUC {_show(one.auc)}, n = {one.states} states"
+        )
+    return [
+        f"replies  {states}; {distinct}{failed}",
+        f"Q        {'; '.join(numbers)}{f'; {told.lost}' if told.lost else ''}",
+        f"returns  {_show(told.mean_return)} on average, {_show(told.mean_length)} steps an episode, correlation "
+        f"{_show(told.length_correlation)}{f'; {told.unrewarded} steps without a reward' if told.unrewarded else ''}",
+        *format_causes("unsampled", told.unsampled),
+        *format_causes("unvalued", told.unvalued),
+    ]
+
+
+def _list_numbers(told: CoachMetrics) -> dict[str, float | None]:
+    """Return the numbers that the inspector draws over epochs."""
+    truth = told.truth
+    return {
+        "states apart": told.apart / told.states if told.states else None,
+        "distinct replies": told.distinct,
+        "explained variance of Q": told.explained,
+        "mean return": told.mean_return,
+        "Q ranks right": None if truth is None else truth.rank_accuracy,
+        "regret of Q": None if truth is None else truth.regret,
+        "regret by chance": None if truth is None else truth.chance,
+    }
+
+
+def _describe_quality(told: CoachMetrics) -> PredictionQuality:
+    assert told.truth is not None, "asked only where replies were tried"
+    return PredictionQuality(
+        held_out=told.truth.pairs,
+        accuracy=told.truth.rank_accuracy,
+        auc=told.truth.auc,
+        ece=None,
+        is_fitted=told.lost is None,
+        note=told.lost,
+    )
+
+
+def _show(number: float | None) -> str:
+    return "-" if number is None else f"{number:.2f}"
+
+
+def _read_metrics(record: EpochRecord) -> CoachMetrics | None:
+    """Return what an epoch tells of candidates and Q; None before an epoch has learned."""
+    found = record.metrics.get("coach")
+    return None if found is None else validate(CoachMetrics, found, f"epoch {record.epoch}: metrics of its epoch.json")
+
+
+async def _time_samples(config: CoachConfig, tried: TriedStep) -> float:
+    """Sample candidates at the tried step, and return the seconds per state."""
+    suite, team = build_suite(tried.run), build_team(tried.run)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(suite.close)
+        stack.push_async_callback(team.close)
+        step, prompt = tried.trajectory.steps[0], tried.prompts[0]
+        cell = next(iter(step.matrix))
+        state = VisitedState(
+            trajectory=tried.trajectory.id,
+            step=0,
+            cell=cell,
+            prompt=prompt,
+            agent=team.network.agents[cell.agent],
+            scene=PromptContext(goal=tried.trajectory.task.goal, space=suite.space, observation=step.observation),
+        )
+        return await time_sampling(state, config.method.k, tried.run.concurrency)

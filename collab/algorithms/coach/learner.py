@@ -1,0 +1,515 @@
+"""Android Coach's learner: returns, Q, candidates and their advantages, and what is left of them on disk.
+
+In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of its action at step t (1 or 0):
+
+    R_t    =  ω_p Σ_{τ≥t} γ^{τ−t} r^p_τ + ω_o r_o       of executed replies             (`estimators.coach_returns`)
+    Q      is fitted to R_t, from where the epoch before left it                        (`token_values.TokenValues`)
+    a_1…k  ~  π(· | s_t)                                fresh replies, not executed     (`samples`)
+    A_i    =  Q(s_t, a_i) − mean of Q(s_t, a_j), j ≠ i  by the fitted Q                 (`estimators.leave_one_out`)
+
+Q of a reply is the mean of the value head over its tokens, the end of the turn included. Replies to one state that are
+token for token the same are valued once, count as often as they were given, and are learned as often. A state whose
+replies all have one Q teaches nothing and is left out of the optimizer's steps; where fewer than `FEW` of the states
+teach something, a line says what to raise.
+
+Each epoch leaves `candidates.parquet` beside the lesson, and the values of `collab.algorithms.value_store`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from collab.algorithms.coach.config import CoachMethod, narrow_config
+from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
+from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
+from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
+from collab.algorithms.turn_learner import DrawnLesson, Experience, TurnLearner, get_lesson_dir, hash_beside_lessons
+from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values
+from collab.config import Definition
+from collab.envs.base import Suite
+from collab.envs.grammar import ActionSpace
+from collab.errors import Diverged
+from collab.loop.config import TrainingConfig
+from collab.loop.examples import RETOKENISED
+from collab.loop.interfaces import Rollout, TriedStep
+from collab.loop.policy import build_chat_tokenizer
+from collab.loop.record import LABELS
+from collab.loop.state import LoopState
+from collab.rewards.labels import read_labels
+from collab.rollout.build import build_team
+from collab.seeds import derive, generator
+from collab.store.rewards import ReplyRef
+from collab.trainers.rl.candidates import CANDIDATES, CandidateEstimate, write_candidates
+from collab.trainers.rl.estimators import coach_returns, leave_one_out
+from collab.trainers.rl.step_estimates import StepEstimate
+from collab.trainers.rl.turns import Turn
+from collab.types import Usage, Utterance
+from collab.utils.concurrency import run_in_background
+from collab.utils.files import hash_file, report_write_errors, resolve_within
+from collab.utils.text import format_amount
+
+if TYPE_CHECKING:
+    from collab.trainers.rl.token_values import TokenValues, ValueRow
+
+PART = "samples"
+"""Name of the sampling in the records of an epoch."""
+ALIKE = "its replies have one value"
+UNSAMPLED = "it has no candidate"
+WARMING = "Q learns alone in this epoch"
+FEW = 0.4
+"""Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
+
+
+class CoachMetrics(Definition):
+    """What an epoch tells of Q and of candidates, for its record."""
+
+    states: int
+    """Visited states with a candidate."""
+    apart: int
+    """Those whose candidates differ in Q."""
+    distinct: float | None
+    """Mean share of different replies among the candidates of a state; None without a state."""
+    distinct_actions: float | None
+    """The same of different actions; replies without one count as one."""
+    failed: int
+    """Replies that could not be had."""
+    unsampled: dict[str, int] = Field(default_factory=dict)
+    """States without a candidate, by cause."""
+    unvalued: dict[str, int] = Field(default_factory=dict)
+    """Executed replies that Q cannot be fitted to, by cause."""
+    unrewarded: int
+    """Executed actions without a reward by the critic, which no return counts; 0 where none is asked."""
+    explained: float | None
+    """1 − var(R − Q) / var(R) before the fit; None where all returns are equal."""
+    mean_return: float | None
+    mean_length: float | None
+    """Mean steps of an episode; None without one."""
+    length_correlation: float | None
+    """Pearson's, of an episode's steps and the return of its first; None where one of them is constant. Rewards add up,
+    so a critic that likes detours shows here."""
+    steps: int = 0
+    """Optimizer steps of the fit."""
+    loss: float | None = None
+    """Mean of these; None where the fit was lost."""
+    lost: str | None = None
+    """Why the fit was undone; None if it was not."""
+    truth: Truth | None = None
+    """How right Q is; None where that was not looked at."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Candidate:
+    """A distinct reply to a state."""
+
+    turn: Turn
+    said: Utterance
+    count: int = 1
+    value: float = math.nan
+    advantage: float = 0.0
+    truth: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Visited:
+    """A visited state, with what is known of its executed reply."""
+
+    episode: JudgedEpisode
+    step: int
+    executed: Turn | None
+    """None where it cannot be valued."""
+    step_reward: float | None
+    """r^p; None where it is missing."""
+    target: float
+    """R."""
+    value: float | None = None
+    """Q of the executed reply, before the fit."""
+    candidates: list[_Candidate] = field(default_factory=list)
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether its candidates teach something."""
+        return any(one.advantage for one in self.candidates)
+
+
+class CoachLearner(TurnLearner):
+    """Learns candidates by how their Q compares."""
+
+    async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
+        """Fit Q to the returns, sample candidates, and draw those that teach something."""
+        method, number = narrow_config(state.config).method, experience.number
+        lesson, unvalued = DrawnLesson(refuses=method.retokenised == "refuse"), Counter[str]()
+        runs = {one.run for one in experience.episodes}
+        with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
+            (builder,) = builders.values()  # an epoch has one rollout, played by this very policy
+            suite = await state.open_suite(builder.recorded.run)
+            visited = _visit(state, experience.episodes, builder, unvalued)
+            model, start = await run_in_background(load_values, state, group, number, method.values)
+            fitted = await run_in_background(_fit, state, group, number, model, visited)
+            sampled = await _sample(state, experience, builder, suite)
+            _add_candidates(visited, builder, sampled, lesson)
+            await run_in_background(_rate, model, visited, method)
+            truth = await _look_at_truth(state, number, builder, suite, visited)
+        is_warming = number <= method.warmup_epochs
+        lesson.estimates = [_describe(one, is_warming) for one in visited]
+        if not is_warming:
+            _draw(state, group, number, visited, lesson)
+            _warn_if_alike(state, number, visited)
+        told = {**fitted, "truth": truth, "unvalued": dict(unvalued)}
+        metrics = _measure(visited, sampled, method).model_copy(update=told)
+        save_values(state, group, number, model, start, metrics)
+        place = get_lesson_dir(state.folder, number, group)
+        with report_write_errors(place, state.folder.resume):
+            write_candidates([row for one in visited for row in _list_rows(one, suite.space)], place)
+        return lesson
+
+    def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
+        """Return what an epoch tells of Q and of candidates."""
+        found = read_value_metrics(state, number, group)
+        return {"coach": found} if found else {}
+
+    def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
+        """Return that the policy waits for Q, in the epochs in which it does."""
+        return WARMING if number <= narrow_config(state.config).method.warmup_epochs else None
+
+    def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
+        """Return the digests of Q and of the candidates."""
+        places = [get_lesson_dir(state.folder, number, group) / CANDIDATES for group in state.config.groups]
+        return {
+            "values": hash_beside_lessons(state, number, VALUES),
+            PART: "".join(hash_file(place) for place in places),
+        }
+
+    def read_spent(self, state: LoopState, rollout: Rollout) -> dict[str, Usage]:
+        """Return the usage of the candidates."""
+        if LABELS not in SAMPLES.list_names(rollout.path):
+            return {}
+        stored = SAMPLES.read(rollout.path, LABELS)
+        return {PART: sum((*(one.spent for one in stored.judged.values()), *stored.lost), Usage())}
+
+
+# ------------------------------------------------------------------------------------------------------ returns
+
+
+def _visit(
+    state: LoopState, episodes: Sequence[JudgedEpisode], builder: TurnBuilder, unvalued: Counter[str]
+) -> list[_Visited]:
+    """Return the states of episodes with their returns.
+
+    Args:
+        builder: of their run.
+        unvalued: is updated with executed replies that cannot be valued, by cause.
+    """
+    method = narrow_config(state.config).method
+    rewards = {} if method.unasked else read_step_rewards(_locate(state, builder.run), method)
+    found = []
+    for episode in episodes:
+        process = [rewards.get((episode.trajectory, step)) for step in range(episode.steps)]
+        targets = coach_returns(
+            [math.nan if one is None else one for one in process],
+            episode.reward,
+            gamma=method.gamma,
+            process_weight=method.step_weight,
+            outcome_weight=method.outcome_weight,
+            outcome_gamma=method.outcome_gamma,
+        )
+        for step in builder.recorded.trajectories[episode.trajectory].steps:
+            cell = next(iter(step.matrix))
+            turn, again = builder.build(ReplyRef(trajectory=episode.trajectory, step=step.index, cell=cell.cell))
+            if again and method.retokenised == "refuse":
+                turn = RETOKENISED
+            unvalued.update([turn] if isinstance(turn, str) else [])
+            found.append(
+                _Visited(
+                    episode=episode,
+                    step=step.index,
+                    executed=turn if isinstance(turn, Turn) else None,
+                    step_reward=process[step.index],
+                    target=float(targets[step.index]),
+                )
+            )
+    return found
+
+
+def read_step_rewards(run: Path, method: CoachMethod) -> dict[tuple[str, int], float]:
+    """Return trajectory and step → 1 if the critic rewards the executed action, else 0; none where it gave no score."""
+    return {
+        key: float(one.rewards.rewards[0].score > method.rewarded_above)
+        for key, one in read_labels(run, LABELS).judged.items()
+        if one.rewards.rewards[0].score is not None
+    }
+
+
+def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited: Sequence[_Visited]) -> dict[str, Any]:
+    """Value the executed replies, fit Q to their returns, and return fields of `CoachMetrics` that tell of the fit."""
+    known = [one for one in visited if one.executed is not None]
+    if not known:
+        return {"lost": "no executed reply can be valued"}
+    rows = [_build_row(one.executed) for one in known if one.executed is not None]
+    for one, values in zip(known, model.compute(rows), strict=True):
+        one.value = float(values.mean())
+    seed = derive(state.config.run.seed, "value updates", number, group)
+    try:
+        fitted = model.fit(rows, [one.target for one in known], seed=seed)
+    except Diverged as diverged:
+        # Candidates are compared all the same, by Q as it was before.
+        return {"lost": f"{diverged.what}; its fit was undone"}
+    return {"steps": fitted.steps, "loss": fitted.loss}
+
+
+def _build_row(turn: Turn) -> ValueRow:
+    """Return a reply behind its prompt, whose values are read at its tokens."""
+    from collab.trainers.rl.token_values import ValueRow
+
+    ids = np.concatenate((turn.prompt, turn.reply)).astype(np.int32)
+    return ValueRow(ids=ids, places=tuple(range(len(turn.prompt), len(ids))))
+
+
+# --------------------------------------------------------------------------------------------------- candidates
+
+
+async def _sample(state: LoopState, experience: Experience, builder: TurnBuilder, suite: Suite) -> SampledStates:
+    """Sample replies to each visited state that has none yet; raises `Halted` if it stops."""
+    path, config = _locate(state, builder.run), builder.recorded.run
+    state.begin(PART)
+    team = build_team(config)
+    try:
+        states = list(list_states(experience.episodes, builder, team.network.agents, suite.space))
+        progress = SamplingProgress(planned=len(states))
+        state.inner(progress)
+        with state.time_part(PART, whole=LABELS not in SAMPLES.list_names(path)):
+            try:
+                found = await sample_states(
+                    states,
+                    k=narrow_config(state.config).method.k,
+                    run=path,
+                    name=LABELS,
+                    seed=config.seed,
+                    policy=f"version {experience.policy.version}",
+                    concurrency=config.concurrency,
+                    budget=state.compute_left(),
+                    stop=state.stop,
+                    progress=progress,
+                )
+            finally:
+                state.spend(progress.spent)
+    finally:
+        await team.close()
+    state.halt(found.stopped)
+    return found
+
+
+def _locate(state: LoopState, run: str) -> Path:
+    """Return the directory of a run that an episode names."""
+    return Path(resolve_within(state.folder.path, run))
+
+
+def _add_candidates(
+    visited: Sequence[_Visited], builder: TurnBuilder, sampled: SampledStates, lesson: DrawnLesson
+) -> None:
+    """Give each state its distinct replies."""
+    for one in visited:
+        replies = sampled.replies.get((one.episode.trajectory, one.step), ())
+        if not replies:
+            continue
+        ref = ReplyRef(trajectory=one.episode.trajectory, step=one.step, cell=replies[0].cell)
+        known: dict[bytes, _Candidate] = {}
+        for said, built in zip(replies, builder.build_all(ref, replies), strict=True):
+            turn = lesson.check(built)
+            if turn is None:
+                continue
+            if (same := known.get(turn.reply.tobytes())) is not None:
+                same.count += 1
+            else:
+                known[turn.reply.tobytes()] = _Candidate(turn=turn, said=said)
+        one.candidates = list(known.values())
+
+
+def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) -> None:
+    """Value all candidates, and compare those of each state."""
+    every = [candidate for one in visited for candidate in one.candidates]
+    for candidate, values in zip(every, model.compute([_build_row(one.turn) for one in every]), strict=True):
+        candidate.value = float(values.mean())
+    for one in visited:
+        if one.candidates:
+            advantages = compare(
+                [each.value for each in one.candidates], [each.count for each in one.candidates], method
+            )
+            for candidate, advantage in zip(one.candidates, advantages, strict=True):
+                candidate.advantage = float(advantage)
+
+
+def compare(values: Sequence[float], counts: Sequence[int], method: CoachMethod) -> NDArray[np.float64]:
+    """Return the advantage of each distinct reply to a state, (n,).
+
+    Args:
+        values: Q of each, (n,).
+        counts: how often each was given, (n,).
+    """
+    if method.baseline == "none":
+        return np.array(values, np.float64)
+    every = leave_one_out(np.repeat(np.array(values, np.float64), counts))
+    found: NDArray[np.float64] = every[np.cumsum([0, *counts[:-1]])]
+    return found
+
+
+async def _look_at_truth(
+    state: LoopState, number: int, builder: TurnBuilder, suite: Suite, visited: Sequence[_Visited]
+) -> Truth | None:
+    """Try the candidates of some states in the environment; None where none is tried."""
+    most = narrow_config(state.config).method.truth_states
+    several = [one for one in visited if len({each.said.action for each in one.candidates}) > 1]
+    several = generator(derive(state.config.run.seed, "truth", number)).sample(several, min(most, len(several)))
+    if not several:
+        return None
+    asked = [
+        (
+            builder.recorded.trajectories[one.episode.trajectory],
+            one.step,
+            list(dict.fromkeys(each.said.action for each in one.candidates if each.said.action is not None)),
+        )
+        for one in several
+    ]
+    for one, scores in zip(several, await try_candidates(suite, asked), strict=True):
+        for candidate in one.candidates:
+            if candidate.said.action is not None:
+                candidate.truth = scores.get(candidate.said.action)
+            elif scores:
+                candidate.truth = 0.0  # what is no action leads nowhere
+    known = [
+        [
+            RatedReply(value=each.value, truth=each.truth, count=each.count)
+            for each in one.candidates
+            if each.truth is not None
+        ]
+        for one in several
+    ]
+    known = [each for each in known if each]
+    return compare_with_truth(known) if known else None
+
+
+# ------------------------------------------------------------------------------------------------------- lesson
+
+
+def _draw(state: LoopState, group: str, number: int, visited: Sequence[_Visited], lesson: DrawnLesson) -> None:
+    """Add the candidates that teach something, and the order in which they do: those of a state in one step."""
+    apart = [one for one in visited if one.is_apart]
+    rng = generator(derive(state.config.run.seed, "turns", number, group))
+    drawn = narrow_config(state.config).method.draw(number, len(apart), rng) if apart else []
+    places = [[lesson.add(each.turn, each.advantage) for each in one.candidates] for one in apart]
+    lesson.order += [
+        [
+            place
+            for one in step
+            for place, each in zip(places[one], apart[one].candidates, strict=True)
+            for _ in range(each.count)
+        ]
+        for step in drawn
+    ]
+
+
+def _describe(one: _Visited, is_warming: bool) -> StepEstimate:
+    why = WARMING if is_warming else "kept" if one.is_apart else ALIKE if one.candidates else UNSAMPLED
+    return StepEstimate(
+        run=one.episode.run,
+        trajectory=one.episode.trajectory,
+        step=one.step,
+        reward=one.episode.reward,
+        value=one.value,
+        step_reward=one.step_reward,
+        target=one.target,
+        weight=float(why == "kept"),
+        why=why,
+    )
+
+
+def _list_rows(one: _Visited, space: ActionSpace) -> Iterable[CandidateEstimate]:
+    for each in one.candidates:
+        yield CandidateEstimate(
+            run=one.episode.run,
+            trajectory=one.episode.trajectory,
+            step=one.step,
+            count=each.count,
+            text=each.said.text,
+            action=None if each.said.action is None else space.format(each.said.action),
+            value=each.value,
+            advantage=each.advantage,
+            truth=each.truth,
+        )
+
+
+def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited]) -> None:
+    sampled = sum(bool(one.candidates) for one in visited)
+    apart = sum(one.is_apart for one in visited)
+    if sampled and apart < FEW * sampled:
+        state.note(
+            f"epoch {number}: the replies to {apart} of {format_amount(sampled, 'state')} differ in value, and only "
+            "these teach anything; raise k or exploration_temperatures, in another training"
+        )
+
+
+def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachMethod) -> CoachMetrics:
+    known = [one for one in visited if one.value is not None]
+    values, targets = (np.array([getattr(one, name) for one in known], np.float64) for name in ("value", "target"))
+    spread = float(np.var(targets)) if known else 0.0
+    firsts = [one for one in visited if one.step == 0]
+    lengths = [one.episode.steps for one in firsts]
+    several = [one for one in visited if one.candidates]
+    return CoachMetrics(
+        states=len(several),
+        apart=sum(one.is_apart for one in visited),
+        distinct=_mean(len(one.candidates) / sum(each.count for each in one.candidates) for one in several),
+        distinct_actions=_mean(
+            len({each.said.action for each in one.candidates}) / sum(each.count for each in one.candidates)
+            for one in several
+        ),
+        failed=sampled.failed,
+        unsampled=dict(Counter(sampled.skipped.values())),
+        unrewarded=0 if method.unasked else sum(one.step_reward is None for one in visited),
+        explained=1 - float(np.var(targets - values)) / spread if spread else None,
+        mean_return=_mean(one.target for one in visited),
+        mean_length=_mean(lengths),
+        length_correlation=_correlate(lengths, [one.target for one in firsts]),
+    )
+
+
+def _mean(numbers: Iterable[float]) -> float | None:
+    found = list(numbers)
+    return math.fsum(found) / len(found) if found else None
+
+
+def _correlate(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return Pearson's correlation; None where it is undefined."""
+    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
+        return None
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def time_values(config: TrainingConfig, tried: TriedStep) -> float:
+    """Fit Q to the tried step's reply and value its candidates, and return the seconds per state, for `--plan`."""
+    from collab.trainers.base_model import open_base
+    from collab.trainers.rl.token_values import TokenValues, ValueRow
+
+    method, slots = narrow_config(config).method, next(iter(config.groups.values()))
+    base = tried.policy.of(slots)
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], base)
+    said, read = tried.select_cells(slots)
+    prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
+    ids = np.array((*prompt, *reply), np.int32)
+    row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
+    model = TokenValues(method.values, open_base(base, method.rl), device=tried.device)
+    rows = [row] * method.values.rows_at_once
+    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
+    began = time.perf_counter()
+    model.fit(rows, [1.0] * len(rows), seed=0)
+    model.compute(rows * method.k)
+    return (time.perf_counter() - began) / len(rows)

@@ -1,0 +1,78 @@
+"""Values of tokens from epoch to epoch: an algorithm's value model, beside the lesson of each policy.
+
+    model, start = load_values(state, group, number, recipe)        # as the epoch before left it, or new
+    ...                                                             # value, then fit
+    save_values(state, group, number, model, start, metrics)
+
+An epoch leaves `values/` with the optimizer's moments and `values.json` with metrics, which is written last. A killed
+epoch begins with the values of the one before; older ones are removed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from collab.algorithms.turn_learner import TurnMethod, get_lesson_dir
+from collab.config import Definition
+from collab.errors import RunFormatError
+from collab.loop.state import LoopState
+from collab.trainers.recipe import TokenValueRecipe
+from collab.utils.files import read_json, report_write_errors, write_json
+
+if TYPE_CHECKING:
+    from collab.trainers.rl.token_values import TokenValues
+
+VALUES, METRICS = "values", "values.json"
+"""Beside a lesson."""
+
+
+def load_values(state: LoopState, group: str, number: int, recipe: TokenValueRecipe) -> tuple[TokenValues, int | None]:
+    """Return the values that the last epoch with any left, and that epoch; new ones, and None, before that.
+
+    Raises:
+        RunFormatError: an epoch had values, and they are gone.
+    """
+    from collab.trainers.base_model import open_base
+    from collab.trainers.rl.token_values import TokenValues
+
+    method = state.config.method
+    assert isinstance(method, TurnMethod), "only learners of turns have values"
+    base = open_base(state.first.of(state.config.groups[group]), method.rl)
+    for epoch in range(number - 1, 0, -1):
+        place = get_lesson_dir(state.folder, epoch, group)
+        if (place / VALUES).exists():
+            return TokenValues.load(place / VALUES, recipe, base, device=state.device), epoch
+        if (place / METRICS).exists():
+            raise RunFormatError(
+                f"{place / VALUES}: epoch {number} begins with these values, and they are gone; put them back, or "
+                "begin another training"
+            )
+    return TokenValues(recipe, base, device=state.device), None
+
+
+def save_values(
+    state: LoopState, group: str, number: int, model: TokenValues, start: int | None, metrics: Definition
+) -> None:
+    """Write an epoch's values and metrics, and remove values that no epoch begins with any more.
+
+    Args:
+        start: the epoch whose values this one began with; None for none.
+
+    Raises:
+        StoreFailure: the disk is full or permissions are missing.
+    """
+    place = get_lesson_dir(state.folder, number, group)
+    with report_write_errors(place, state.folder.resume):
+        model.save(place / VALUES)
+        write_json(place / METRICS, metrics.model_dump(mode="json"))
+        # Those that this epoch began with stay: it would begin with them again.
+        for epoch in range(1, number if start is None else start):
+            shutil.rmtree(get_lesson_dir(state.folder, epoch, group) / VALUES, ignore_errors=True)
+
+
+def read_value_metrics(state: LoopState, number: int, group: str) -> dict[str, Any]:
+    """Return the metrics of an epoch's values; empty if it has none."""
+    path = get_lesson_dir(state.folder, number, group) / METRICS
+    found: dict[str, Any] = read_json(path, "remove the epoch's examples") if path.exists() else {}
+    return found
