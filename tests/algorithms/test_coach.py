@@ -1,0 +1,180 @@
+"""Android Coach: candidates are compared within their state, sampled once, and learned as often as they were given."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collab.agents.agent import Agent
+from collab.algorithms.coach.config import CoachMethod
+from collab.algorithms.coach.learner import compare
+from collab.algorithms.coach.samples import SAMPLES
+from collab.algorithms.coach.truth import RatedReply, compare_with_truth
+from collab.algorithms.turn_learner import get_lesson_dir
+from collab.cli.main import main
+from collab.config import override
+from collab.errors import ModelFailure
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.loop.loop import resume, start
+from collab.loop.record import LABELS, TrainingDir
+from collab.rewards.labels import read_labels
+from collab.seeds import generator
+from collab.testing.toy_team import configure_toy_training, write_library
+from collab.trainers.rl.candidates import read_candidates
+from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.turns import read_lesson
+
+COACH = load_algorithm("coach")
+SMALL = ("episodes=8", "k=3", "rl.batch_rows=6", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}")
+
+
+def make_method(*settings: str) -> CoachMethod:
+    method = override(load_method(COACH), settings)
+    assert isinstance(method, CoachMethod)
+    return method
+
+
+def test_a_reply_is_compared_with_the_others_to_its_state() -> None:
+    """Q of 1, 2, 3 and 6, the third given twice: each less the mean of the other four."""
+    found = compare([1.0, 2.0, 3.0, 6.0], [1, 1, 2, 1], make_method())
+    assert found == pytest.approx([1 - 14 / 4, 2 - 13 / 4, 3 - 12 / 4, 6 - 9 / 4])
+    assert np.dot(found, [1, 1, 2, 1]) == pytest.approx(0)
+    assert compare([0.7], [4], make_method()).tolist() == [0.0]
+    assert compare([0.7], [1], make_method("k=1")).tolist() == [0.7]
+    assert compare([1.0, 2.0], [1, 3], make_method("baseline=none")).tolist() == [1.0, 2.0]
+
+
+def test_replies_to_a_state_are_learned_in_one_step() -> None:
+    method = make_method("k=4", "rl.batch_rows=16", "passes=2")
+    steps = method.draw(1, 10, generator(0))
+    assert [len(step) for step in steps] == [4, 4, 2] * 2
+    assert sorted(state for step in steps[:3] for state in step) == list(range(10))
+    assert [len(step) for step in make_method("k=8", "rl.batch_rows=4").draw(1, 2, generator(0))] == [1, 1]
+
+
+def test_q_is_measured_against_what_the_environment_knows() -> None:
+    def rate(*replies: tuple[float, float, int]) -> list[RatedReply]:
+        return [RatedReply(value=value, truth=truth, count=count) for value, truth, count in replies]
+
+    # In the first state Q takes the right one of three, in the second it takes the wrong one of two.
+    found = compare_with_truth([rate((0.9, 1, 1), (0.5, 0, 2), (0.2, 0, 1)), rate((0.4, 0, 3), (0.3, 1, 1))])
+    assert (found.states, found.pairs, found.rank_accuracy) == (2, 3, 2 / 3)
+    assert (found.regret, found.chance) == (0.5, pytest.approx((0.75 + 0.75) / 2))
+    assert found.auc == pytest.approx(4 / 6)
+    # A Q that knows nothing is as good as chance, and a state with one kind of reply says nothing of order.
+    blank = compare_with_truth([rate((0, 1, 1), (0, 0, 3))])
+    assert (blank.rank_accuracy, blank.regret, blank.chance) == (0.5, 0.75, 0.75)
+    assert compare_with_truth([rate((0, 1, 1), (0, 1, 1))]).rank_accuracy is None
+
+
+@pytest.mark.timeout(900)
+def test_a_training_rates_candidates_and_ends_alike_when_it_is_resumed(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "epochs=2", *SMALL, algorithm="coach", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    assert result.summary is not None
+    rollout, lessons = folder.get_epoch(2).rollout, get_lesson_dir(folder, 2, "shared")
+    steps = list(read_estimates(lessons))
+    rows = defaultdict(list)
+    for one in read_candidates(lessons):
+        rows[one.trajectory, one.step].append(one)
+
+    # Three replies to each executed step, of which equal ones are one row.
+    assert rows.keys() == {(one.trajectory, one.step) for one in steps}
+    assert all(sum(one.count for one in each) == 3 for each in rows.values())
+    assert all(len({one.text for one in each}) == len(each) for each in rows.values())
+    assert all(sum(one.count * one.advantage for one in each) == pytest.approx(0, abs=1e-9) for each in rows.values())
+    stored = SAMPLES.read(rollout, LABELS).judged
+    assert {key: Counter(one.text for one in state.replies) for key, state in stored.items()} == {
+        key: Counter({one.text: one.count for one in each}) for key, each in rows.items()
+    }
+
+    # Returns are those of the formula, from the verdict and the critic's reward of each executed action.
+    judged = read_labels(rollout, LABELS).judged
+    by_episode = defaultdict(list)
+    for one in steps:
+        by_episode[one.trajectory].append(one)
+    for name, each in by_episode.items():
+        rewards = [judged[name, step].rewards.rewards[0].score for step in range(len(each))]
+        assert [one.step_reward for one in each] == [None if one is None else float(one > 0.5) for one in rewards]
+        for place, one in enumerate(each):
+            rest = [0.95**k * (later.step_reward or 0) for k, later in enumerate(each[place:])]
+            assert one.target == pytest.approx(0.2 * sum(rest) + one.reward)
+
+    # What is learned are the candidates of states in which they differ, as often as they were given.
+    lesson = read_lesson(lessons)
+    apart = {key: each for key, each in rows.items() if any(one.advantage for one in each)}
+    assert {(one.trajectory, one.step) for one in steps if one.weight} == apart.keys()
+    assert sorted(lesson.weights) == pytest.approx(sorted(one.advantage for each in apart.values() for one in each))
+    taken = Counter(row for step in lesson.order for row in step)
+    assert sorted(taken.values()) == sorted(one.count for each in apart.values() for one in each)
+    for step in lesson.order:
+        together = {(lesson.turns[row].ref.trajectory, lesson.turns[row].ref.step) for row in step}
+        assert sum(one.count for key in together for one in apart[key]) == len(step) <= 6
+
+    told = result.records[2].metrics["coach"]
+    assert (told["states"], told["apart"], told["failed"]) == (len(steps), len(apart), 0)
+    assert told["truth"]["states"] > 0
+    lines = COACH.format_lines(result.records[2])
+    assert any(line.startswith(f"replies  {len(apart)} of {len(steps)} states have replies") for line in lines)
+    assert {"critic", "values", "samples"} <= result.records[2].hashes.keys()
+    assert result.records[2].spent["samples"].calls == 3 * len(steps)
+
+    # Moved, with half of its candidates lost, it samples those alone and ends with the same weights.
+    moved = TrainingDir(shutil.copytree(result.path, tmp_path / "elsewhere"))
+    for part in ("examples", "training", "policy", "evaluation"):
+        shutil.rmtree(moved.get_epoch(2).path / part, ignore_errors=True)
+    moved.get_epoch(2).record.unlink()
+    moved.write({name: part for name, part in moved.read().items() if name != "summary"})
+    (log,) = (moved.get_epoch(2).rollout / "samples" / LABELS / "events").glob("*.jsonl")
+    kept = log.read_bytes().splitlines(keepends=True)[: len(steps) // 2]
+    log.write_bytes(b"".join(kept))
+    asked = []
+    answer = Agent.answer_again
+
+    async def count(self: Agent, *args: Any) -> Any:
+        asked.append(args)
+        return await answer(self, *args)
+
+    monkeypatch.setattr(Agent, "answer_again", count)
+    assert asyncio.run(resume(moved.path)).summary == result.summary
+    assert len(asked) == 3 * (len(steps) - len(kept))
+    assert main(["runs", "show", str(moved.path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["epochs"][2]["metrics"]["coach"]["states"] == len(steps)
+
+
+@pytest.mark.timeout(600)
+def test_replies_that_failed_are_left_out_and_counted(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three fails everywhere, and two of three at first steps: these have no candidates."""
+    answer = Agent.answer_again
+
+    async def fail(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
+        numbers[id(cell)] += 1
+        first = "Done before" not in prompt.shared
+        if numbers[id(cell)] == 1 or (first and numbers[id(cell)] == 2):
+            raise ModelFailure("no answer")
+        return await answer(self, cell, prompt, seed, scene)
+
+    numbers: Counter[int] = Counter()
+    monkeypatch.setattr(Agent, "answer_again", fail)
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "epochs=1", *SMALL, algorithm="coach", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    told = result.records[1].metrics["coach"]
+    steps = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
+    firsts = [one for one in steps if one.step == 0]
+    assert told["unsampled"] == {"no answer": len(firsts)}
+    assert told["failed"] == told["states"] == len(steps) - len(firsts)
+    assert all(one.why == "it has no candidate" for one in firsts)
