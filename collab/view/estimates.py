@@ -11,6 +11,7 @@ be read is told in words.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,10 +20,11 @@ from pathlib import Path
 from collab.errors import CollabError, MissingExtra
 from collab.loop.record import find_training
 from collab.rewards.calibration.metrics import Bin, KnownStep, compute_reliability
+from collab.trainers.rl.candidates import CandidateEstimate, read_candidates
 from collab.trainers.rl.step_estimates import ESTIMATES, StepEstimate, read_estimates
 from collab.utils.files import place_within
 from collab.view.common import explain_unreadable, shorten
-from collab.view.schema.episodes import EpisodeEstimates, EstimateView
+from collab.view.schema.episodes import CandidateView, EpisodeEstimates, EstimateView
 from collab.view.schema.runs import CalibrationView, ProblemView, RatedThing, ReliabilityBin
 
 WRITTEN = f"epochs/*/examples/*/{ESTIMATES}"
@@ -79,7 +81,7 @@ def build_episode_estimates(run: Path, episode: str) -> tuple[list[EpisodeEstima
     for lesson in reversed(lessons):
         why, steps = lesson.explain(), list[EstimateView]()
         try:
-            steps = [] if why else [_build_view(one) for one in _read(lesson, name, episode)]
+            steps = [] if why else _build_views(lesson, name, episode)
         except CollabError as error:
             why = _describe(lesson, error)
         if why:
@@ -135,8 +137,13 @@ def _list_lessons(training: Path) -> list[LessonPlace]:
     return sorted(found, key=lambda one: (one.epoch, one.policy))
 
 
-def _read(lesson: LessonPlace, run: str, episode: str) -> Iterable[StepEstimate]:
-    return read_estimates(lesson.folder, run=run, trajectory=episode)
+def _build_views(lesson: LessonPlace, run: str, episode: str) -> list[EstimateView]:
+    """Build what is shown of an episode's steps; raises as reading estimates and candidates."""
+    candidates = defaultdict[int, list[CandidateEstimate]](list)
+    for one in read_candidates(lesson.folder, run=run, trajectory=episode):
+        candidates[one.step].append(one)
+    steps = read_estimates(lesson.folder, run=run, trajectory=episode)
+    return [_build_view(one, candidates[one.step]) for one in steps]
 
 
 def _describe(lesson: LessonPlace, error: CollabError) -> str:
@@ -152,18 +159,31 @@ def _join(lacking: Sequence[str]) -> str | None:
     return "; ".join([*lacking[:_TOLD], *more]) or None
 
 
-def _build_view(one: StepEstimate) -> EstimateView:
+def _build_view(one: StepEstimate, candidates: Iterable[CandidateEstimate]) -> EstimateView:
     return EstimateView(
         step=one.step,
         reward=one.reward,
         value=one.value,
         value_next=one.value_next,
+        step_reward=one.step_reward,
+        target=one.target,
         instruct_value=one.instruct_value,
         instruct_advantage=one.instruct_advantage,
         advantage=one.advantage,
         threshold=one.threshold,
         weight=one.weight,
         why=shorten(one.why),
+        candidates=[
+            CandidateView(
+                count=each.count,
+                text=shorten(each.text),
+                action=None if each.action is None else shorten(each.action),
+                value=each.value,
+                advantage=each.advantage,
+                truth=each.truth,
+            )
+            for each in sorted(candidates, key=lambda each: -each.value)
+        ],
     )
 
 
@@ -193,7 +213,8 @@ def _measure(lesson: LessonPlace, changed: int, size: int) -> Mapping[RatedThing
             value = getattr(one, column)
             # A task has one value per episode, a state one per step.
             is_counted = rated == "tasks" and (one.run, one.trajectory) in episodes
-            if value is not None and math.isfinite(value) and not is_counted:
+            # What is fitted to another return than the outcome is no probability of it.
+            if value is not None and math.isfinite(value) and not is_counted and one.target is None:
                 known[rated].append(KnownStep(score=min(1.0, max(0.0, value)), good=one.reward > 0.5))
         episodes.add((one.run, one.trajectory))
     return {rated: compute_reliability(steps) for rated, steps in known.items() if steps}

@@ -134,6 +134,22 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateView:
+    """A reply to a step's state that was sampled, and not executed."""
+
+    count: int
+    """Replies that are token for token this one."""
+    text: str
+    action: str | None
+    """As a reply writes it; None for a reply without an action."""
+    value: float
+    """Q."""
+    advantage: float
+    truth: float | None
+    """Score of the action by the environment's own solution; None where it was not asked for, or is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateView:
     """Estimates of a step that a training considered; None where it does not estimate that."""
 
@@ -141,9 +157,13 @@ class EstimateView:
     reward: float
     """Reward of the episode."""
     value: float | None
-    """V of its state."""
+    """V of its state; where a return is named, Q of its reply."""
     value_next: float | None
     """V of the state behind it; 0 behind the last one."""
+    step_reward: float | None
+    """Reward of the step itself, by a critic."""
+    target: float | None
+    """Return that its value is fitted to."""
     instruct_value: float | None
     """V of the episode's task."""
     instruct_advantage: float | None
@@ -156,6 +176,8 @@ class EstimateView:
     """What multiplies its loss; 0 for a step that is not learned."""
     why: str
     """"kept", or why it is not learned."""
+    candidates: Sequence[CandidateView]
+    """Other replies to its state, the highest Q first; empty where none were sampled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 import { fill, h } from "./dom.js";
 import { decimal, isKnown, precise } from "./figures.js";
 import { stepPlace } from "./place.js";
+import { sortableTable } from "./table.js";
 import { isolated, said } from "./words.js";
 
 /** @typedef {import("./place.js").Along} Along */
@@ -10,6 +11,8 @@ import { isolated, said } from "./words.js";
 /** Names of an estimate's numbers, in the order in which they are shown. */
 const NUMBERS = [
   ["reward", "reward"],
+  ["step_reward", "reward of the step"],
+  ["target", "return"],
   ["value", "V"],
   ["value_next", "V next"],
   ["advantage", "A"],
@@ -42,10 +45,15 @@ export function isLearned(one) {
 /** An estimate in a line. @param {any} one an `EstimateView` */
 export function estimateWords(one) {
   const numbers = [
-    isKnown(one.value) && `V ${precise(one.value)}`,
+    isKnown(one.value) && `${valueName(one)} ${precise(one.value)}`,
     isKnown(one.advantage) && `A ${precise(one.advantage)}`,
   ].filter(Boolean);
   return [...numbers, one.why].join(", ");
+}
+
+/** Values that are fitted to a return of the step are of its action. @param {any} one an `EstimateView` */
+function valueName(one) {
+  return isKnown(one.target) ? "Q" : "V";
 }
 
 /** V below a step, filled where the step is learned. @param {any} one an `EstimateView`, or undefined */
@@ -67,7 +75,8 @@ export function estimatesPanel(episode, current, along) {
   const one = h("div", { class: "estimate" });
   const look = (/** @type {number | null} */ step) => fill(one, estimateFacts(estimateOf(shown, step ?? current), step ?? current));
   look(null);
-  const valued = shown.steps.some((/** @type {any} */ step) => isKnown(step.value));
+  const valued = shown.steps.find((/** @type {any} */ step) => isKnown(step.value));
+  const below = valued && (valueName(valued) === "Q" ? "Q of its reply" : "V of its state");
   const element = h(
     "section",
     { class: "panel", "aria-labelledby": "estimates-title" },
@@ -76,7 +85,7 @@ export function estimatesPanel(episode, current, along) {
     h(
       "p",
       { class: "muted" },
-      `Below each step above: ${valued ? "V of its state" : "a sign"}, filled where it is learned. Point at a step, or move to it by Tab, to read its estimates here.`,
+      `Below each step above: ${below ?? "a sign"}, filled where it is learned. Point at a step, or move to it by Tab, to read its estimates here.`,
     ),
     lacking,
   );
@@ -92,7 +101,38 @@ function estimateFacts(one, step) {
     h(
       "dl",
       { class: "facts" },
-      known.map(([key, name]) => h("div", null, h("dt", null, name), h("dd", null, precise(one[key])))),
+      known.map(([key, name]) =>
+        h("div", null, h("dt", null, key === "value" ? valueName(one) : name), h("dd", null, precise(one[key]))),
+      ),
+    ),
+    one.candidates.length > 0 && candidatesTable(one.candidates, step),
+  ];
+}
+
+/** Worth of an action by the environment's own solution. @param {number | null} truth */
+function truthWords(truth) {
+  if (!isKnown(truth)) return "–";
+  return Number(truth) > 0.5 ? "leads on" : truth === 0.5 ? "changes nothing" : "leads astray";
+}
+
+/** Replies that were sampled and not executed. @param {any[]} candidates `CandidateView`s @param {number} step */
+function candidatesTable(candidates, step) {
+  const caption = `Other replies to the state of step ${step}, not executed`;
+  return [
+    h("h3", null, caption),
+    sortableTable(
+      caption,
+      [
+        { name: "action", heads: true, show: (one) => (one.action === null ? "no action" : said(one.action)) },
+        { name: "given", kind: "number", show: (one) => `${one.count}×` },
+        { name: "Q", kind: "number", show: (one) => precise(one.value) },
+        { name: "A", kind: "number", show: (one) => precise(one.advantage) },
+        { name: "in truth", show: (one) => truthWords(one.truth) },
+        { name: "reply", show: (one) => said(one.text, 300) },
+      ],
+      candidates,
+      { key: "", descending: false },
+      () => undefined,
     ),
   ];
 }

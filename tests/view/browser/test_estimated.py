@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from collab.trainers.rl.step_estimates import ESTIMATES
+from collab.trainers.rl.candidates import CandidateEstimate, write_candidates
+from collab.trainers.rl.step_estimates import ESTIMATES, read_estimates, write_estimates
+from collab.view.estimates import build_calibrations
 from collab.view.schema.episodes import EpisodeFilter
 
 pytestmark = pytest.mark.browser
@@ -122,3 +126,41 @@ def test_estimates_can_be_read_by_all_on_all_windows(training, episode, open_pag
         turn(page, place)
         found[place] = faults(page)
     assert {place: told for place, told in found.items() if told} == {}
+
+
+def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_page, turn, step_place):
+    """Sorted by Q, with advantage and truth; texts from outside stay texts."""
+    lesson = estimated.get_epoch(2).examples / "shared"
+    steps = list(read_estimates(lesson))
+    first = steps[0]
+    place = {"run": first.run, "trajectory": first.trajectory, "step": 0}
+    write_estimates([replace(one, target=1.2, step_reward=1.0) for one in steps], lesson)
+    write_candidates(
+        [
+            CandidateEstimate(**place, count=3, text="Go.", action="click(1)", value=0.25, advantage=-0.5, truth=0.0),
+            CandidateEstimate(**place, count=1, text=HOSTILE, action=None, value=1.75, advantage=1.5, truth=None),
+            CandidateEstimate(**place, count=1, text="On.", action="click(2)", value=0.5, advantage=0.1, truth=1.0),
+        ],
+        lesson,
+    )
+    address, inspector = serving(estimated.path)
+    page = open_page(address)
+    episode = inspector.list_episodes(inspector.list_ids()[0], EpisodeFilter(epoch=1)).rows[0]
+    turn(page, step_place(episode.run, episode.id, 0))
+    panel = page.get_by_role("region", name="Estimates", exact=True)
+    names = panel.locator("dl dt").all_inner_texts()
+    assert "Q" in names
+    assert {"return", "reward of the step"} <= set(names)
+    assert "V" not in names
+    table = panel.get_by_role("table", name="Other replies to the state of step 0, not executed")
+    rows = [row.locator("th, td").all_inner_texts() for row in table.locator("tbody tr").all()]
+    assert rows == [
+        ["no action", "1×", "1.75", "1.5", "–", HOSTILE],
+        ["click(2)", "1×", "0.5", "0.1", "leads on", "On."],
+        ["click(1)", "3×", "0.25", "-0.5", "leads astray", "Go."],
+    ]
+    assert page.locator("main img[src=x]").count() == 0
+    page.locator("#step-1").hover()
+    assert panel.get_by_role("table").count() == 0
+    # What is fitted to a return is no probability of success, so nothing is drawn of how well it fits outcomes.
+    assert [one.epoch for one in build_calibrations(estimated.path)[0] if one.rated == "states"] == [1]
