@@ -235,6 +235,8 @@ class EpochSummary:
 
     numbers: Mapping[str, float] = field(default_factory=dict)
     """Single numbers, by the algorithm's own names."""
+    curves: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Title of a chart over epochs → name of a line in it → its number in this epoch."""
     rewards: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """Agent → per round, the share of labelled cells that were rewarded; None if none was labelled."""
     missing: Mapping[str, int] = field(default_factory=dict)

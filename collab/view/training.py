@@ -334,6 +334,10 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
         unpaired=shorten_names(found.uncompared),
         older=sum(one.older for one in record.examples.values()) if record.trained else None,
         metrics={shorten(name): f"{value:.3g}" for name, value in found.numbers.items()},
+        curves={
+            shorten(title): {shorten(name): value for name, value in lines.items()}
+            for title, lines in found.curves.items()
+        },
         kept={shorten(name): counts for name, counts in found.kept.items()},
         left_out=shorten_names(found.left_out),
         predictions={

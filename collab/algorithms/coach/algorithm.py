@@ -43,7 +43,7 @@ from collab.config import Budget, validate
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import Checked, EpochSummary, PredictionQuality, TriedStep
+from collab.loop.interfaces import Checked, EpochSummary, TriedStep
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Range
 from collab.loop.record import EpochRecord
 from collab.prompts.render import PromptContext
@@ -139,9 +139,12 @@ class Coach(OnPolicyAlgorithm):
         told, found = _read_metrics(record), super().summarize(record)
         if told is None:
             return found
-        numbers = {name: value for name, value in _list_numbers(told).items() if value is not None}
-        known = {} if told.truth is None else {"replies": _describe_quality(told)}
-        return replace(found, numbers={**found.numbers, **numbers}, predictions=known)
+        curves = {
+            title: {name: value for name, value in lines.items() if value is not None}
+            for title, lines in _list_curves(told).items()
+        }
+        curves = {title: lines for title, lines in curves.items() if lines}
+        return replace(found, rewards=told.rewards, curves=curves)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format candidates and Q behind what all learners of turns tell, line by line."""
@@ -171,30 +174,25 @@ def format_metrics(told: CoachMetrics) -> list[str]:
     ]
 
 
-def _list_numbers(told: CoachMetrics) -> dict[str, float | None]:
-    """Return the numbers that the inspector draws over epochs."""
+def _list_curves(told: CoachMetrics) -> dict[str, dict[str, float | None]]:
+    """Return the numbers that the inspector draws over epochs, by chart and line."""
     truth = told.truth
     return {
-        "states apart": told.apart / told.states if told.states else None,
-        "distinct replies": told.distinct,
-        "explained variance of Q": told.explained,
-        "mean return": told.mean_return,
-        "Q ranks right": None if truth is None else truth.rank_accuracy,
-        "regret of Q": None if truth is None else truth.regret,
-        "regret by chance": None if truth is None else truth.chance,
+        "Replies to one state": {
+            "states whose replies differ in Q": told.apart / told.states if told.states else None,
+            "distinct replies": told.distinct,
+            "distinct actions": told.distinct_actions,
+        },
+        "Q in truth: pairs that it ranks right": {
+            "rank accuracy": None if truth is None else truth.rank_accuracy,
+            "AUC": None if truth is None else truth.auc,
+        },
+        "Q in truth: worth lost by its choice": {
+            "highest Q": None if truth is None else truth.regret,
+            "by chance": None if truth is None else truth.chance,
+        },
+        "Returns": {"mean return": told.mean_return, "explained by Q before its fit": told.explained},
     }
-
-
-def _describe_quality(told: CoachMetrics) -> PredictionQuality:
-    assert told.truth is not None, "asked only where replies were tried"
-    return PredictionQuality(
-        held_out=told.truth.pairs,
-        accuracy=told.truth.rank_accuracy,
-        auc=told.truth.auc,
-        ece=None,
-        is_fitted=told.lost is None,
-        note=told.lost,
-    )
 
 
 def _show(number: float | None) -> str:

@@ -89,6 +89,8 @@ class CoachMetrics(Definition):
     """Executed replies that Q cannot be fitted to, by cause."""
     unrewarded: int
     """Executed actions without a reward by the critic, which no return counts; 0 where none is asked."""
+    rewards: dict[str, list[float | None]] = Field(default_factory=dict)
+    """Agent → share of its executed actions that the critic rewards, in a list of one; empty where none is asked."""
     explained: float | None
     """1 − var(R − Q) / var(R) before the fit; None where all returns are equal."""
     mean_return: float | None
@@ -127,6 +129,7 @@ class _Visited:
     step: int
     executed: Turn | None
     """None where it cannot be valued."""
+    agent: str
     step_reward: float | None
     """r^p; None where it is missing."""
     target: float
@@ -232,6 +235,7 @@ def _visit(
                 _Visited(
                     episode=episode,
                     step=step.index,
+                    agent=cell.agent,
                     executed=turn if isinstance(turn, Turn) else None,
                     step_reward=process[step.index],
                     target=float(targets[step.index]),
@@ -475,11 +479,20 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
         failed=sampled.failed,
         unsampled=dict(Counter(sampled.skipped.values())),
         unrewarded=0 if method.unasked else sum(one.step_reward is None for one in visited),
+        rewards={} if method.unasked else _compute_reward_rates(visited),
         explained=1 - float(np.var(targets - values)) / spread if spread else None,
         mean_return=_mean(one.target for one in visited),
         mean_length=_mean(lengths),
         length_correlation=_correlate(lengths, [one.target for one in firsts]),
     )
+
+
+def _compute_reward_rates(visited: Sequence[_Visited]) -> dict[str, list[float | None]]:
+    agents = sorted({one.agent for one in visited})
+    return {
+        name: [_mean(one.step_reward for one in visited if one.agent == name and one.step_reward is not None)]
+        for name in agents
+    }
 
 
 def _mean(numbers: Iterable[float]) -> float | None:

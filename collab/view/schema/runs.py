@@ -345,6 +345,8 @@ class EpochView:
     """Single numbers of a training's epoch, by the algorithm's own names."""
     inverted_labels: tuple[int, int] | None = None
     """Cells whose reward was inverted on purpose, and cells with a score; None without inversion."""
+    curves: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Title of a chart → name of a line in it → its number."""
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What was considered, e.g. "steps" → how many are learned, and of how many."""
     left_out: Mapping[str, int] = field(default_factory=dict)

@@ -10,7 +10,10 @@ import { isolated, said } from "./words.js";
 
 /** Null where there is nothing to show. @param {any} found a `RunOverview` @param {{calibration: string | null}} choice */
 export function learnedPanel({ epochs, calibrations, unestimated }, choice) {
-  const told = epochs.some((/** @type {any} */ epoch) => Object.keys({ ...epoch.kept, ...epoch.predictions }).length);
+  const told = epochs.some(
+    (/** @type {any} */ epoch) => Object.keys({ ...epoch.kept, ...epoch.predictions, ...epoch.curves }).length,
+  );
+  const predicted = epochs.some((/** @type {any} */ epoch) => Object.keys(epoch.predictions).length);
   const lacking = unestimated && h("p", { class: "note" }, "Not all estimates are shown: ", said(unestimated, 900));
   if (!told && !calibrations.length && !lacking) return null;
   /** @type {{kind: "share", show: (value: number) => string}} */
@@ -32,9 +35,17 @@ export function learnedPanel({ epochs, calibrations, unestimated }, choice) {
           named(epochs, (epoch) => epoch.left_out),
           { title: "Steps left out, by cause", kind: "amount", show: amount },
         ),
-        lineChart(predictions("accuracy"), { title: "Accuracy on episodes held out", ...share }),
-        lineChart(predictions("auc"), { title: "AUC on episodes held out", most: 1, ...measure }),
-        lineChart(predictions("ece"), { title: "Calibration error (ECE) on episodes held out", most: 1, ...measure }),
+        predicted && [
+          lineChart(predictions("accuracy"), { title: "Accuracy on episodes held out", ...share }),
+          lineChart(predictions("auc"), { title: "AUC on episodes held out", most: 1, ...measure }),
+          lineChart(predictions("ece"), { title: "Calibration error (ECE) on episodes held out", most: 1, ...measure }),
+        ],
+        curveTitles(epochs).map((title) =>
+          lineChart(
+            lines(epochs, "curves", "", (one) => one, title),
+            { title, kind: "number", show: (value) => decimal(value) },
+          ),
+        ),
       ],
       calibrations.length > 0 && calibrationFigure(calibrations, choice),
     ),
@@ -51,11 +62,17 @@ function predictionSeries(epochs, key) {
   return lines(epochs, "predictions", "V of ", (one) => one[key]);
 }
 
-/** A line per name. @param {any[]} epochs @param {string} key @param {string} before its name @param {(one: any) => number | null} value @returns {Series[]} */
-function lines(epochs, key, before, value) {
-  const names = [...new Set(epochs.flatMap((epoch) => Object.keys(epoch[key])))];
+/** Titles of an algorithm's own charts. @param {any[]} epochs @returns {string[]} */
+function curveTitles(epochs) {
+  return [...new Set(epochs.flatMap((epoch) => Object.keys(epoch.curves)))];
+}
+
+/** A line per name. @param {any[]} epochs @param {string} key @param {string} before its name @param {(one: any) => number | null} value @param {string} [title] of the chart, where `key` has several @returns {Series[]} */
+function lines(epochs, key, before, value, title) {
+  const told = (/** @type {any} */ epoch) => (title === undefined ? epoch[key] : (epoch[key][title] ?? {}));
+  const names = [...new Set(epochs.flatMap((epoch) => Object.keys(told(epoch))))];
   const of = (/** @type {any} */ epoch, /** @type {string} */ name) =>
-    epoch[key][name] === undefined ? null : value(epoch[key][name]);
+    told(epoch)[name] === undefined ? null : value(told(epoch)[name]);
   return names.map((name, place) => plain(before + name, epochs, (epoch) => of(epoch, name), `tint-${place % 8}`));
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from collab.trainers.rl.candidates import CandidateEstimate, write_candidates
 from collab.trainers.rl.step_estimates import ESTIMATES, read_estimates, write_estimates
+from collab.utils.files import write_json
 from collab.view.estimates import build_calibrations
 from collab.view.schema.episodes import EpisodeFilter
 
@@ -164,3 +166,30 @@ def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_pag
     assert panel.get_by_role("table").count() == 0
     # What is fitted to a return is no probability of success, so nothing is drawn of how well it fits outcomes.
     assert [one.epoch for one in build_calibrations(estimated.path)[0] if one.rated == "states"] == [1]
+
+
+def test_how_right_q_is_is_drawn_over_epochs(estimated, serving, open_page, turn):
+    for number in (1, 2):
+        truth = {"states": 9, "pairs": 7, "rank_accuracy": 0.5 + number / 10, "auc": None, "regret": 0.2, "chance": 0.4}
+        told = {
+            **{"states": 10, "apart": 4, "distinct": 0.5, "distinct_actions": 0.4, "failed": 0, "unrewarded": 0},
+            **{"explained": None, "mean_return": 1.2, "mean_length": 3.0, "length_correlation": None, "truth": truth},
+        }
+        path = estimated.get_epoch(number).record
+        record = json.loads(path.read_text())
+        write_json(path, {**record, "algorithm": "coach", "metrics": {"solved": 3, "coach": told}})
+    head = estimated.read()
+    estimated.write({**head, "config": {**head["config"], "algorithm": "coach"}})
+    address, inspector = serving(estimated.path)
+    page = open_page(address)
+    turn(page, f"#/run/{inspector.list_ids()[0]}")
+    panel = page.get_by_role("region", name="What was learned from")
+    titles = panel.locator("figcaption, .chart h3").all_inner_texts()
+    assert {"Replies to one state", "Q in truth: worth lost by its choice", "Returns"} <= set(titles)
+    assert not any("episodes held out" in title for title in titles)
+    chart = panel.locator("figure", has_text="Q in truth: pairs that it ranks right")
+    chart.get_by_text("Numbers").click()
+    assert [row.locator("th, td").all_inner_texts() for row in chart.locator("tbody tr").all()] == [
+        ["1", "0.60"],
+        ["2", "0.70"],
+    ]
