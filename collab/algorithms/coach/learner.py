@@ -258,7 +258,7 @@ def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited:
     known = [one for one in visited if one.executed is not None]
     if not known:
         return {"lost": "no executed reply can be valued"}
-    rows = [_build_row(one.executed) for one in known if one.executed is not None]
+    rows = [build_row(one.executed) for one in known if one.executed is not None]
     for one, values in zip(known, model.compute(rows), strict=True):
         one.value = float(values.mean())
     seed = derive(state.config.run.seed, "value updates", number, group)
@@ -270,7 +270,7 @@ def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited:
     return {"steps": fitted.steps, "loss": fitted.loss}
 
 
-def _build_row(turn: Turn) -> ValueRow:
+def build_row(turn: Turn) -> ValueRow:
     """Return a reply behind its prompt, whose values are read at its tokens."""
     from collab.trainers.rl.token_values import ValueRow
 
@@ -341,7 +341,7 @@ def _add_candidates(
 def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) -> None:
     """Value all candidates, and compare those of each state."""
     every = [candidate for one in visited for candidate in one.candidates]
-    for candidate, values in zip(every, model.compute([_build_row(one.turn) for one in every]), strict=True):
+    for candidate, values in zip(every, model.compute([build_row(one.turn) for one in every]), strict=True):
         candidate.value = float(values.mean())
     for one in visited:
         if one.candidates:

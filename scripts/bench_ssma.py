@@ -1,0 +1,231 @@
+"""Measure what k replies to each visited state cost, of which the environment sees none (Android Coach, figure 4).
+
+    python scripts/bench_ssma.py --quick                 # a minute: 16 states, k = 1 and 4
+    python scripts/bench_ssma.py --out ssma.json
+
+A policy plays episodes on the simulated phone; then, for k = 1, 2, 4 and 8, the parts of a step of Android Coach are
+timed on all the states that it visited, in seconds per state:
+
+play     the environment's step and the reply that is executed
+fit      Q fitted to the executed reply
+sample   k fresh replies from the policy's engine, as it sampled them
+rate     Q of k replies
+learn    log-probabilities before the update, then forward and backward pass of the policy on k replies, and AdamW
+
+"sample" is of real replies. "rate" and "learn" are of k replies that have nothing in common but their prompt, which is
+the dearest case: equal replies are computed once. Arms: "shared" computes what replies of a pass have in common once,
+"padded" computes each reply with its whole prompt. A phone that takes its time is added: `--latency` times the model's
+whole time of a step with one reply, as the paper measured it on emulators (figure 1: 1.7). The result is each k's whole
+step over that of k = 1 in the same arm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collab.algorithms.coach.learner import build_row
+from collab.algorithms.coach.samples import VisitedState, list_states, sample_states
+from collab.algorithms.experience import TurnBuilder, list_judged
+from collab.api import collect
+from collab.config import override
+from collab.library import resolve_checkpoint
+from collab.loop.examples import RecordedRun
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.models.tokenizer import open_chat
+from collab.rollout.build import build_suite, build_team
+from collab.rollout.run import read_recorded_config
+from collab.store.rewards import ReplyRef
+from collab.store.run import RunStore
+from collab.testing.benchmarks import describe_device
+from collab.trainers.base_model import open_base
+from collab.trainers.prepare import FinetuneTask
+from collab.trainers.rl.token_values import TokenValues
+from collab.trainers.rl.turns import Lesson, Turn, prepare_turns
+from collab.trainers.run import begin, train
+from collab.utils.files import write_json
+
+PAPER = {1: 1.0, 2: 1.22, 4: 1.62, 8: 2.18}
+"""k → whole step over that of k = 1, as published."""
+
+
+async def play(options: argparse.Namespace, out: Path) -> float:
+    """Play until there are enough states, and return seconds per step."""
+    began = time.perf_counter()
+    result = await collect(
+        agents=options.agents,
+        graph="single",
+        episodes=options.states,  # more than needed
+        concurrency=options.at_once,
+        settings={"agents.*.sampling.temperature": 1.0},
+        out=out,
+        progress=False,
+    )
+    steps = sum(len(one.steps) for one in result.trajectories)
+    return (time.perf_counter() - began) / steps
+
+
+async def measure_sampling(states: Sequence[VisitedState], k: int, run: Path, at_once: int) -> tuple[float, float]:
+    """Sample k replies at each state; return seconds per state, and the share of different replies."""
+    began = time.perf_counter()
+    found = await sample_states(states, k=k, run=run, name=f"k{k}", seed=k, policy="benchmark", concurrency=at_once)
+    seconds = (time.perf_counter() - began) / len(states)
+    distinct = [len({one.text for one in each}) / len(each) for each in found.replies.values()]
+    return seconds, sum(distinct) / len(distinct)
+
+
+def vary(turn: Turn, number: int, vocabulary: int) -> Turn:
+    """Return another reply of the same length to the same prompt, which differs from its first token on."""
+    rng = np.random.default_rng([number, len(turn.prompt)])
+    return replace(turn, reply=rng.integers(5, vocabulary, len(turn.reply)).astype(np.int32), behaviour=None)
+
+
+def measure_learning(
+    turns: Sequence[Turn], k: int, checkpoint: str, sharing: str, options: argparse.Namespace, out: Path
+) -> dict[str, float]:
+    """Fit Q, rate and learn k different replies to each state; return seconds per state of each."""
+    method: Any = load_method(load_algorithm("coach"))
+    recipe = override(method.rl, [f"sharing={sharing}", f"rows_at_once={options.rows}", "per_token=true"])
+    values = override(method.values, [f"sharing={sharing}", f"rows_at_once={options.rows}"])
+    base = open_base(checkpoint, recipe)
+    model = TokenValues(values, base, device=options.device)
+    model.fit([build_row(turns[0])], [1.0], seed=0)  # what a library sets up once
+    began = time.perf_counter()
+    model.fit([build_row(one) for one in turns], [1.0] * len(turns), seed=0)
+    fitted = time.perf_counter()
+    replies = [vary(one, number, options.vocabulary) for one in turns for number in range(k)]
+    model.compute([build_row(one) for one in replies])
+    rated = time.perf_counter()
+    size = max(1, recipe.batch_rows // k) * k
+    order = [list(range(start, min(start + size, len(replies)))) for start in range(0, len(replies), size)]
+    whole = time_lesson(replies, order, checkpoint, recipe, options.device, out / "whole")
+    # Loading and saving are no part of a step of the algorithm's own.
+    bare = time_lesson(replies[:1], [[0]], checkpoint, recipe, options.device, out / "bare")
+    return {
+        "fit": (fitted - began) / len(turns),
+        "rate": (rated - fitted) / len(turns),
+        "learn": (whole - bare) / len(turns),
+    }
+
+
+def time_lesson(
+    turns: Sequence[Turn], order: Sequence[Sequence[int]], checkpoint: str, recipe: Any, device: str, out: Path
+) -> float:
+    """Learn a lesson and return the seconds of it, loading and saving included."""
+    weights = [0.1 * (-1) ** number for number in range(len(turns))]
+    lesson = Lesson(turns=turns, weights=weights, order=order)
+    prepared = prepare_turns(FinetuneTask(stage="rl", base=checkpoint, preset="benchmark", recipe=recipe), lesson)
+    folder = begin(prepared, out)
+    began = time.perf_counter()
+    train(prepared, folder, device=device)
+    return time.perf_counter() - began
+
+
+async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
+    """Play, then time every part for every k in both arms."""
+    run = place / "run"
+    played = await play(options, run)
+    config = read_recorded_config(run)
+    (agent,) = config.agents.values()
+    checkpoint = resolve_checkpoint(str(agent.options["path"]))
+    options.vocabulary = open_base(checkpoint, load_method(load_algorithm("coach")).rl).config.vocab_size
+    suite, team = build_suite(config), build_team(config)
+    cells: list[dict[str, Any]] = []
+    with RunStore.open(run).open_reader() as reader:
+        chats = {slot: open_chat(checkpoint) for slot in config.agents}
+        builder = TurnBuilder.of(RecordedRun.of(config, reader), run=str(run), chats=chats)
+        episodes = list(reader.iterate_trajectories())
+        judged = list_judged(str(run), 1, episodes, {one.id: float(one.success) for one in episodes})
+        states = list(list_states(judged, builder, team.network.agents, suite.space))[: options.states]
+        turns = [build_turn(builder, state) for state in states]
+        for k in options.k:
+            sampled, distinct = await measure_sampling(states, k, run, options.at_once)
+            for arm, sharing in (("shared", "prefix"), ("padded", "none")):
+                learned = measure_learning(turns, k, checkpoint, sharing, options, place / f"{arm}-{k}")
+                parts = {"play": played, "sample": sampled, **learned}
+                cells.append({"k": k, "arm": arm, "seconds": parts, "whole": sum(parts.values()), "distinct": distinct})
+                print(format_cell(cells[-1]), flush=True)
+    await team.close()
+    await suite.close()
+    tokens = {
+        "prompt": np.mean([len(one.prompt) for one in turns]),
+        "reply": np.mean([len(one.reply) for one in turns]),
+    }
+    return {
+        "states": len(states),
+        "tokens": {name: round(float(one), 1) for name, one in tokens.items()},
+        "cells": cells,
+        "ratios": compute_ratios(cells, options.latency),
+        "machine": describe_device(options.device),
+    }
+
+
+def build_turn(builder: TurnBuilder, state: VisitedState) -> Turn:
+    """Return the executed reply at a state."""
+    turn, _ = builder.build(ReplyRef(trajectory=state.trajectory, step=state.step, cell=state.cell.cell))
+    assert isinstance(turn, Turn), turn
+    return turn
+
+
+def compute_ratios(cells: Sequence[dict[str, Any]], latency: float) -> list[dict[str, Any]]:
+    """Return each whole step over that of k = 1 in its arm, without and with the environment's time.
+
+    Args:
+        latency: of the environment, in whole steps of k = 1 of the shared arm.
+    """
+    first = {one["arm"]: one["whole"] for one in cells if one["k"] == 1}
+    waited = latency * first["shared"]
+    return [
+        {
+            "k": one["k"],
+            "arm": one["arm"],
+            "without": round(one["whole"] / first[one["arm"]], 2),
+            "with": round((one["whole"] + waited) / (first[one["arm"]] + waited), 2),
+            "paper": PAPER.get(one["k"]),
+        }
+        for one in cells
+    ]
+
+
+def format_cell(cell: dict[str, Any]) -> str:
+    """Return a cell in a line."""
+    parts = ", ".join(f"{name} {1000 * one:.0f}" for name, one in cell["seconds"].items())
+    return f"k = {cell['k']}, {cell['arm']}: {1000 * cell['whole']:.0f} ms a state ({parts})"
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="16 states, k = 1 and 4")
+    parser.add_argument("--states", type=int, default=96, help="at most so many states")
+    parser.add_argument("--k", type=int, nargs="+", default=[1, 2, 4, 8], help="replies to a state, 1 among them")
+    parser.add_argument("--latency", type=float, default=1.7, help="of the environment, in steps of the model")
+    parser.add_argument("--agents", default="early", help="agents file of a local checkpoint")
+    parser.add_argument("--at-once", type=int, default=48, help="episodes and states at once")
+    parser.add_argument("--rows", type=int, default=32, help="replies of a forward pass")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, help="JSON file")
+    options = parser.parse_args()
+    if options.quick:
+        options.states, options.k = 16, [1, 4]
+    if 1 not in options.k:
+        parser.error("--k: 1 is what the others are compared with; name it, too")
+    with tempfile.TemporaryDirectory() as place:
+        found = asyncio.run(measure(options, Path(place)))
+    for one in found["ratios"]:
+        paper = f", published {one['paper']}" if one["paper"] else ""
+        print(f"k = {one['k']}, {one['arm']}: ×{one['without']} alone, ×{one['with']} with a slow phone{paper}")
+    if options.out is not None:
+        write_json(options.out, found)
+
+
+if __name__ == "__main__":
+    main()
