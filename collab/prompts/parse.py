@@ -113,6 +113,13 @@ def strip_thoughts(text: str) -> str:
     return _blank_thoughts(text, None)[0].strip()
 
 
+def read_thoughts(text: str) -> str:
+    """Return the thoughts (`<think>`) of a reply without their tags, on one line; empty without any."""
+    rest = _blank_thoughts(text, None)[0]
+    thoughts = "".join(own if own != left else " " for own, left in zip(text, rest, strict=True))
+    return " ".join(_TAG.sub(" ", thoughts).split())
+
+
 def _blank_thoughts(text: str, space: ActionSpace | None) -> tuple[str, str | None]:
     """Return a reply with spaces in place of its thoughts, and the tag of one that is never closed, or None.
 

@@ -1,10 +1,9 @@
 """A model as the verifier: what it is asked for, how its reply is read, and how it is asked.
 
-    read_answer("All three fields hold what the task names. Verdict: True").success
+    VERDICT.read("All three fields hold what the task names. Verdict: True").value
 
-What a prompt asks for (`ANSWERS`) and what a reply is searched for are made of the same word, so they cannot drift
-apart. The last verdict in a reply counts. Prose, an empty reply and one that repeats both answers have none: the
-verdict is missing, and never a failure.
+Prompts ask for what `VERDICT` reads (`collab.rewards.answers`). A reply without a verdict is a missing one, and never a
+failure.
 
 A prompt has two templates: `system` (the role, the answers) and `episode` (task, actions, screens). Their folder is
 that of the kind, `prompts/verifier` or `prompts/verifier-vision`, unless the agents file names another one.
@@ -13,7 +12,6 @@ that of the kind, `prompts/verifier` or `prompts/verifier-vision`, unless the ag
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +20,9 @@ from typing import ClassVar
 from collab.agents.agent import compute_prefix_limit
 from collab.errors import ConfigError
 from collab.models.base import Model, count_lost_calls
-from collab.prompts.parse import read_withheld, strip_thoughts
+from collab.prompts.parse import read_withheld
 from collab.prompts.render import Templates, read_texts
+from collab.rewards.answers import AnswerForm
 from collab.rewards.llm import WORLDS, ask_and_record, clean_for_sending
 from collab.rewards.verifiers.base import Sight, Verdict, VerifierInput, build_verdict
 from collab.seeds import derive
@@ -32,50 +31,10 @@ from collab.types import Prompt, Sampling
 FOLDER = "verifier"
 """Name of the folder in `prompts/`, unless the kind has another."""
 FILES = ("system", "episode")
-_WORD = "Verdict"
-ANSWERS: Mapping[bool, str] = {True: f"{_WORD}: True", False: f"{_WORD}: False"}
-"""Whether the episode succeeded → the line that a reply ends with."""
-_MARK = rf"\b{_WORD}\b[\s*_`\"':=-]{{0,12}}"
-_SAID = re.compile(rf"{_MARK}(?P<said>true|false)\b", re.IGNORECASE)
-"""A verdict, however it is emphasised."""
-_BOTH = re.compile(
-    rf"{_MARK}(?:true|false)\W{{0,6}}(?:\w{{1,6}}\W{{1,4}}){{0,2}}(?:{_MARK})?(?:true|false)\b", re.IGNORECASE
-)
-"""Both answers side by side, as in a repeated question: no verdict."""
-EMPTY, NO_VERDICT, CUT = "the reply is empty", "the reply has no verdict", "the reply was cut before its verdict"
+VERDICT = AnswerForm("Verdict")
+"""How a reply ends that calls an episode a success or a failure."""
 TOO_LONG = "the episode does not fit into the verifier's context"
 NO_PICTURE = "its last screen has no picture"
-_LONGEST = 1000
-"""Most characters of a reason that are kept; the call has the whole reply."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeAnswer:
-    """Content of a reply; exactly one of `success` and `missing` is set."""
-
-    success: bool | None
-    reason: str = ""
-    """The words before the verdict, on one line."""
-    missing: str | None = None
-
-
-def format_answer(success: bool, reason: str = "") -> str:
-    """Write a reply as the prompts ask for it."""
-    return f"{reason}\n{ANSWERS[success]}".strip()
-
-
-def read_answer(text: str, *, cut: bool = False) -> JudgeAnswer:
-    """Read a reply; never raises.
-
-    Args:
-        cut: whether the reply ended because it was too long.
-    """
-    said = strip_thoughts(text)
-    found = list(_SAID.finditer(_BOTH.sub(lambda both: " " * len(both[0]), said)))
-    if found:
-        reason = " ".join(said[: found[-1].start()].split()).strip("*_`# ")[:_LONGEST]
-        return JudgeAnswer(success=found[-1]["said"].casefold() == "true", reason=reason)
-    return JudgeAnswer(success=None, missing=CUT if cut else NO_VERDICT if said else EMPTY)
 
 
 def read_judge_prompts(folder: Path, default: str) -> dict[str, str]:
@@ -168,8 +127,8 @@ class EpisodeJudge:
         withheld = read_withheld(reply.finish, reply.aside)
         if withheld is not None:
             return build_verdict(case, self, None, missing=withheld.detail, calls=(call,))
-        said = read_answer(reply.text, cut=reply.finish == "length")
-        return build_verdict(case, self, said.success, reason=said.reason, missing=said.missing, calls=(call,))
+        said = VERDICT.read(reply.text, cut=reply.finish == "length")
+        return build_verdict(case, self, said.value, reason=said.reason, missing=said.missing, calls=(call,))
 
     def build_question(self, case: VerifierInput) -> JudgeQuestion | str:
         """Build the question about an episode without asking; the cause of a missing verdict where it cannot be."""
@@ -203,15 +162,15 @@ class EpisodeJudge:
         ]
         space = case.screens[-1].space
         world = WORLDS.get(space, space)
-        system = self._templates.render("system", world=world, success=ANSWERS[True], failure=ANSWERS[False])
+        system = self._templates.render("system", world=world, success=VERDICT.ask(True), failure=VERDICT.ask(False))
         episode = self._templates.render(
             "episode",
             goal=case.episode.task.goal,
             history=entries,
             screens=[screen.text for screen in case.screens[-screens:]] if "text" in self.sees else [],
             pictures=len(images),
-            success=ANSWERS[True],
-            failure=ANSWERS[False],
+            success=VERDICT.ask(True),
+            failure=VERDICT.ask(False),
         )
         names = tuple(hashlib.sha256(image).hexdigest() for image in images)
         return Prompt(system=system, shared=clean_for_sending(episode), segments=(), images=names)

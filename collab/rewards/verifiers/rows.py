@@ -23,7 +23,7 @@ from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
 from collab.errors import RunFormatError, UsageError
 from collab.rewards.verifiers.base import VerifierInput
-from collab.rewards.verifiers.judge import TOO_LONG, JudgeQuestion, format_answer
+from collab.rewards.verifiers.judge import TOO_LONG, VERDICT, JudgeQuestion
 from collab.rewards.verifiers.registry import VerifierChoice, open_verifier
 from collab.rewards.verifiers.rules import find_asked
 from collab.rewards.verifiers.verdicts import iterate_cases
@@ -175,5 +175,5 @@ def _build_row(case: VerifierInput, question: JudgeQuestion, success: bool) -> E
         apps=episode.task.apps,
         teacher="rules",
     )
-    reply = format_answer(success)
+    reply = VERDICT.format(success)
     return Example(level="demonstration", kind="verdict", prompt=question.prompt, reply=reply, provenance=origin)

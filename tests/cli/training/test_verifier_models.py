@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from collab.data.parquet import read_rows
-from collab.rewards.verifiers.judge import EMPTY, NO_VERDICT
+from collab.rewards.answers import EMPTY
+from collab.rewards.verifiers.judge import VERDICT
 from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer, Fault
 
@@ -87,7 +88,7 @@ def test_one_that_says_yes_to_all_is_not_let_through(collab, played: dict[str, b
 
 @pytest.mark.parametrize(
     ("reply", "cause"),
-    [("I would say that all went well, but who knows.", NO_VERDICT), ("", EMPTY)],
+    [("I would say that all went well, but who knows.", VERDICT.absent), ("", EMPTY)],
 )
 def test_one_that_answers_prose_or_nothing_is_stopped_in_one_line(
     collab, played: dict[str, bool], reply: str, cause: str
@@ -107,7 +108,7 @@ def test_missing_verdicts_are_counted_and_never_failures(collab, played: dict[st
         code, out, err = collab(*AGREE, "--verifier", write_verifier(server))
     assert code == 0, err
     silent = sum(name.startswith("TypeWord") for name in played)
-    assert f"missing  {silent} of 24: {silent} {NO_VERDICT}" in out
+    assert f"missing  {silent} of 24: {silent} {VERDICT.absent}" in out
     assert re.search(rf"^agreement +100\.0% .* \({24 - silent}/{24 - silent}\)", out, re.MULTILINE)
     assert re.search(r"^TypeWord +- +- +-$", out, re.MULTILINE)
     assert f"gate     not to be learned from: gave {24 - silent} of 24 verdicts" in out

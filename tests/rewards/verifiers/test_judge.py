@@ -14,20 +14,16 @@ from collab.errors import ConfigError, ModelFailure
 from collab.library import find_builtin_root
 from collab.models.base import Reply, Request
 from collab.models.rehearsal import RehearsalModel
+from collab.rewards.answers import EMPTY
 from collab.rewards.verifiers.base import Verdict, VerifierInput
 from collab.rewards.verifiers.judge import (
-    ANSWERS,
-    CUT,
-    EMPTY,
     NO_PICTURE,
-    NO_VERDICT,
     TOO_LONG,
+    VERDICT,
     EpisodeJudge,
     JudgeQuestion,
     ScreenshotJudge,
     TextJudge,
-    format_answer,
-    read_answer,
     read_judge_prompts,
 )
 from collab.testing.scripted import ScriptedModel
@@ -39,7 +35,7 @@ PROMPTS = find_builtin_root() / "prompts"
 @pytest.mark.parametrize("success", [True, False])
 @given(reason=st.text(max_size=200))
 def test_what_is_written_is_read(success: bool, reason: str) -> None:
-    assert read_answer(format_answer(success, reason)).success is success
+    assert VERDICT.read(VERDICT.format(success, reason)).value is success
 
 
 @pytest.mark.parametrize("folder", ["verifier", "verifier-vision", "verifier-model"])
@@ -49,9 +45,9 @@ def test_every_prompt_asks_for_what_is_read(folder: str, success: bool, corridor
     question = make(kind, folder).build_question(show(corridor[2][0]))
     assert isinstance(question, JudgeQuestion)
     asked = question.prompt.system + question.prompt.user
-    assert ANSWERS[success] in asked
-    assert read_answer(f"It is so.\n{ANSWERS[success]}").success is success
-    assert read_answer(question.prompt.user).success is None, "a model that repeats the question has not answered it"
+    assert VERDICT.ask(success) in asked
+    assert VERDICT.read(f"It is so.\n{VERDICT.ask(success)}").value is success
+    assert VERDICT.read(question.prompt.user).value is None, "a model that repeats the question has not answered it"
 
 
 @pytest.mark.parametrize(
@@ -64,11 +60,12 @@ def test_every_prompt_asks_for_what_is_read(folder: str, success: bool, corridor
         ("`Verdict` = true", True, ""),
         ("First I thought Verdict: True.\nBut it was not saved.\nVerdict: False", False, None),
         ("<think>Verdict: True</think>It is not saved. Verdict: False", False, "It is not saved."),
+        ("<think>It is\nsaved.</think> Verdict: True", True, "It is saved."),
     ],
 )
 def test_the_last_verdict_counts_however_it_is_emphasised(text: str, success: bool, reason: str | None) -> None:
-    found = read_answer(text)
-    assert (found.success, found.missing) == (success, None)
+    found = VERDICT.read(text)
+    assert (found.value, found.missing) == (success, None)
     assert reason is None or found.reason == reason
 
 
@@ -77,22 +74,22 @@ def test_the_last_verdict_counts_however_it_is_emphasised(text: str, success: bo
     [
         ("", False, EMPTY),
         ("   \n", False, EMPTY),
-        ("I believe that the task was carried out.", False, NO_VERDICT),
-        ("Verdict: it is true that the contact is there", False, NO_VERDICT),
-        ("The answer is either Verdict: True or False", False, NO_VERDICT),
-        ("Verdict: True/False", False, NO_VERDICT),
-        ("The verdict: truely done", False, NO_VERDICT),
+        ("I believe that the task was carried out.", False, VERDICT.absent),
+        ("Verdict: it is true that the contact is there", False, VERDICT.absent),
+        ("The answer is either Verdict: True or False", False, VERDICT.absent),
+        ("Verdict: True/False", False, VERDICT.absent),
+        ("The verdict: truely done", False, VERDICT.absent),
         ("<think>Verdict: True</think>", False, EMPTY),
-        ("The first field holds", True, CUT),
+        ("The first field holds", True, VERDICT.cut),
     ],
 )
 def test_prose_has_no_verdict(text: str, cut: bool, missing: str) -> None:
-    found = read_answer(text, cut=cut)
-    assert (found.success, found.missing) == (None, missing)
+    found = VERDICT.read(text, cut=cut)
+    assert (found.value, found.missing) == (None, missing)
 
 
 def test_a_cut_reply_with_a_verdict_has_one() -> None:
-    assert read_answer("Verdict: True\nbecause", cut=True).success is True
+    assert VERDICT.read("Verdict: True\nbecause", cut=True).value is True
 
 
 def show(episode: Trajectory, **fields: Any) -> VerifierInput:
