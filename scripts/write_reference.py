@@ -66,6 +66,7 @@ VARIANTS: Mapping[str, tuple[str, str]] = {
     "guided": ("default", "general guidance for policies"),
     "critic-guided": ("critic", "general guidance for the critic"),
     "critic-few-shot": ("critic", "general guidance and three demonstrations of judgements"),
+    "critic-prm-guided": ("critic-prm", "criteria of right and wrong, and two examples (Android Coach, figure 10)"),
     "adversary-guided": ("adversary", "the rules that a clumsy agent breaks"),
 }
 """Folder in prompts/ → the folder whose prompt it replaces, and what it adds."""
@@ -180,7 +181,7 @@ def variants_table() -> str:
 def _render_part(folder: str, part: str) -> str:
     """Return a template of a folder as it is filled in on a phone."""
     texts = {part: (ROOT / "prompts" / folder / f"{part}.jinja").read_text(encoding="utf-8")}
-    values = {"system": {"world": "a phone", "actions": SPACES["mobile"].listing()}}
+    values = {"system": {"world": "a phone", "actions": SPACES["mobile"].listing(), "right": "", "wrong": ""}}
     return Templates(folder, texts, [part]).render(part, **values.get(part, {"right": "", "actions": ""}))
 
 

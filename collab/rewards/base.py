@@ -10,6 +10,7 @@
     outcome    by how the episode ended                                      collab.rewards.outcome
     llm        by asking a language model (CollabUIAgents, eq. 6)            collab.rewards.llm
     model      by a scoring checkpoint                                       collab.rewards.reward_model
+    prm        by asking for True or False of one action (Android Coach)     collab.rewards.process_reward
     any        with a share of its rewards inverted on purpose               collab.rewards.flip
 
 A critic never guesses: a cell that it cannot judge is *missing*, with the cause in words. It earns no reward and is in

@@ -27,6 +27,7 @@ one is not 0. Such a score is missing, with its cause.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import json
 import time
@@ -35,7 +36,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, StrictInt
 
@@ -139,9 +140,13 @@ def _build_proposal(case: CriticInput, cells: Sequence[Utterance], names: Mappin
     )
 
 
-def read_critic_prompts(folder: Path) -> dict[str, str]:
-    """Return a folder's templates by name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, FILES, "a critic's prompts need", FOLDER)
+def read_critic_prompts(folder: Path, default: str = FOLDER) -> dict[str, str]:
+    """Return a folder's templates by name; ConfigError when one is missing or unreadable.
+
+    Args:
+        default: the built-in folder whose templates stand in for missing ones.
+    """
+    return read_texts(folder, FILES, "a critic's prompts need", default)
 
 
 class CriticPrompts:
@@ -316,55 +321,38 @@ async def ask_and_record(
     return reply, call
 
 
-class LanguageCritic:
-    """Judges actions by asking a model; kind `llm`.
+class AskingCritic(abc.ABC):
+    """Asks a model about the proposals of a step; a subclass decides the questions and reads the replies.
 
     Args:
         model: is not closed.
-        texts: templates from `read_critic_prompts`.
-        per: scope of one call, "step" or "round".
-        score: "distinct" sends equal actions once, "all" sends every cell.
-        permute: show agents under permuted names.
-        history: last steps in the prompt; fewer where they do not fit.
         context_tokens: for prompt, reply and chat template together.
         call_s: limit of one call in seconds, with retries, without waiting in line.
         seed: decides names and the seeds of calls, with the names of episode and step.
         attempt: another number asks the very same questions with other seeds.
 
     Raises:
-        ConfigError: a template does not fit, the context leaves no room for a prompt, or the model reads solutions.
+        ConfigError: the context leaves no room for a prompt, or the model reads solutions.
     """
 
-    name = "llm"
-    version = "3"
+    name: ClassVar[str]
+    version: ClassVar[str]
+    prompts: ClassVar[str]
+    """Folder of its built-in templates."""
 
     def __init__(
-        self,
-        *,
-        model: Model,
-        texts: Mapping[str, str],
-        sampling: Sampling = SAMPLING,
-        per: Per = "step",
-        score: ScoredScope = "distinct",
-        permute: bool = True,
-        history: int = 10,
-        context_tokens: int = 8500,
-        call_s: float = 120.0,
-        seed: int = 0,
-        attempt: int = 0,
+        self, *, model: Model, sampling: Sampling, context_tokens: int, call_s: float, seed: int, attempt: int
     ) -> None:
         # A model that sees solutions would judge by them, and its scores would mean nothing elsewhere.
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; a critic that is asked is a language model")
         room = compute_prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
-        if room < 1 or history < 0:
+        if room < 1:
             raise ConfigError(
-                f"critic llm: context_tokens {context_tokens} must be above {context_tokens - room}, which a reply of "
-                f"max_tokens {sampling.max_tokens} and a chat's frame take; history {history} must be at least 0"
+                f"critic {self.name}: context_tokens {context_tokens} must be above {context_tokens - room}, which a "
+                f"reply of max_tokens {sampling.max_tokens} and a chat's frame take"
             )
-        self._model, self._prompts, self._sampling = model, CriticPrompts(texts), sampling
-        self._per, self._scored, self._permute = per, score, permute
-        self._history, self._room, self._call_s = history, room, call_s
+        self._model, self._sampling, self._room, self._call_s = model, sampling, room, call_s
         self._seed, self._attempt = seed, attempt
 
     @property
@@ -381,7 +369,7 @@ class LanguageCritic:
         """
         # Names are permuted by the seed, so that a critic cannot favour a slot by its name.
         names = self._choose_names(case)
-        asked = build_questions(case, names, self._per, self._scored)
+        asked = self._select_proposals(case, names)
         asking = [self._ask(case, proposals, names, number) for number, proposals in enumerate(asked)]
         # Wait for all calls even if one fails: those in flight are paid for.
         found = await asyncio.gather(*asking, return_exceptions=True)
@@ -405,33 +393,39 @@ class LanguageCritic:
 
     def list_questions(self, case: CriticInput) -> list[tuple[Prompt, tuple[ScoredProposal, ...]]]:
         """Return the prompt and the proposals of each of a step's calls, but for those that fit no context."""
-        asked = build_questions(case, self._choose_names(case), self._per, self._scored)
+        asked = self._select_proposals(case, self._choose_names(case))
         return [(prompt, one) for one in asked if (prompt := self._fit_prompt(case, one)) is not None]
 
     def _choose_names(self, case: CriticInput) -> dict[str, str]:
-        agents = case.matrix.agents
-        return (
-            permute_names(agents, self._derive_seed(case, "names"))
-            if self._permute
-            else {name: name for name in agents}
-        )
+        """Return slot → name shown; empty where questions show none."""
+        return {}
+
+    @abc.abstractmethod
+    def _select_proposals(self, case: CriticInput, names: Mapping[str, str]) -> list[tuple[ScoredProposal, ...]]:
+        """Return the proposals of each call."""
+
+    @abc.abstractmethod
+    def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
+        """Build the question about some proposals; None when it does not fit."""
+
+    @abc.abstractmethod
+    def _read(self, text: str, proposals: Sequence[ScoredProposal], *, cut: bool) -> list[CellScore]:
+        """Return one score per proposal, in their order.
+
+        Args:
+            cut: whether the reply ended because it was too long.
+        """
 
     def _derive_seed(self, case: CriticInput, *names: str | int) -> int:
         return derive(self._seed, "critic", *case.key, *names)
 
-    def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
-        """Build the question with as much of the history as fits; None when it does not fit without any."""
-        for history in range(min(self._history, len(case.history)), -1, -1):
-            prompt = self._prompts.build_prompt(case, proposals, history)
-            if self._model.count_tokens(prompt.system) + self._model.count_tokens(prompt.user) <= self._room:
-                return prompt
-        return None
+    def _fits(self, prompt: Prompt) -> bool:
+        return self._model.count_tokens(prompt.system) + self._model.count_tokens(prompt.user) <= self._room
 
     async def _ask(
         self, case: CriticInput, proposals: Sequence[ScoredProposal], names: Mapping[str, str], number: int
     ) -> tuple[CriticCall | None, list[CellScore]]:
         """Return the call and a score for each proposal; no call where the question does not fit."""
-        # The prompt is shortened until it fits; if it never fits, the scores are missing and not guessed.
         prompt = self._fit_prompt(case, proposals)
         if prompt is None:
             return None, [CellScore.none(TOO_LONG)] * len(proposals)
@@ -447,4 +441,69 @@ class LanguageCritic:
         if withheld is not None:
             return call, [CellScore.none(f"the critic: {withheld.detail}")] * len(proposals)
         # A reply that was cut may still have scored the first proposals.
-        return call, read_scores(reply.text, proposals, cut=reply.finish == "length")
+        return call, self._read(reply.text, proposals, cut=reply.finish == "length")
+
+
+class LanguageCritic(AskingCritic):
+    """Judges actions by asking a model; kind `llm`.
+
+    Args:
+        model: is not closed.
+        texts: templates from `read_critic_prompts`.
+        per: scope of one call, "step" or "round".
+        score: "distinct" sends equal actions once, "all" sends every cell.
+        permute: show agents under permuted names.
+        history: last steps in the prompt; fewer where they do not fit.
+
+    Raises:
+        ConfigError: as `AskingCritic`; or a template does not fit, or `history` is negative.
+    """
+
+    name = "llm"
+    version = "3"
+    prompts = FOLDER
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        texts: Mapping[str, str],
+        sampling: Sampling = SAMPLING,
+        per: Per = "step",
+        score: ScoredScope = "distinct",
+        permute: bool = True,
+        history: int = 10,
+        context_tokens: int = 8500,
+        call_s: float = 120.0,
+        seed: int = 0,
+        attempt: int = 0,
+    ) -> None:
+        super().__init__(
+            model=model, sampling=sampling, context_tokens=context_tokens, call_s=call_s, seed=seed, attempt=attempt
+        )
+        if history < 0:
+            raise ConfigError(f"critic llm: history {history} must be at least 0")
+        self._prompts, self._history = CriticPrompts(texts), history
+        self._per, self._scored, self._permute = per, score, permute
+
+    def _select_proposals(self, case: CriticInput, names: Mapping[str, str]) -> list[tuple[ScoredProposal, ...]]:
+        return build_questions(case, names, self._per, self._scored)
+
+    def _choose_names(self, case: CriticInput) -> dict[str, str]:
+        agents = case.matrix.agents
+        return (
+            permute_names(agents, self._derive_seed(case, "names"))
+            if self._permute
+            else {name: name for name in agents}
+        )
+
+    def _fit_prompt(self, case: CriticInput, proposals: Sequence[ScoredProposal]) -> Prompt | None:
+        """Build the question with as much of the history as fits; None when it does not fit without any."""
+        for history in range(min(self._history, len(case.history)), -1, -1):
+            prompt = self._prompts.build_prompt(case, proposals, history)
+            if self._fits(prompt):
+                return prompt
+        return None
+
+    def _read(self, text: str, proposals: Sequence[ScoredProposal], *, cut: bool) -> list[CellScore]:
+        return read_scores(text, proposals, cut=cut)

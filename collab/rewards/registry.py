@@ -7,7 +7,7 @@
     critic = resources.build_critic(seed=0)
     await resources.close()
 
-A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `model`, an entry point or
+A critic's file names a kind among the critics (`oracle`, `outcome`, `llm`, `model`, `prm`, an entry point or
 package.module:Class). The option `model` of a kind that asks one is a part of its own, {kind, options}, so any engine
 can be asked. The options of a kind that takes a scorer (`model`) are those of the scorer of the same name.
 
@@ -77,8 +77,8 @@ class JudgeDefinition(Keyless):
 
     description: str = ""
     """Text for listings."""
-    prompt: str
-    """Folder in `prompts/`."""
+    prompt: str = ""
+    """Folder in `prompts/`; empty for the one of its kind."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.1, max_tokens=2048)
     """How replies are sampled."""
     context_tokens: int = Field(default=8500, ge=256)
@@ -90,8 +90,6 @@ class JudgeDefinition(Keyless):
 class CriticDefinition(JudgeDefinition):
     """`agents/*.yaml` of a critic. Defaults are the paper's temperature and the tokens that a whole step needs."""
 
-    prompt: str = FOLDER
-    """Folder in `prompts/`."""
     flip: float = Field(default=0.0, ge=0, lt=1)
     """Share of rewards that are inverted on purpose, to measure what wrong credit costs; see `collab.rewards.flip`."""
 
@@ -154,8 +152,9 @@ def read_critic_texts(library: Library, definition: CriticDefinition) -> dict[st
     """
     if not has_parameter(definition, "texts", "critics"):
         return {}
+    own = getattr(load_class("critics", definition, "a critic"), "prompts", FOLDER)
     read = read_scoring_prompts if has_parameter(definition, SCORER, "critics") else read_critic_prompts
-    return read(library.find_path("prompts", definition.prompt))
+    return read(library.find_path("prompts", definition.prompt or own), own)
 
 
 def select_deciding(definition: JudgeDefinition, *, placeless: bool) -> dict[str, Any]:
@@ -412,7 +411,7 @@ def _list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, 
         yield where, old, new
 
 
-NEEDS_OPTIONS = frozenset({"llm", "model"})
+NEEDS_OPTIONS = frozenset({"llm", "model", "prm"})
 """Kinds of critics that need a model, so that a bare name is not enough."""
 
 

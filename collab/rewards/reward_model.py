@@ -39,9 +39,13 @@ FOLDER = "critic-model"
 FILES = ("system", "state", "action")
 
 
-def read_scoring_prompts(folder: Path) -> dict[str, str]:
-    """Return a folder's templates by name; ConfigError when one is missing or unreadable."""
-    return read_texts(folder, FILES, "the prompts of a critic of kind model need", FOLDER)
+def read_scoring_prompts(folder: Path, default: str = FOLDER) -> dict[str, str]:
+    """Return a folder's templates by name; ConfigError when one is missing or unreadable.
+
+    Args:
+        default: the built-in folder whose templates stand in for missing ones.
+    """
+    return read_texts(folder, FILES, "the prompts of a critic of kind model need", default)
 
 
 class ScoringPrompts:
@@ -110,6 +114,7 @@ class ModelCritic:
 
     name = "model"
     version = "1"
+    prompts = FOLDER
 
     def __init__(
         self, *, scorer: Scorer, texts: Mapping[str, str], history: int = 10, context_tokens: int = 8500

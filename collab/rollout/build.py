@@ -83,6 +83,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     "critics": {
         "model": "collab.rewards.reward_model:ModelCritic",
         "llm": "collab.rewards.llm:LanguageCritic",
+        "prm": "collab.rewards.process_reward:ProcessRewardModel",
         "oracle": "collab.rewards.oracle:SolutionCritic",
         "outcome": "collab.rewards.outcome:OutcomeCritic",
     },

@@ -30,7 +30,7 @@ from collab.library import list_presets
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.preferences import adversary
 from collab.prompts import render
-from collab.rewards import llm, reward_model
+from collab.rewards import llm, process_reward, reward_model
 from collab.rewards.calibration.config import CalibrationConfig
 from collab.rewards.verifiers import judge
 from collab.rewards.verifiers.registry import VerifierDefinition
@@ -44,6 +44,7 @@ FOLDERS = {
     "default": render,
     "critic": llm,
     "critic-model": reward_model,
+    "critic-prm": process_reward,
     "verifier": judge,
     "verifier-vision": judge,
     "verifier-model": judge,

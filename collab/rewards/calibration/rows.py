@@ -4,17 +4,18 @@
     # collab finetune --stage sft --base DIR --data data/judge
 
 The questions are those that the critic would ask about these steps, by its own prompt and settings. The answers score
-each proposal by its worth on a copy of the environment (`collab.envs.solution`), for a reason that names the worth. The
-steps are those of the training split that a calibration with this seed has: calibrate the judge with another seed.
+each proposal by its worth on a copy of the environment (`collab.envs.solution`), for a reason that names the worth. Of
+a process reward model they call good actions right and all others wrong. The steps are those of the training split that
+a calibration with this seed has: calibrate the judge with another seed.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
@@ -24,6 +25,7 @@ from collab.rewards.calibration.cases import WORTH, KnownCase, KnownWorth
 from collab.rewards.calibration.config import CalibrationConfig, open_resources
 from collab.rewards.flip import find_asked
 from collab.rewards.llm import ScoredProposal
+from collab.rewards.process_reward import JUDGMENT, ProcessRewardModel
 from collab.types import Prompt
 
 FILE = "demonstration.parquet"
@@ -49,12 +51,13 @@ async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = Fals
 
     Args:
         out: is made, with `FILE` in it.
-        plain: answers name each agent's score alone, {"ada": 1.0}, as a prompt may ask for; else the list of agent,
-            round, reason and score that the built-in prompts ask for.
+        plain: answers of a critic of kind llm name each agent's score alone, {"ada": 1.0}, as a prompt may ask for;
+            else they are the list of agent, round, reason and score that the built-in prompts ask for.
 
     Raises:
         UsageError: the directory is there; a part cannot be built, no step is of known worth, the critic asks no such
-            questions, or agents have several proposals in a question and answers are plain.
+            questions, or answers are plain and it is a process reward model or agents have several proposals in a
+            question.
         EnvironmentFailure: the environment broke.
         StoreFailure: the file cannot be written.
     """
@@ -65,10 +68,15 @@ async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = Fals
         if not isinstance(critic, Questioning):
             raise UsageError(
                 f"--critic {config.critic_name}: a critic of kind {config.critic.kind} asks nothing in words; "
-                "name one of kind llm, such as critic-llm"
+                "name one of kind llm or prm, such as critic-llm"
             )
+        # Rows answer in the form that the critic will read.
+        asks_one = isinstance(critic, ProcessRewardModel)
+        if plain and asks_one:
+            raise UsageError("--plain: a critic of kind prm answers with True or False anyway; leave it out")
+        form = _format_judgment if asks_one else _format_plain if plain else _format_list
         rows = [
-            _build_row(known, prompt, proposals, plain)
+            _build_row(known, prompt, proposals, form)
             for known in await place.build_known()
             for prompt, proposals in critic.list_questions(known.case)
         ]
@@ -78,7 +86,11 @@ async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = Fals
     return rows
 
 
-def _build_row(known: KnownCase, prompt: Prompt, proposals: Sequence[ScoredProposal], plain: bool) -> Example:
+Form: TypeAlias = Callable[[Sequence[ScoredProposal], Sequence[KnownWorth]], str]
+"""Writes the answer to a question about some proposals of known worth."""
+
+
+def _build_row(known: KnownCase, prompt: Prompt, proposals: Sequence[ScoredProposal], form: Form) -> Example:
     case = known.case
     origin = Provenance(
         environment=case.environment,
@@ -91,7 +103,7 @@ def _build_row(known: KnownCase, prompt: Prompt, proposals: Sequence[ScoredPropo
         teacher="oracle",
     )
     worth = [known.worth[proposal.cells[-1]] for proposal in proposals]
-    reply = _format_plain(proposals, worth) if plain else _format_list(proposals, worth)
+    reply = form(proposals, worth)
     return Example(level="demonstration", kind="judgement", prompt=prompt, reply=reply, provenance=origin)
 
 
@@ -108,3 +120,8 @@ def _format_plain(proposals: Sequence[ScoredProposal], worth: Sequence[KnownWort
     if many > 1:
         raise UsageError(f"--plain: {agent} has {many} proposals in a question; ask round by round (per: round)")
     return json.dumps({one.agent: _SCORES[found] for one, found in zip(proposals, worth, strict=True)})
+
+
+def _format_judgment(proposals: Sequence[ScoredProposal], worth: Sequence[KnownWorth]) -> str:
+    (found,) = worth
+    return JUDGMENT.format(found == "good", _REASONS[found])

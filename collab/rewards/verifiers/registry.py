@@ -50,8 +50,6 @@ RULES = "rules"
 class VerifierDefinition(JudgeDefinition):
     """`agents/*.yaml` of a verifier."""
 
-    prompt: str = ""
-    """Folder in `prompts/`; empty for the one of its kind."""
     sampling: SamplingDefinition = SamplingDefinition(temperature=0.0, max_tokens=512)
     """How replies are sampled: at temperature 0, up to 512 tokens."""
     history: int = Field(default=30, ge=0)

@@ -214,6 +214,6 @@ def test_the_list_of_agents_keeps_them_apart(collab):
     speakers, critics, _ = collab("agents", "list")[1].split("\n\n")
     assert "rehearsal" in speakers
     assert "critic-" not in speakers
-    assert critics.count("\ncritic-") == 5
+    assert critics.count("\ncritic-") == 6
     listed = read(collab("agents", "list", "--json"))
     assert (listed["critic-llm"]["critic"], listed["rehearsal"]["critic"]) == (True, False)

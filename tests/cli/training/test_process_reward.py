@@ -1,0 +1,97 @@
+"""A process reward model on the command line: its rows, its calibration, and its words in the inspector."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.data.parquet import read_rows
+from collab.rewards.labels import read_labels
+from collab.rewards.process_reward import JUDGMENT
+from collab.testing.fake_server import FakeServer
+from collab.view.inspector import Inspector
+
+PLAY = ("--env", "corridor", "--agents", "rehearsal", "--graph", "chain4", "--episodes", "2", "--out", "run")
+
+
+def read(result: tuple[int, str, str], code: int = 0) -> Any:
+    assert result[0] == code, result[2]
+    return json.loads(result[1])
+
+
+def write_judge(server: FakeServer) -> None:
+    options = {"model": "fake", "base_url": server.url, "api_key_env": "", "retries": 0}
+    Path("prm.yaml").write_text(
+        json.dumps({"kind": "prm", "options": {"model": {"kind": "openai", "options": options}}})
+    )
+
+
+def see_doors(body: Mapping[str, Any]) -> str:
+    """Call every tap right, as if all of a corridor were doors."""
+    proposed = body["messages"][-1]["content"].splitlines()[-1]
+    return JUDGMENT.format("click" in proposed, f"I looked at {proposed}.")
+
+
+def test_one_that_answers_as_its_rows_do_is_found_to_be_right(collab, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeServer() as server:
+        write_judge(server)
+        asked = ("--env", "corridor", "--critic", "prm.yaml", "--cases", "4")
+        written = read(collab("critic", "rows", *asked, "--out", "rows", "--json"))["rows"]
+        rows = list(read_rows(Path("rows/demonstration.parquet")))
+        assert written == len(rows) > 4, "a row per action"
+        assert {JUDGMENT.read(row.reply).value for row in rows} == {True, False}
+        answers = {row.prompt.user: row.reply for row in rows}
+        monkeypatch.setattr(
+            "collab.testing.fake_server.write_reply",
+            lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
+        )
+        out = collab("critic", "calibrate", *asked, "--set", "permutations=0")
+        assert out[0] == 0, out[2]
+        assert re.search(r"^accuracy +1\.000", out[1], re.MULTILINE)
+        assert re.search(r"^AUC +1\.000", out[1], re.MULTILINE)
+        assert "missing      0 of" in out[1]
+    code, _, err = collab("critic", "rows", *asked, "--plain", "--out", "plain")
+    assert (code, "answers with True or False anyway" in err) == (2, True)
+
+
+def test_one_that_says_neither_is_counted_and_stopped(collab) -> None:
+    with FakeServer(says=lambda body: "That is a bold move.") as server:
+        write_judge(server)
+        asked = ("--env", "corridor", "--critic", "prm.yaml", "--cases", "2", "--set", "permutations=0")
+        code, out, _ = collab("critic", "calibrate", *asked)
+        assert code == 0
+        missing, cells = re.findall(
+            rf"^missing +(\d+) of (\d+): \d+ the critic: {JUDGMENT.absent}$", out, re.MULTILINE
+        )[0]
+        assert missing == cells
+        # A training asks in the same way, and stops in the same way.
+        assert collab("rollout", *PLAY, "--set", "graph.rounds=1", "--episodes", "4")[0] == 0
+        code, _, err = collab("pairs", "rebuild", "run", "--critic", "prm.yaml")
+        assert code == 1
+        assert "no score in 10 judgements in a row; the last answer begins 'That is a bold move.'" in err
+        assert f"(the critic: {JUDGMENT.absent})" in err
+
+
+def test_its_analysis_is_shown_where_a_critic_gives_its_reason(collab) -> None:
+    with FakeServer(says=see_doors) as server:
+        write_judge(server)
+        assert collab("rollout", *PLAY, "--set", "graph.rounds=1")[0] == 0
+        code, _, err = collab("pairs", "rebuild", "run", "--critic", "prm.yaml")
+        assert code == 0, err
+    labels = read_labels(Path("run"), "prm")
+    assert labels.head.critic == "prm-1"
+    inspector = Inspector([Path("run")])
+    run = inspector.list_runs().runs[0].id
+    shown = {
+        cell.because.text
+        for trajectory, step in labels.judged
+        for cell in inspector.get_step(run, trajectory, step).cells
+        if cell.score is not None
+    }
+    assert shown
+    assert all(re.fullmatch(r"I looked at .+\.", one) for one in shown)
