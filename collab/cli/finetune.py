@@ -173,7 +173,7 @@ PresetName = Annotated[
     typer.Option(
         "--preset",
         metavar="NAME|FILE",
-        help="Recipe: paper-qwen2-7b, qwen2.5-0.5b, pocket or a YAML file.",
+        help="Recipe: paper-qwen2-7b, qwen2.5-0.5b, pocket, prm-7b, prm-pocket or a YAML file.",
         rich_help_panel=WHAT,
     ),
 ]

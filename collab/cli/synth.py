@@ -34,7 +34,8 @@ Levels = Annotated[
     typer.Option(
         "--levels",
         metavar="NAMES",
-        help="Levels to make, of basic, instruction, demonstration and preference, comma-separated; default: all.",
+        help="Levels to make, comma-separated, of basic, instruction, demonstration, preference (default: these) and "
+        "judgement, which trains a process reward model.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -53,6 +54,24 @@ PromptName = Annotated[
         "--prompt",
         metavar="NAME",
         help="Prompt of the policy to be trained; default: default.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Agents = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="NAME",
+        help="Policy whose actions level judgement judges, sampled at temperature 1.",
+        rich_help_panel=_WHAT,
+    ),
+]
+Critic = Annotated[
+    str | None,
+    typer.Option(
+        "--critic",
+        metavar="NAME",
+        help="Process reward model whose questions level judgement answers; default: critic-prm.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -113,6 +132,8 @@ def synth(
     levels: Levels = None,
     teacher: Teacher = None,
     prompt: PromptName = None,
+    agents: Agents = None,
+    critic: Critic = None,
     tasks: options.Tasks = None,
     backend: options.Backend = None,
     episodes: Episodes = None,
@@ -129,7 +150,7 @@ def synth(
     threads: options.Threads = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences between steps.
+    """Make fine-tuning data: what screens are, one-step instructions, whole solutions, preferences, judgements.
 
     All of it comes from the training split. Rows are written as Parquet, one file per level, with a data card.
     --resume resumes a stopped or killed synthesis.
@@ -139,7 +160,7 @@ def synth(
     limits = Budget.parse(budget) if budget is not None else None
     chosen = dict(env=env, teacher=teacher, prompt=prompt, backend=backend, seed=seed, settings=settings)
     chosen |= dict(levels=split_names("--levels", levels) or None, tasks=split_names("--tasks", tasks) or None)
-    chosen |= dict(episodes=episodes, screens=screens)
+    chosen |= dict(episodes=episodes, screens=screens, agents=agents, critic=critic)
     # A resume takes everything from the directory.
     if resume is not None:
         options.refuse_beside_resume(context, {"resume", "concurrency", "budget", "as_json"}, "the synthesis")

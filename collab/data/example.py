@@ -18,9 +18,11 @@ from typing import Any, Literal, TypeAlias
 from collab.data.splits import TrainingInstance
 from collab.types import Prompt
 
-Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference"]
-LEVELS: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
-"""In the order of the curriculum."""
+Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference", "judgement"]
+POLICY_LEVELS: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
+"""Those that a policy learns, in the order of the curriculum."""
+LEVELS: tuple[Level, ...] = (*POLICY_LEVELS, "judgement")
+"""All levels; a process reward model learns the last one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class Example:
 
     level: Level
     kind: str
-    """Kind of the question, e.g. "element-effect", "one-step", "solution", "recovery", "process"."""
+    """Kind of the question, e.g. "element-effect", "one-step", "solution", "recovery", "process", "right"."""
     prompt: Prompt
     """As a policy reads it; its images are not part of a row."""
     reply: str

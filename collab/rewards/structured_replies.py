@@ -80,6 +80,12 @@ class InstructionItem(ProposalItem):
     instruction: Words
 
 
+class AnalysisItem(ReplyItem):
+    """Why an action is right or wrong."""
+
+    analysis: Words
+
+
 def number_in(given: Any) -> Any:
     """Return the number of a purely numeric text ("0.9"), and any other value unchanged."""
     return float(given) if isinstance(given, str) and _NUMBER.fullmatch(given.strip()) else given

@@ -1,6 +1,7 @@
 """Select rows, check them against evaluation splits, count them, and write the data card.
 
-`select` keeps each row once and limits each kind:
+`select` keeps each row once and limits each kind. Rows of level judgement are balanced: in each task as many are right
+as wrong.
 
     chosen = select(rows, seed=0, cap=500)
     refuse_leaks(chosen.rows, splits.values())
@@ -29,8 +30,9 @@ from collab.errors import UsageError
 from collab.library import Library
 from collab.rollout.plan import load_splits
 from collab.seeds import derive
-from collab.synthesis.config import SynthConfig, Unit
+from collab.synthesis.config import JudgementConfig, SynthConfig, Unit
 from collab.synthesis.journal import INSTRUCTIONS, Done, Head, Record, Said, UnansweredQuestion
+from collab.synthesis.judgement import RIGHT, WRONG
 from collab.synthesis.teacher import StoredInstruction
 from collab.types import Usage
 from collab.utils.files import hash_text
@@ -47,7 +49,7 @@ class Selection:
     rows: tuple[Example, ...]
     """In the order in which they were made."""
     dropped: Mapping[str, int]
-    """Cause → rows: "already there", "more than N of (kind, app, action type)"."""
+    """Cause → rows, e.g. "already there"."""
 
 
 def group_of(row: Example) -> Group:
@@ -56,14 +58,15 @@ def group_of(row: Example) -> Group:
     return row.level, row.kind, app, row.action_type or ""
 
 
-def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Selection:
-    """Keep every row once, and at most `cap` of a group.
+def select(rows: Iterable[Example], *, seed: int, cap: int | None = None, judgements: int | None = None) -> Selection:
+    """Keep every row once, at most `cap` of a group, and as many right as wrong judgements in each task.
 
     Args:
         cap: None keeps all.
+        judgements: the most rows of level judgement; None keeps all that are balanced.
 
     Raises:
-        UsageError: the cap is below 1, or there are no rows at all.
+        UsageError: the cap is below 1, there are no rows at all, or no judgement has a counterpart in its task.
     """
     if cap is not None and cap < 1:
         raise UsageError(f"balance: at most {cap} rows per kind, app and action type; allowed: 1 or more")
@@ -80,6 +83,18 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None) -> Sel
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
+    judged = [first[name] for name in first if name in kept and first[name].level == "judgement"]
+    if judged:
+        pairs = _pair_judgements(judged, seed)
+        chosen = {name for pair in pairs[: None if judgements is None else judgements // 2] for name in pair}
+        dropped["judgement without a counterpart in its task"] = len(judged) - 2 * len(pairs)
+        dropped[f"more than {judgements} judgements"] = 2 * len(pairs) - len(chosen)
+        kept = (kept - {row.id for row in judged}) | chosen
+    if not kept:
+        raise UsageError(
+            f"level judgement: all {len(judged)} candidates are {judged[0].kind} in their tasks, and half of the rows "
+            "should be; ask for more episodes, or sample hotter: --set judgement.policy.sampling.temperature=1.5"
+        )
     # Keep the plan's order: the same set must be the same file each time.
     return Selection(rows=tuple(row for name, row in first.items() if name in kept), dropped=+dropped)
 
@@ -91,6 +106,16 @@ def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
         groups[group_of(row)].append(name)
     ranked = (sorted(names, key=lambda name: (derive(seed, "balance", name), name)) for names in groups.values())
     return {name for names in ranked for name in names[:cap]}
+
+
+def _pair_judgements(rows: Sequence[Example], seed: int) -> list[tuple[str, str]]:
+    """Pair right with wrong rows of each task, by id, until one kind is used up; tasks and pairs in a drawn order."""
+    kinds: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: (derive(seed, "balance", row.id), row.id)):
+        kinds[row.provenance.task, row.kind].append(row.id)
+    tasks = {task for task, _ in kinds}
+    pairs = [pair for task in tasks for pair in zip(kinds[task, RIGHT], kinds[task, WRONG], strict=False)]
+    return sorted(pairs, key=lambda pair: (derive(seed, "balance", *pair), pair))
 
 
 def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split]) -> Overlap:
@@ -260,6 +285,8 @@ def build_command(config: SynthConfig) -> str:
     """Build the command that makes the same set."""
     words = ["collab", "synth", "--env", config.environment_name, "--backend", config.environment.backend]
     words += ["--levels", ",".join(config.levels), "--teacher", config.teacher_name, "--prompt", config.prompt_name]
+    if config.judgement is not None:
+        words += ["--agents", config.judgement.policy_name, "--critic", config.judgement.critic_name]
     words += ["--episodes", str(config.episodes), "--screens", str(config.screens), "--seed", str(config.seed)]
     words += [f"--tasks={task}" for task in config.asked_tasks]
     words += [f"--set={setting}" for setting in config.settings]
@@ -270,7 +297,7 @@ def _list_origin(
     head: Head, config: SynthConfig, report: SynthesisReport, checked: Iterable[str]
 ) -> list[tuple[str, str]]:
     # Everything that decides which rows there are: with these lines the set can be made again.
-    split, without = config.split, len(config.unsolved)
+    split, without, judged = config.split, len(config.unsolved), config.judgement
     rows = [
         ("environment", f"{head.environment}, version {head.environment_version}"),
         ("split", f"{split.name}, SHA-256 `{split.hash}`" if split else "none"),
@@ -279,24 +306,23 @@ def _list_origin(
         ("run seed", str(config.seed)),
         ("teacher", _describe_teacher(head, config)),
         ("policy's prompt", f"{config.prompt_name}, {_format_hashes(config.prompt)}"),
+        *([] if judged is None else [("candidates", _describe_candidates(head, judged))]),
         ("screens taught", str(report.screens)),
         *([("instructions that can be played", f"{report.playable}, in {INSTRUCTIONS}")] if report.playable else []),
         ("collab", head.versions.get("collab", "unknown")),
     ]
-    # An oracle has no prompts, no sampling and no bill.
+    # An oracle has no prompts and no sampling.
     if config.teacher is not None:
+        rows += [
+            ("teacher's prompts", _format_hashes(config.teacher_prompts)),
+            ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
+        ]
+    if config.teacher is not None or judged is not None:
         spent = report.spent
         cost = f", {spent.cost_usd:.2f} USD" if spent.cost_usd else ""
         # Calls without an answer may have cost something: mentioned, not estimated.
         cost += f", and what {spent.lost} calls cost that were sent and never answered" if spent.lost else ""
-        rows += [
-            ("teacher's prompts", _format_hashes(config.teacher_prompts)),
-            ("teacher's sampling", f"temperature {config.sampling.temperature}, at most {config.sampling.max_tokens}"),
-            (
-                "spent",
-                f"{format_amount(spent.calls, 'call')}, {spent.tokens} tokens{cost}",
-            ),
-        ]
+        rows.append(("spent", f"{format_amount(spent.calls, 'call')}, {spent.tokens} tokens{cost}"))
     return rows
 
 
@@ -306,6 +332,14 @@ def _describe_teacher(head: Head, config: SynthConfig) -> str:
     policy = head.model["policy"]
     adapter = f", adapter {policy['adapter']}" if policy["adapter"] else ""
     return f"{config.teacher_name}: the model {policy['base']}{adapter}"
+
+
+def _describe_candidates(head: Head, judged: JudgementConfig) -> str:
+    sampling = judged.policy.sampling
+    return (
+        f"{judged.candidates} per step of {judged.policy_name}: the model {head.policy['policy']['base']}, temperature "
+        f"{sampling.temperature}; questions of {judged.critic_name}, {_format_hashes(judged.critic_prompt)}"
+    )
 
 
 def _format_hashes(texts: Mapping[str, str]) -> str:
@@ -334,6 +368,7 @@ def _describe_limits(config: SynthConfig) -> str:
         return (
             "Answers are exact, and as plain as the rules that write them: they hold no more than the screen and the "
             "environment's state do, in few phrasings. Solutions are the environment's own, one way of several."
+            + (" Judgements call right what the solution does next, and nothing else." if config.judgement else "")
         )
     return (
         "A language model wrote the replies. Every action can be carried out on its screen; whether reasons and "
@@ -343,8 +378,10 @@ def _describe_limits(config: SynthConfig) -> str:
 
 
 def _describe_repeatability(config: SynthConfig) -> str:
-    if config.teacher is None:
+    if config.teacher is None and config.judgement is None:
         return "The same version of the environment gives the same rows, whatever is interrupted or done at once."
+    if config.teacher is None:
+        return "The same screens are met again; the policy's candidates are as repeatable as its engine."
     return "The same screens are met again; what the model says about them is as repeatable as its server."
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -25,18 +25,22 @@ from collab.config import (
     shorten_name,
     validate,
 )
-from collab.data.example import LEVELS, Level
+from collab.data.example import LEVELS, POLICY_LEVELS, Level
 from collab.data.splits import TRAIN, TrainingInstance, check_plan, find_split, restrict_run
 from collab.envs.base import PicturesOnly, Suite
 from collab.errors import ConfigError, MissingExtra, UnknownName, UsageError
 from collab.library import Library
 from collab.prompts.render import read_templates
-from collab.rollout.build import add_date, build_environment
+from collab.rewards.process_reward import ProcessRewardModel
+from collab.rewards.registry import CriticDefinition, load_critic, read_critic_texts
+from collab.rollout.build import add_date, build_environment, load_class, refuse_critic
 from collab.rollout.plan import load_splits, order_tasks, resolve_task_names
 from collab.seeds import Seeds, derive
 from collab.synthesis.llm_prompts import FOLDER, read_teacher_prompts
 from collab.utils.text import format_amount
 
+CRITIC = "critic-prm"
+"""The process reward model unless another is named."""
 ORACLE = "oracle"
 """Name of the teacher that asks the environment."""
 SCREENS_PER_WALK = 10
@@ -47,6 +51,27 @@ _EXPLORATION = 1
 """Epoch whose instances walks use, so that they differ from those of the episodes."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class JudgementConfig(Definition):
+    """Settings of level judgement."""
+
+    policy_name: str
+    """Agents file whose candidates are judged."""
+    policy: AgentDefinition
+    """Its definition. It samples at temperature 1 unless another is set here (Android Coach, Appendix B.3)."""
+    policy_prompt: dict[str, str] = Field(default_factory=dict)
+    """Template → text of its prompt."""
+    critic_name: str
+    """Agents file of the process reward model that the rows train."""
+    critic: CriticDefinition
+    """Its definition; of it only the prompt is used."""
+    critic_prompt: dict[str, str] = Field(default_factory=dict)
+    """Template → text of its prompt."""
+    candidates: int = Field(default=8, ge=1)
+    """Replies that are sampled on each demonstrated step."""
+    rows: int | None = Field(default=4000, ge=2)
+    """Rows that are kept at most, half of them right in each task; None keeps all. The paper has 20,000."""
 
 
 class SynthConfig(Definition):
@@ -104,6 +129,8 @@ class SynthConfig(Definition):
     screen already allows the one after it."""
     instructions: int = Field(default=8, ge=1)
     """That a model is asked for per screen."""
+    judgement: JudgementConfig | None = None
+    """Settings of level judgement; None without it."""
     at_most: int | None = Field(default=2000, ge=1)
     """Rows per level, kind, app and action type that are kept; None keeps all."""
     seed: int = 0
@@ -211,7 +238,11 @@ class SynthesisRequest:
     env: str
     teacher: str = ORACLE
     """"oracle", or an agents file."""
-    levels: Sequence[str] = LEVELS
+    levels: Sequence[str] = POLICY_LEVELS
+    agents: str | None = None
+    """Policy whose candidates are judged; for level judgement alone, which needs it."""
+    critic: str | None = None
+    """Process reward model that the rows of level judgement train; None for `CRITIC`."""
     prompt: str = "default"
     """Folder in `prompts/` of the policy that rows are made for."""
     backend: str | None = None
@@ -252,6 +283,7 @@ async def configure(library: Library, request: SynthesisRequest) -> SynthConfig:
         if asked_of_oracle
         else add_date(library.load("agents", request.teacher, AgentDefinition)).model_dump(),
         "teacher_prompts": {} if asked_of_oracle else read_teacher_prompts(library.find_path("prompts", FOLDER)),
+        "judgement": _name_judgement(library, request),
         "prompt_name": request.prompt,
         "prompt": read_templates(library.find_path("prompts", request.prompt)),
         "tasks": list(request.tasks) or environment.own_tasks,
@@ -267,8 +299,44 @@ async def configure(library: Library, request: SynthesisRequest) -> SynthConfig:
     # Settings last, so that they reach every field and are checked like it.
     config = override(asked, request.settings)
     _check_settings(asked, config)
+    if config.judgement is not None:
+        # Texts are read last, as the settings may name other prompts.
+        config = config.model_copy(update={"judgement": _read_judgement_prompts(library, config.judgement)})
     # Tasks are resolved last, by the suite that the settings ask for.
     return await _resolve_tasks(config, every_task_once=request.episodes is None)
+
+
+def _name_judgement(library: Library, request: SynthesisRequest) -> dict[str, Any] | None:
+    """Return the settings of level judgement by the names of policy and critic; None without that level."""
+    if "judgement" not in request.levels:
+        if request.agents is not None or request.critic is not None:
+            option = "--critic" if request.agents is None else "--agents"
+            raise UsageError(f"{option}: is for level judgement, which is not asked for; add --levels judgement")
+        return None
+    if request.agents is None:
+        raise UsageError("--levels judgement: the actions of a policy are judged; name it with --agents, e.g. early")
+    policy = add_date(library.load("agents", request.agents, AgentDefinition))
+    refuse_critic(policy.kind, f"--agents {request.agents}")
+    if policy.modality != "text":
+        raise UsageError(f"--agents {request.agents}: reads pictures, which rows do not hold; name one that reads text")
+    name = request.critic or CRITIC
+    critic = load_critic(library, name)
+    made = load_class("critics", critic, f"--critic {name}")
+    if not (isinstance(made, type) and issubclass(made, ProcessRewardModel)):
+        raise UsageError(f"--critic {name}: a critic of kind {critic.kind} learns no such rows; name one of kind prm")
+    # As the paper samples; the file's own temperature is for playing.
+    sampling = policy.sampling.model_copy(update={"temperature": 1.0})
+    return {
+        "policy_name": shorten_name(request.agents),
+        "policy": policy.model_copy(update={"sampling": sampling}).model_dump(),
+        "critic_name": shorten_name(name),
+        "critic": critic.model_dump(),
+    }
+
+
+def _read_judgement_prompts(library: Library, named: JudgementConfig) -> JudgementConfig:
+    texts = read_templates(library.find_path("prompts", named.policy.prompt))
+    return named.model_copy(update={"policy_prompt": texts, "critic_prompt": read_critic_texts(library, named.critic)})
 
 
 def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
@@ -281,6 +349,9 @@ def _check_settings(asked: SynthConfig, config: SynthConfig) -> None:
     for name, option in _BY_OPTION.items():
         if getattr(asked, name) != getattr(config, name):
             raise UsageError(f"--set {name}: cannot be set; " + (f"say it with {option}" if option else "it follows"))
+    for name, option in {"policy_name": "--agents", "critic_name": "--critic"}.items():
+        if getattr(asked.judgement, name, None) != getattr(config.judgement, name, None):
+            raise UsageError(f"--set judgement.{name}: cannot be set; say it with {option}")
     # Settings that the teacher does not read are refused: the card would claim them.
     said = {setting.partition("=")[0].partition(".")[0] for setting in config.settings}
     passed_over = sorted(said & (_OF_MODELS if config.teacher is None else _OF_ORACLE))

@@ -11,12 +11,14 @@ unreadable, while the reply to learn is always right.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from collab.agents.agent import compute_prefix_limit
 from collab.config import EdgeSampler
+from collab.errors import ModelFailure
 from collab.graphs.dag import Dag
 from collab.graphs.edges import sample
 from collab.models.tokenizer import estimate_tokens
@@ -98,6 +100,17 @@ class Reader:
         said: Sequence[PromptMessage] = [heard[cell] for cell in seat.hears]
         segments = self.template.render_segments(seat.cell.agent, seat.cell.round, seat.rounds, said)
         return Prompt(system=shared.system, shared=shared.text, segments=segments, layout=LAYOUT)
+
+    def build_alone(self, scene: Scene, goal: str | None = None) -> Prompt | None:
+        """Build the decision prompt of a single agent; None if the task does not fit into the context.
+
+        Args:
+            goal: replaces the scene's task and history; None for the task.
+        """
+        alone = _build_context(scene, goal or scene.task.goal, () if goal else scene.history)
+        with contextlib.suppress(ModelFailure):
+            return self.build_decision(alone, self.seat_alone(), {})
+        return None
 
     def build_shared(self, context: PromptContext, seat: Seat) -> SharedPrompt:
         """Build the prompt part shared by all cells; ModelFailure if not even the task fits into the context."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collab.data.example import LEVELS
 from collab.envs.base import Environment, HasOracle, Suite
@@ -63,7 +63,10 @@ async def estimate(config: SynthConfig) -> SynthesisEstimate:
         try:
             # The oracle is tried really, as it costs nothing; a model's calls are only counted.
             if config.teacher is None:
-                return await _try_units(config, resources, environment, walks, episodes)
+                # A policy is not asked for a plan: its candidates are only counted.
+                asks_none = config.model_copy(update={"levels": [one for one in config.levels if one != "judgement"]})
+                found = await _try_units(asks_none, resources, environment, walks, episodes)
+                return _add_judgements(config, found)
             steps, basis = await _estimate_steps(resources.suite, environment, episodes)
             return _count_calls(config, steps, basis)
         finally:
@@ -108,6 +111,18 @@ async def _estimate_steps(suite: Suite, environment: Environment, episodes: Sequ
     return (sum(lengths) / len(lengths) if lengths else 0.0), basis
 
 
+def _add_judgements(config: SynthConfig, found: SynthesisEstimate) -> SynthesisEstimate:
+    """Add the calls of the policy and the most rows of level judgement."""
+    if config.judgement is None:
+        return found
+    count = round(found.episodes * found.steps) * config.judgement.candidates
+    most = count if config.judgement.rows is None else min(count, config.judgement.rows)
+    basis = f"{found.basis}; of judgements the most, if candidates differ and half of them are right"
+    return replace(
+        found, calls={**found.calls, "candidates": count}, rows={**found.rows, "judgement": most}, basis=basis
+    )
+
+
 def _count_calls(config: SynthConfig, steps: float, basis: str) -> SynthesisEstimate:
     """Count a model's calls and rows per screen."""
     # Upper bounds: every screen taught, every step rewarded, nothing in vain.
@@ -127,7 +142,9 @@ def _count_calls(config: SynthConfig, steps: float, basis: str) -> SynthesisEsti
         "demonstration": taken * ("demonstration" in wanted),
         "preference": calls["critic"],
     }
-    return _estimate(config, steps=steps, calls=calls, rows=rows, basis=basis)
+    if config.judgement is not None:
+        calls["analyses"] = taken * config.judgement.candidates
+    return _add_judgements(config, _estimate(config, steps=steps, calls=calls, rows=rows, basis=basis))
 
 
 def _estimate(

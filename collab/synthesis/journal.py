@@ -72,6 +72,8 @@ class Head:
     environment_version: str
     model: Mapping[str, Any] = field(default_factory=dict)
     """The teacher's policy and capabilities; empty for the oracle."""
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    """Those of the model whose candidates are judged; empty without level judgement."""
     versions: Mapping[str, str] = field(default_factory=collect_versions)
     created: str = field(default_factory=format_now)
     finished: str | None = None

@@ -6,6 +6,7 @@
     act            the next step of a task                                   UI agent, demonstration and preference
     clumsy         a mistaken step under the same input                      adversary
     critic         scores of proposed steps                                  critic
+    analysis       why a candidate is right or wrong                         critic, judgement
 
 The built-in folder is `prompts/teacher`; a folder of that name in the user's own library comes before it.
 
@@ -50,7 +51,7 @@ from collab.types import Action, ElementTarget, Observation, Prompt
 
 FOLDER = "teacher"
 """Name of the folder in `prompts/`."""
-FILES = ("system", "screen", "instructions", "act", "clumsy", "critic")
+FILES = ("system", "screen", "instructions", "act", "clumsy", "critic", "analysis")
 _WORLDS = {"mobile": "a phone", "web": "web pages"}
 
 
@@ -99,6 +100,17 @@ class TeacherPrompts:
         """Build a request to score steps, each (action in words, reason), numbered from 1."""
         listed = [{"id": place, "action": action, "reason": why} for place, (action, why) in enumerate(proposals, 1)]
         return self._render_prompt("critic", state=state, proposals=listed)
+
+    def build_analysis(self, state: str, proposal: tuple[str, str], right: str, *, is_right: bool) -> Prompt:
+        """Build a request to explain why a proposal (action in words, reason) is right or wrong.
+
+        Args:
+            right: the demonstrated step in words.
+        """
+        action, reason = proposal
+        return self._render_prompt(
+            "analysis", state=state, action=action, reason=reason, right=right, is_right=is_right
+        )
 
     def _render_prompt(self, name: str, **values: object) -> Prompt:
         text = self._templates.render(name, form=format_action_form(self._space), **values)

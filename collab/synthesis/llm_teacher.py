@@ -4,6 +4,7 @@
     instruction    one call per screen: one-step instructions with reason and action
     demonstration  the steps of an episode that the model played by itself and solved
     preference     its steps that the critic rewards, against a clumsy agent's
+    judgement      why a candidate in place of such a step is right or wrong, which it is told
 
 All replies are checked, and refusals are counted by cause (`collab.synthesis.llm_prompts`). Deviations from the paper:
 prompts of our own; replies are JSON; demonstrations, which the paper lacks, come only from solved episodes.
@@ -23,32 +24,32 @@ asks all basic questions on a screen, and four on each drawn element (table 9).
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, get_args
+from functools import partial
+from typing import get_args
 
-from collab.data.example import LEVELS, Example, Level
+from collab.data.example import LEVELS, POLICY_LEVELS, Example, Level
 from collab.envs.base import Environment, Forkable, HasGoal, Suite
 from collab.envs.grammar import ActionSpace
-from collab.errors import EnvironmentFailure, ModelFailure
-from collab.models.base import Model, Reply
-from collab.prompts.render import PromptContext
+from collab.errors import EnvironmentFailure
 from collab.rewards.oracle import reach
 from collab.rewards.structured_replies import (
+    AnalysisItem,
     AnswerItem,
     InstructionItem,
     ProposalItem,
     ScoreItem,
-    ask,
     hash_prompt,
     read_items,
 )
 from collab.rollout.episode import build_history_entry
 from collab.seeds import derive, generator
 from collab.store.rewards import CellReward
+from collab.synthesis.caller import Caller
 from collab.synthesis.conversation import Reader
+from collab.synthesis.judgement import Analysis, Candidate, CandidateSource
 from collab.synthesis.llm_prompts import (
     FOREIGN,
     NOT_SHOWN,
@@ -64,8 +65,7 @@ from collab.synthesis.llm_prompts import (
 from collab.synthesis.screens import is_view_changed, try_action
 from collab.synthesis.teacher import Scene, StoredInstruction, TeacherOutput
 from collab.synthesis.wording import ElementKind, ScreenKind, ask_about_element, ask_about_screen
-from collab.types import Action, CellRef, HistoryEntry, Prompt, Sampling, Task
-from collab.utils.files import hash_text
+from collab.types import Action, CellRef, HistoryEntry, Prompt, Task
 
 PATIENCE = 3
 """Refused proposals in a row after which an episode is given up."""
@@ -171,47 +171,6 @@ def _advance_scene(scene: Scene, entry: HistoryEntry, executed: Action | None, *
     return replace(scene, step=step, history=history, taken=taken, seed=derive(seed, "scene", step))
 
 
-class ReplyMemory(Protocol):
-    """Remembers replies, so that work that is done again does not pay for them again."""
-
-    def recall(self, call: str) -> str | None:
-        """Return the earlier reply to this call; None without one."""
-
-    def keep(self, call: str, reply: Reply) -> None:
-        """Remember a reply the moment it comes."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """Calls a teacher's model: one limit per call, one seed per question, no question twice."""
-
-    model: Model
-    sampling: Sampling
-    call_s: float = 120.0
-    """Limit of one call in seconds, with retries but without queueing."""
-    memory: ReplyMemory | None = None
-    """None repeats every call."""
-
-    async def ask(self, prompt: Prompt, seed: int, role: str) -> str:
-        """Return the reply's text.
-
-        Args:
-            role: kind of question; with `seed` it decides the seed of the call.
-
-        Raises:
-            ModelFailure: the call failed after its retries or took longer than its limit.
-        """
-        call = hash_text("\x1f".join([hash_prompt(prompt), str(seed), role]))
-        known = None if self.memory is None else self.memory.recall(call)
-        if known is not None:
-            return known
-        call_seed = derive(seed, "teacher", role)
-        reply = await ask(self.model, prompt, self.sampling, seed=call_seed, call_s=self.call_s, who="the teacher")
-        if self.memory is not None:
-            self.memory.keep(call, reply)
-        return reply.text
-
-
 TOO_LONG = "the task does not fit into the context"
 
 
@@ -226,29 +185,13 @@ class TeacherContext:
     reader: Reader
     """The policy that rows are made for."""
 
-    def build_decision(self, scene: Scene, goal: str | None = None) -> Prompt | None:
-        """Build the policy's prompt on a scene without peers; None if the task does not fit into the context.
-
-        Args:
-            goal: replaces the scene's task and history; None for the task.
-        """
-        context = PromptContext(
-            goal=scene.task.goal if goal is None else goal,
-            space=scene.suite.space,
-            observation=scene.observation,
-            history=scene.history if goal is None else (),
-        )
-        with contextlib.suppress(ModelFailure):
-            return self.reader.build_decision(context, self.reader.seat_alone(), {})
-        return None
-
 
 _CELL = CellRef("teacher", 0)
 
 
 async def propose(context: TeacherContext, scene: Scene) -> Decided | Counter[str]:
     """Return the next step of a task, or the causes of its refusal; ModelFailure if the model cannot be reached."""
-    state = context.build_decision(scene)
+    state = context.reader.build_alone(scene)
     if state is None:
         return Counter({TOO_LONG: 1})
     return await _decide(context, scene, _act(context, state), "act")
@@ -269,7 +212,7 @@ async def prefer(context: TeacherContext, scene: Scene, proposed: Decided) -> Te
 
 async def score(context: TeacherContext, scene: Scene, proposed: Decided) -> CellReward:
     """Return the critic's score of a proposal; an absent, unreadable or out-of-range score is missing."""
-    state = context.build_decision(scene)
+    state = context.reader.build_alone(scene)
     if state is None:
         return _build_missing(TOO_LONG)
     words = scene.suite.space.describe(proposed.action, scene.observation)
@@ -283,7 +226,7 @@ async def score(context: TeacherContext, scene: Scene, proposed: Decided) -> Cel
 
 async def mislead(context: TeacherContext, scene: Scene, right: Decided) -> Decided | Counter[str]:
     """Return a bad reply under the same input, or the causes of its refusal."""
-    state = context.build_decision(scene)
+    state = context.reader.build_alone(scene)
     # The policy could never read a prompt that does not fit.
     if state is None:
         return Counter({TOO_LONG: 1})
@@ -303,7 +246,7 @@ def step_row(
     context: TeacherContext, scene: Scene, level: Level, good: Decided, bad: Decided | None = None
 ) -> TeacherOutput:
     """Build the row of one step with the policy's prompt; a preference has both sides."""
-    prompt = context.build_decision(scene)
+    prompt = context.reader.build_alone(scene)
     if prompt is None:
         return TeacherOutput(refused=Counter({TOO_LONG: 1}))
     # Both sides must act on what the prompt shows: cut prompts may lack the element.
@@ -341,6 +284,27 @@ async def _is_same_state(scene: Scene, one: Action, other: Action) -> bool:
     """Return whether two actions lead to the same state; False if the environment cannot fork."""
     world = scene.environment
     return isinstance(world, Forkable) and await reach(world, one) == await reach(world, other)
+
+
+async def analyse(context: TeacherContext, scene: Scene, right: Action, candidate: Candidate) -> Analysis | str:
+    """Request the analysis of a candidate whose label is told, or return the cause for leaving it out."""
+    if not candidate.is_right and await _is_same_state(scene, candidate.action, right):
+        return "leads to the same state as the demonstrated step"
+    state = context.reader.build_alone(scene)
+    if state is None:
+        return TOO_LONG
+    space, screen = scene.suite.space, scene.observation
+    prompt = context.prompts.build_analysis(
+        state.shared.strip(),
+        (space.describe(candidate.action, screen), candidate.reason),
+        space.describe(right, screen),
+        is_right=candidate.is_right,
+    )
+    found = read_items(await context.caller.ask(prompt, scene.seed, "analysis"), AnalysisItem)
+    if len(found.good) != 1:
+        return next(iter(found.refused), "several analyses in one reply")
+    text = found.good[0].analysis
+    return FOREIGN if is_foreign(text, scene.task.goal, screen.text) else Analysis(text, hash_prompt(prompt))
 
 
 MOST_COMPLETIONS, MOST_ANSWERS = 2, 1
@@ -419,7 +383,7 @@ def _check_item(item: InstructionItem, scene: Scene, taken: _ScreenInstructions)
 def _build_instruction_row(
     context: TeacherContext, scene: Scene, instruction: str, decided: Decided, asked: str
 ) -> Example | str:
-    prompt = context.build_decision(scene, instruction)
+    prompt = context.reader.build_alone(scene, instruction)
     if prompt is None:
         return TOO_LONG
     # What the prompt does not show cannot be learned from it.
@@ -507,7 +471,8 @@ class LanguageTeacher:
     """Number of elements per screen that questions are asked about."""
     instructions: int = 8
     """That are asked for per screen."""
-    levels: frozenset[Level] = frozenset(LEVELS)
+    candidates: CandidateSource | None = None
+    """Samples what level judgement judges; None without that level."""
     _played: dict[tuple[str, int], TeacherEpisode] = field(default_factory=dict)
     """Episodes whose screens are being met again, by task and seed."""
 
@@ -515,6 +480,11 @@ class LanguageTeacher:
     def name(self) -> str:
         """Name of the agents file whose model teaches."""
         return self.context.name
+
+    @property
+    def levels(self) -> frozenset[Level]:
+        """Levels that it can teach: judgements only of a policy's candidates."""
+        return frozenset(POLICY_LEVELS if self.candidates is None else LEVELS)
 
     async def teach(self, scene: Scene, level: Level) -> TeacherOutput:
         """Make rows of one level; see `Teacher.teach`."""
@@ -524,6 +494,8 @@ class LanguageTeacher:
             return await teach_instructions(self.context, scene, self.instructions)
         if level == "demonstration":
             return self._demonstrate(scene)
+        if level == "judgement":
+            return await self._judge_candidates(scene)
         taken = self._get_taken(scene)
         proposed = taken.decided if taken and taken.decided else await propose(self.context, scene)
         if not isinstance(proposed, Decided):
@@ -557,11 +529,23 @@ class LanguageTeacher:
         return played.steps[scene.step] if played else None
 
     def _demonstrate(self, scene: Scene) -> TeacherOutput:
+        decided = self._find_demonstrated(scene)
+        if isinstance(decided, str):
+            return TeacherOutput(refused=Counter({decided: 1}))
+        return step_row(self.context, scene, "demonstration", decided)
+
+    async def _judge_candidates(self, scene: Scene) -> TeacherOutput:
+        decided = self._find_demonstrated(scene)
+        if isinstance(decided, str) or self.candidates is None:
+            return TeacherOutput(refused=Counter({str(decided): 1}))
+        explain = partial(analyse, self.context, scene, decided.action)
+        return await self.candidates.teach(scene, decided.action, explain, self.name)
+
+    def _find_demonstrated(self, scene: Scene) -> Decided | str:
+        """Return the step of a solved episode, or why it demonstrates nothing."""
         played, taken = self._played.get((scene.task.name, scene.task.seed)), self._get_taken(scene)
         if played is None or taken is None or taken.decided is None:
-            return TeacherOutput(refused=Counter({"the end of the episode is unknown": 1}))
+            return "the end of the episode is unknown"
         if not played.success:
-            return TeacherOutput(refused=Counter({"a step of an episode that was not solved": 1}))
-        if not taken.changed:
-            return TeacherOutput(refused=Counter({"a step that changed nothing": 1}))
-        return step_row(self.context, scene, "demonstration", taken.decided)
+            return "a step of an episode that was not solved"
+        return taken.decided if taken.changed else "a step that changed nothing"

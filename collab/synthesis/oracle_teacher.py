@@ -8,6 +8,7 @@
     demonstration  the next action of the solution, in the prompt that an agent would get there; in a hurry the action
                    after it (`find_skip`)
     preference     the same prompt; the solution's action against a mistake that leads elsewhere and is not good
+    judgement      a policy's candidates in place of the solution's action, and why they are right or wrong
 
 An environment that cannot fork gives fewer rows, one without solutions neither demonstrations nor preferences. Omitted
 rows are counted.
@@ -20,8 +21,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from collab.data.example import LEVELS, Example, Level
+from collab.data.example import LEVELS, POLICY_LEVELS, Example, Level
 from collab.envs.base import Forkable, HasOracle
 from collab.envs.solution import GOOD, SolutionEnvironment, SolutionScorer
 from collab.envs.text import flatten, format_element
@@ -35,6 +37,7 @@ from collab.synthesis import facts
 from collab.synthesis.conversation import Talk
 from collab.synthesis.facts import ActionBuilder
 from collab.synthesis.instructions import Instruction, build_two_steps, propose_instructions
+from collab.synthesis.judgement import Analysis, Candidate, CandidateSource
 from collab.synthesis.renaming import as_told, as_told_beside, find_spelling, rename_apps, rename_labels, rename_opened
 from collab.synthesis.screens import build_decision_point, describe_effect, has_effect, is_view_changed, try_action
 from collab.synthesis.teacher import Scene, Sort, StoredInstruction, TeacherOutput
@@ -169,11 +172,19 @@ class OracleTeacher:
 
     talk: Talk
     amounts: Amounts = Amounts()
+    candidates: CandidateSource | None = None
+    """Samples what level judgement judges; None without that level."""
     name: str = "oracle"
-    levels: frozenset[Level] = frozenset(LEVELS)
+
+    @property
+    def levels(self) -> frozenset[Level]:
+        """Levels that it can teach: judgements only of a policy's candidates."""
+        return frozenset(POLICY_LEVELS if self.candidates is None else LEVELS)
 
     async def teach(self, scene: Scene, level: Level) -> TeacherOutput:
-        """Make rows of one level; see `Teacher.teach`. Never raises ModelFailure."""
+        """Make rows of one level; see `Teacher.teach`."""
+        if level == "judgement":
+            return await self._judge_candidates(scene)
         examples = ExampleCollector(
             scene=scene, level=level, teacher=self.name, rng=generator(derive(scene.seed, level))
         )
@@ -318,6 +329,36 @@ class OracleTeacher:
         if found is None:
             raise Refusal("no worse action was found")
         return found.action
+
+    # ------------------------------------------------------------------------------------------- judgement
+
+    async def _judge_candidates(self, scene: Scene) -> TeacherOutput:
+        try:
+            right = _find_next_action(scene)
+            # The judge reads no history: words from earlier screens could only be guessed.
+            if not _list_typed_words(right) <= _split_words(f"{scene.task.goal}\n{scene.observation.text}"):
+                raise Refusal(UNTOLD)
+        except Refusal as refusal:
+            return TeacherOutput(refused=Counter({str(refusal): 1}))
+        assert self.candidates is not None, "level judgement needs a policy"
+        return await self.candidates.teach(scene, right, partial(explain_candidate, scene, right), self.name)
+
+
+async def explain_candidate(scene: Scene, right: Action, candidate: Candidate) -> Analysis | str:
+    """Write the analysis of a candidate, or return the cause for leaving it out."""
+    space, environment = scene.suite.space, scene.environment
+    step = f"The next step is: {space.describe(right, scene.observation)}."
+    if candidate.is_right:
+        return Analysis(f"{step} This is that step.")
+    scorer = SolutionScorer(environment) if isinstance(environment, SolutionEnvironment) else None
+    verdict = None if scorer is None else await scorer(candidate.action)
+    if verdict is None or not verdict.known:
+        return Analysis(f"{step} This is another one.")
+    # A solution is one way of several: what leads on as well is not wrong.
+    if verdict.score >= GOOD:
+        return "another step that leads on as well"
+    # Numbers of steps are left out: the judge could only guess them.
+    return Analysis(f"{step} This is another one: {verdict.reason.partition(':')[0]}.")
 
 
 async def _describe_element(scene: Scene, element: Element, kind: ElementKind) -> str:

@@ -14,18 +14,21 @@ from collab.config import AgentDefinition, Budget, hide_secrets, validate_record
 from collab.data.splits import TRAIN, Split, list_kept_by
 from collab.envs.base import Suite
 from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
-from collab.models.base import AskedAlike, Capabilities, Model, count_lost_calls, warn_of_lost_calls
+from collab.models.base import AskedAlike, Model, count_lost_calls, warn_of_lost_calls
 from collab.prompts.render import Template
+from collab.rewards.process_reward import ProcessPrompts
 from collab.rollout.build import build, build_environment
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import load_splits
 from collab.store import log
+from collab.synthesis.caller import Caller
 from collab.synthesis.card import SynthesisReport, gather
-from collab.synthesis.config import ORACLE, SynthConfig, Unit, list_units
+from collab.synthesis.config import ORACLE, JudgementConfig, SynthConfig, Unit, list_units
 from collab.synthesis.conversation import Reader, Talk
 from collab.synthesis.journal import Head, Journal, SynthesisDir, UnansweredQuestion, read_records
+from collab.synthesis.judgement import CandidateSource
 from collab.synthesis.llm_prompts import TeacherPrompts
-from collab.synthesis.llm_teacher import Caller, LanguageTeacher, TeacherContext
+from collab.synthesis.llm_teacher import LanguageTeacher, TeacherContext
 from collab.synthesis.oracle_teacher import Amounts, OracleTeacher
 from collab.synthesis.teacher import Teacher
 from collab.synthesis.units import Ledger, SynthesisProgress, SynthesisResources, finish, read_report, work
@@ -40,8 +43,10 @@ class Opened:
     splits: Mapping[str, Split]
     model: Mapping[str, Any]
     """The policy and capabilities of the teacher's model; empty for the oracle."""
-    teacher: Model | None
-    """The teacher's model; None for the oracle."""
+    policy: Mapping[str, Any]
+    """Those of the model whose candidates are judged; empty without level judgement."""
+    asked: Mapping[str, Model]
+    """Noun and name → model, of all that are asked."""
 
 
 @contextlib.asynccontextmanager
@@ -64,11 +69,18 @@ async def open_synthesis(config: SynthConfig, ledger: Ledger, *, ask: bool = Tru
         max_tokens=config.max_tokens,
     )
     suite = build_environment(config.environment_name, config.environment)
-    model: Model | None = None
+    asked: dict[str, Model] = {}
     try:
         splits = await load_splits(config.environment_name, config.environment, suite)
         with boundary(EnvironmentFailure, f"opening {suite.label}"):
             await (await suite.open()).close()  # a missing browser is found before anything is written
+        candidates: CandidateSource | None = None
+        policy: dict[str, Any] = {}
+        if config.judgement is not None:
+            name = config.judgement.policy_name
+            sampled = asked[f"policy {name}"] = _build_policy(config.judgement)
+            policy = await _describe_model(config, name, sampled) if ask else {}
+            candidates = _build_candidate_source(config, config.judgement, sampled, ledger)
         teacher: Teacher = OracleTeacher(
             talk=Talk(reader=reader, share=config.talk),
             amounts=Amounts(
@@ -78,19 +90,52 @@ async def open_synthesis(config: SynthConfig, ledger: Ledger, *, ask: bool = Tru
                 two_steps=config.two_steps,
                 hurry=config.hurry,
             ),
+            candidates=candidates,
         )
         about: dict[str, Any] = {}
         if config.teacher is not None:
-            model = _build_model(config, config.teacher)
-            about = _describe_model(config, model, await model.probe()) if ask else {}
-            teacher = _build_language_teacher(config, model, reader, suite, ledger)
+            model = asked[f"teacher {config.teacher_name}"] = _build_model(config, config.teacher)
+            about = await _describe_model(config, config.teacher_name, model) if ask else {}
+            teacher = _build_language_teacher(config, model, reader, suite, ledger, candidates)
         resources = SynthesisResources(suite=suite, teacher=teacher, kept=list_kept_by(splits.values()))
-        yield Opened(resources=resources, splits=splits, model=about, teacher=model)
+        yield Opened(resources=resources, splits=splits, model=about, policy=policy, asked=asked)
     finally:
-        if model is not None:
-            warn_of_lost_calls(model, f"teacher {config.teacher_name}")
+        for name, model in asked.items():
+            warn_of_lost_calls(model, name)
             await model.close()
         await suite.close()
+
+
+def _build_policy(judged: JudgementConfig) -> Model:
+    where = f"agents/{judged.policy_name}"
+    model: Model = build("models", judged.policy, where)
+    if model.privileged:
+        raise UsageError(f"{where} looks at solutions and samples no candidates of its own; name a language model")
+    return model
+
+
+def _build_candidate_source(
+    config: SynthConfig, judged: JudgementConfig, model: Model, ledger: Ledger
+) -> CandidateSource:
+    policy = judged.policy
+    return CandidateSource(
+        caller=Caller(
+            model=model,
+            sampling=policy.sampling.of(0, 1, f"agents/{judged.policy_name}"),
+            call_s=config.environment.limits.call_s,
+            memory=ledger,
+            who="the policy",
+        ),
+        # The policy's own prompt, which need not be the one that rows of other levels are made for.
+        reader=Reader(
+            template=Template(policy.prompt, judged.policy_prompt),
+            context_tokens=policy.context_tokens,
+            history=policy.history,
+            max_tokens=policy.sampling.max_tokens,
+        ),
+        prompts=ProcessPrompts(judged.critic_prompt),
+        count=judged.candidates,
+    )
 
 
 def _build_model(config: SynthConfig, definition: AgentDefinition) -> Model:
@@ -105,7 +150,12 @@ def _build_model(config: SynthConfig, definition: AgentDefinition) -> Model:
 
 
 def _build_language_teacher(
-    config: SynthConfig, model: Model, reader: Reader, suite: Suite, ledger: Ledger
+    config: SynthConfig,
+    model: Model,
+    reader: Reader,
+    suite: Suite,
+    ledger: Ledger,
+    candidates: CandidateSource | None,
 ) -> LanguageTeacher:
     caller = Caller(
         model=model,
@@ -115,12 +165,14 @@ def _build_language_teacher(
     )
     prompts = TeacherPrompts(config.teacher_prompts, suite.space)
     context = TeacherContext(name=config.teacher_name, caller=caller, prompts=prompts, reader=reader)
-    return LanguageTeacher(context=context, elements=config.elements, instructions=config.instructions)
+    return LanguageTeacher(
+        context=context, elements=config.elements, instructions=config.instructions, candidates=candidates
+    )
 
 
-def _describe_model(config: SynthConfig, model: Model, able: Capabilities) -> dict[str, Any]:
-    """Return the manifest's entry of the teacher's model; UsageError if it does not count what the budget limits."""
-    who = f"agents/{config.teacher_name}"
+async def _describe_model(config: SynthConfig, name: str, model: Model) -> dict[str, Any]:
+    """Return the manifest's entry of a model; UsageError if it does not count what the budget limits."""
+    able, who = await model.probe(), f"agents/{name}"
     if config.budget.usd is not None and not able.knows_price:
         raise UsageError(f"--budget usd: {who} does not say what it costs; set its prices, or limit tokens or minutes")
     if config.budget.tokens is not None and not able.counts_tokens:
@@ -169,6 +221,7 @@ async def start(
             environment=suite.label,
             environment_version=suite.version,
             model=opened.model,
+            policy=opened.policy,
         )
         SynthesisDir(out).begin(head, folders=(log.FOLDER,))
         return await _make(config, head, opened, out, ledger, watch, stop)
@@ -211,7 +264,11 @@ async def resume(
 
 
 def _check_budget(config: SynthConfig) -> None:
-    if config.teacher is None and (config.budget.usd is not None or config.budget.tokens is not None):
+    if (
+        config.teacher is None
+        and config.judgement is None
+        and (config.budget.usd is not None or config.budget.tokens is not None)
+    ):
         raise UsageError("--budget: the oracle costs neither money nor tokens; limit minutes, or leave it out")
 
 
@@ -241,12 +298,12 @@ async def _make(
         # What the journal holds is not made again.
         left = _list_left(path, units, ledger, journal)
         watch(progress)
-        before = count_lost_calls(opened.teacher)
+        before = sum(map(count_lost_calls, opened.asked.values()))
         try:
             stopped = await work(config, opened.resources, journal, left, ledger, stop) if left else None
         finally:
             # Also after an error: calls without an answer may have cost something.
-            lost = count_lost_calls(opened.teacher) - before
+            lost = sum(map(count_lost_calls, opened.asked.values())) - before
             progress.calls.spent += Usage(lost=lost)
             if lost:
                 journal.record(UnansweredQuestion(lost=lost))

@@ -29,8 +29,8 @@ Met: TypeAlias = Literal["exploration", "rollout", "mistake"]
 
 SUITED: Mapping[Met, frozenset[Level]] = {
     "exploration": frozenset({"basic", "instruction"}),
-    "rollout": frozenset({"basic", "instruction", "demonstration", "preference"}),
-    "mistake": frozenset({"demonstration", "preference"}),
+    "rollout": frozenset({"basic", "instruction", "demonstration", "preference", "judgement"}),
+    "mistake": frozenset({"demonstration", "preference", "judgement"}),
 }
 """Levels that suit each kind of scene."""
 

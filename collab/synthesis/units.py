@@ -327,7 +327,12 @@ def finish(
     made = gather(read_records(directory))
     _check_something(directory, made)
     # Selected over all units by seed, so that the order of making does not matter.
-    selection = select(made.iterate_rows(units), seed=config.seed, cap=config.at_most)
+    selection = select(
+        made.iterate_rows(units),
+        seed=config.seed,
+        cap=config.at_most,
+        judgements=None if config.judgement is None else config.judgement.rows,
+    )
     refuse_leaks(selection.rows, splits.values())
     kept = {row.id for row in selection.rows if row.level == "instruction"}
     instructions = list(made.iterate_instructions(units, kept))

@@ -135,6 +135,8 @@ def answer_as_teacher(body: Mapping[str, Any]) -> str:
         return _dump_json({"instructions": _build_instructions(asked)})
     if '{"scores": [' in asked:
         return _dump_json({"scores": [{"id": 1, "reason": "It is the step that the task needs now.", "score": 0.9}]})
+    if '{"analysis":' in asked:
+        return _dump_json({"analysis": "The corridor needs another door here, or this very one."})
     if "very clumsy" in asked:
         return _dump_json({"reason": "I would rather leave.", "action": {"action_type": "navigate_home"}})
     if "Which single step" in asked:

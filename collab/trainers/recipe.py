@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, Field, model_validator
 
 from collab.config import Definition
-from collab.data.example import LEVELS, Level
+from collab.data.example import LEVELS, POLICY_LEVELS, Level
 from collab.errors import ConfigError
 from collab.library import list_presets, read_preset
 
@@ -161,8 +161,8 @@ class SftRecipe(Recipe):
     prompt_weight: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Weight of the mean −log p per prompt token beside that of replies (see `pretrain`); 0 is the loss on replies
     alone, as it should be for a base that has read much."""
-    levels: tuple[Level, ...] = LEVELS[:-1]
-    """Which rows, in the order of the curriculum."""
+    levels: tuple[Level, ...] = POLICY_LEVELS[:-1]
+    """Which rows, in the order of the curriculum; those of a policy unless "judgement" is named."""
     order: Literal["curriculum", "mixed"] = "curriculum"
     """"curriculum" finishes a level before the next begins; "mixed" draws from all of them in every epoch."""
     weights_by_level: dict[Level, Annotated[float, Field(ge=0)]] = Field(default={})
@@ -171,9 +171,8 @@ class SftRecipe(Recipe):
     @model_validator(mode="after")
     def _no_preferences(self) -> SftRecipe:
         if "preference" in self.levels or not self.levels:
-            raise ValueError(
-                f"levels {list(self.levels)}: name some of {', '.join(LEVELS[:-1])}; preferences are for dpo"
-            )
+            known = ", ".join(level for level in LEVELS if level != "preference")
+            raise ValueError(f"levels {list(self.levels)}: name some of {known}; preferences are for dpo")
         if len(set(self.levels)) < len(self.levels):
             raise ValueError(f"levels {list(self.levels)}: name each once; weights_by_level says how often it is seen")
         return self
@@ -324,14 +323,16 @@ class Preset(Definition):
     copying: CopyRecipe | None = None
     """None where the base can copy already."""
     sft: SftRecipe
-    dpo: DpoRecipe
+    dpo: DpoRecipe | None = None
+    """None where nothing is preferred: of a judge."""
 
     def get_recipe(self, stage: Stage) -> Recipe:
         """Return the recipe of a stage; ConfigError without one."""
         recipes: dict[Stage, Recipe | None] = {"copy": self.copying, "sft": self.sft, "dpo": self.dpo}
         found = recipes.get(stage)
         if found is None:
-            raise ConfigError(f"--stage {stage}: the preset has no recipe for it; its base is not made from nothing")
+            had = ", ".join(name for name, recipe in recipes.items() if recipe is not None)
+            raise ConfigError(f"--stage {stage}: the preset has no recipe for it; it has {had}; take another preset")
         return found
 
 

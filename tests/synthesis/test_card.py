@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from collab.data.example import LEVELS, Example
+from collab.data.example import POLICY_LEVELS, Example
 from collab.data.parquet import read_rows
 from collab.synthesis.card import build_command
 from collab.synthesis.config import SynthConfig
@@ -25,7 +25,7 @@ Wanted = Callable[..., SynthConfig]
 def made(config: SynthConfig, path: Path) -> tuple[str, list[Example]]:
     """The card and the rows of a synthesis."""
     asyncio.run(start(config, path))
-    files = [path / f"{level}.parquet" for level in LEVELS]
+    files = [path / f"{level}.parquet" for level in POLICY_LEVELS]
     return (path / "card.md").read_text(), [row for file in files if file.is_file() for row in read_rows(file)]
 
 

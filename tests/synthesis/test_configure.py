@@ -11,7 +11,12 @@ import pytest
 from collab.data.splits import EVALUATION_SEEDS, list_kept_instances
 from collab.errors import ConfigError, OverlapError, UnknownName, UsageError
 from collab.library import Library
+from collab.rollout.collector import RolloutProgress
 from collab.synthesis.config import SynthConfig, SynthesisRequest, configure, list_units
+from collab.synthesis.conversation import Reader
+from collab.synthesis.oracle_teacher import OracleTeacher
+from collab.synthesis.run import open_synthesis
+from collab.synthesis.units import Ledger, SynthesisProgress
 
 Wanted = Callable[..., SynthConfig]
 
@@ -134,3 +139,21 @@ def test_teachers_prompts_may_be_ones_own(build_config: Wanted, folder: Path):
 
 def wanted_texts() -> dict[str, str]:
     return built_in("androidworld", teacher="openai").teacher_prompts
+
+
+def reader_of(config: SynthConfig) -> Reader:
+    async def look() -> Reader:
+        async with open_synthesis(config, Ledger(SynthesisProgress(calls=RolloutProgress(planned=0)))) as opened:
+            teacher = opened.resources.teacher
+            assert isinstance(teacher, OracleTeacher)
+            return teacher.talk.reader
+
+    return asyncio.run(look())
+
+
+def test_rows_are_made_for_the_policy_that_the_settings_describe(build_config: Wanted) -> None:
+    """What is left of the context for a screen depends on all three; they are those of who will play."""
+    plain = reader_of(build_config())
+    assert (plain.context_tokens, plain.history, plain.max_tokens) == (8192, 5, 256)
+    pocket = reader_of(build_config(settings=["context_tokens=2048", "history=4", "max_tokens=128"]))
+    assert (pocket.context_tokens, pocket.history, pocket.max_tokens) == (2048, 4, 128)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from collab.config import Budget
-from collab.data.example import LEVELS
+from collab.data.example import POLICY_LEVELS
 from collab.data.parquet import read_rows
 from collab.errors import ModelFailure, OverlapError, RunError, RunFormatError, UsageError
 from collab.store import log
@@ -62,8 +62,8 @@ def teacher(request: pytest.FixtureRequest) -> str:
 def test_all_levels_are_made_and_every_row_can_be_traced(build_config: Wanted, tmp_path: Path, teacher: str):
     result = run(build_config(teacher=teacher), tmp_path / "out")
     assert result.stopped is None
-    assert set(result.report.by_level) == set(LEVELS)
-    rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
+    assert set(result.report.by_level) == set(POLICY_LEVELS)
+    rows = [row for level in POLICY_LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
     assert len({row.id for row in rows}) == len(rows) == result.report.rows
     assert {row.provenance.teacher for row in rows} == {teacher}
     assert {row.provenance.environment for row in rows} == {"fake[corridor]"}
@@ -74,7 +74,7 @@ def test_the_manifest_holds_the_hash_of_each_file(build_config: Wanted, tmp_path
     run(build_config(), tmp_path / "out")
     assert describe_missing(tmp_path / "out") is None
     files = json.loads((tmp_path / "out" / "synth.json").read_text())["files"]
-    assert set(files) == {*(f"{level}.parquet" for level in LEVELS), "instructions.jsonl", "card.md"}
+    assert set(files) == {*(f"{level}.parquet" for level in POLICY_LEVELS), "instructions.jsonl", "card.md"}
     for name, told in files.items():
         assert told["sha256"] == hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest()
 
@@ -128,7 +128,7 @@ def test_more_seats_make_more_decisions_of_the_same_steps(build_config: Wanted, 
 def test_groups_are_balanced(build_config: Wanted, tmp_path: Path):
     result = run(build_config(settings=["at_most=2"]), tmp_path / "out")
     assert result.report.dropped["more than 2 of a kind, app and action type"] > 0
-    rows = [row for level in LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
+    rows = [row for level in POLICY_LEVELS for row in read_rows(tmp_path / "out" / f"{level}.parquet")]
     groups = Counter((row.level, row.kind, row.provenance.apps[-1], row.action_type) for row in rows)
     assert max(groups.values()) == 2
 

@@ -12,7 +12,19 @@ def test_a_preset_is_whole(name: str) -> None:
     preset = load_preset(name)
     assert preset.description
     assert isinstance(preset.get_recipe("sft"), SftRecipe)
-    assert isinstance(preset.get_recipe("dpo"), DpoRecipe)
+    if not name.startswith("prm-"):
+        assert isinstance(preset.get_recipe("dpo"), DpoRecipe)
+
+
+def test_a_process_reward_model_is_trained_as_in_its_paper() -> None:
+    """Android Coach, Appendix A.1."""
+    recipe = load_preset("prm-7b").sft
+    assert recipe.levels == ("judgement",)
+    assert (recipe.learning_rate, recipe.schedule, recipe.warmup) == (1e-5, "cosine", 0.1)
+    assert (recipe.batch_rows, recipe.epochs, recipe.max_grad_norm) == (32, 2, 1.0)
+    assert (recipe.optimizer, recipe.betas, recipe.weight_decay, recipe.lora) == ("adamw", (0.9, 0.95), 0.01, None)
+    with pytest.raises(ConfigError, match="--stage dpo: the preset has no recipe for it; it has sft"):
+        load_preset("prm-7b").get_recipe("dpo")
 
 
 def test_the_paper_is_followed() -> None:
