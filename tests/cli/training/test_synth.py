@@ -86,6 +86,10 @@ def test_a_set_that_lacks_what_broke_ends_with_exit_1_and_the_command_to_resume(
     [
         (("--levels", "basics"), "no level called 'basics'; did you mean basic?"),
         (("--levels", ","), "--levels ',': nothing is named"),
+        (("--levels", "judgement"), "the actions of a policy are judged; name it with --agents, e.g. early"),
+        (("--agents", "early"), "--agents: is for level judgement, which is not asked for"),
+        (("--levels", "judgement", "--agents", "critic-prm"), "a critic (kind prm) judges and does not speak"),
+        (("--levels", "judgement", "--agents", "rehearsal"), "agents/rehearsal looks at solutions and samples no"),
         (("--teacher", "nobody"), "no agents file called 'nobody'"),
         (
             ("--teacher", "rehearsal"),
