@@ -32,9 +32,9 @@ from collab.models.concurrency import CallWindow, Once
 from collab.models.http import NO_OBSERVER, CallObserver, ServerRefusal, Transport, check_address, find_key
 from collab.models.probe import (
     Body,
-    Dialect,
     Findings,
     PrefixCacheCounts,
+    RequestForm,
     build_metrics_url,
     probe_server,
     read_prefix_cache,
@@ -144,7 +144,7 @@ class OpenAIModel:
         )
         # Filled once, at the first call.
         self._place = AdapterPlace(self._transport, self.policy)
-        self._dialect = Dialect()
+        self._form = RequestForm()
         self._cut = ""
         """Warning that the server cuts prompts; empty before it does."""
         self._prepared: Once[Findings] = Once()
@@ -269,8 +269,8 @@ class OpenAIModel:
         async def send(adapted: Body) -> Completion:
             return await self._send(adapted, request.seed, caller)
 
-        completion = await self._dialect.ask(send, body)
-        masked = pattern is not None and "structured_outputs" not in self._dialect.steps
+        completion = await self._form.ask(send, body)
+        masked = pattern is not None and "structured_outputs" not in self._form.steps
         tokenizer = f"{self._url}#{self.policy.base}"
         reply = read_completion(completion, request, tokenizer, self._price(completion), masked=masked)
         prompt, ids = completion.prompt_token_ids, reply.tokens
@@ -308,7 +308,7 @@ class OpenAIModel:
 
     def _list_sampled(self) -> dict[str, float | None]:
         """Return the sampling that replies have in place of the definition's."""
-        own: dict[str, float | None] = {name: None for name in ("temperature", "top_p") if name in self._dialect.steps}
+        own: dict[str, float | None] = {name: None for name in ("temperature", "top_p") if name in self._form.steps}
         longest = self._extra.get("max_completion_tokens", self._extra.get("max_tokens"))
         mine = {name: self._extra[name] for name in SAMPLERS if name in self._extra} | {"max_tokens": longest}
         return own | {name: value for name, value in mine.items() if isinstance(value, int | float)}
@@ -354,7 +354,7 @@ class OpenAIModel:
                 self._send,
                 self._check_offers,
                 sampling=self.sampling,
-                dialect=self._dialect,
+                form=self._form,
                 score=self._score if self._structured else None,
             )
 

@@ -12,10 +12,10 @@ is answered. Questions are asked one after the other.
 
 vLLM counts tokens looked up and found, for all its clients together.
 
-`Dialect` adapts requests to one model behind one server: refused fields are left out or sent in another way.
+`RequestForm` adapts requests to one model behind one server: refused fields are left out or sent in another way.
 
-    dialect = Dialect()
-    answer = await dialect.ask(send, body)          # without what the server refuses, from now on
+    form = RequestForm()
+    answer = await form.ask(send, body)          # without what the server refuses, from now on
 
 The words of a refusal name the field. A step is kept only if it helped: a refusal without the field was about
 something else.
@@ -143,7 +143,7 @@ def merge_system(body: Body) -> Body:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DialectStep:
+class RequestFormStep:
     """One change of a request."""
 
     field: str
@@ -155,18 +155,18 @@ class DialectStep:
     """In a note: "{field}: {says} (the server's words)"."""
 
 
-def _format_left_out(field: str, named: str) -> DialectStep:
-    return DialectStep(field=field, change=_drop_field(field), named=named, says="left out, refused")
+def _format_left_out(field: str, named: str) -> RequestFormStep:
+    return RequestFormStep(field=field, change=_drop_field(field), named=named, says="left out, refused")
 
 
-def _build_rename_step(field: str, name: str, named: str) -> DialectStep:
-    return DialectStep(field=field, change=_rename_field(field, name), named=named, says=f"called {name}")
+def _build_rename_step(field: str, name: str, named: str) -> RequestFormStep:
+    return RequestFormStep(field=field, change=_rename_field(field, name), named=named, says=f"called {name}")
 
 
 STEPS = {
     "max_completion_tokens": _build_rename_step("max_tokens", "max_completion_tokens", r"max_(completion_)?tokens"),
     "max_tokens": _build_rename_step("max_completion_tokens", "max_tokens", r"max_completion_tokens"),
-    "system": DialectStep(
+    "system": RequestFormStep(
         field="messages",
         change=merge_system,
         named=r"system|\broles?\b|alternate|developer instruction",
@@ -186,7 +186,7 @@ GUESSES = ("max_completion_tokens", "system", "top_p", "temperature", "stop")
 """Steps to try in turn if a plain request is refused without a reason."""
 
 
-class Dialect:
+class RequestForm:
     """Changes that one model's requests need; shared by all its clients."""
 
     def __init__(self) -> None:
@@ -336,7 +336,7 @@ async def probe_server(
     offers: Offers,
     *,
     sampling: Sampling,
-    dialect: Dialect,
+    form: RequestForm,
     score: ScoreCall | None = None,
 ) -> Findings:
     """Find out what a server supports.
@@ -345,24 +345,24 @@ async def probe_server(
         model: name of the model.
         url: the server's address.
         sampling: of the run.
-        dialect: learns the changes that requests need.
+        form: learns the changes that requests need.
         score: None to skip patterns and scores.
 
     Raises:
         ModelFailure: it does not answer a plain request, or stops answering.
     """
     # The list of models costs nothing and exposes a wrong name better than a failed call.
-    interview = _Interview(ask=ask, dialect=dialect, notes=[])
+    interview = _Interview(ask=ask, form=form, notes=[])
     offered = await interview.list_models(model, offers)
     explicit = _has_own_defaults(model, url, offered)
     # Plain request first: every later question adds one field, so a refusal is about that field.
     plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
-    plain = await dialect.ask(ask, plain_body, guesses=GUESSES)
+    plain = await form.ask(ask, plain_body, guesses=GUESSES)
     interview.plain = plain_body
-    limit = "max_completion_tokens" if "max_completion_tokens" in dialect.adapt(plain_body) else "max_tokens"
-    interview.notes[:0] = [f"reply length is limited by {limit}", *dialect.notes]
+    limit = "max_completion_tokens" if "max_completion_tokens" in form.adapt(plain_body) else "max_tokens"
+    interview.notes[:0] = [f"reply length is limited by {limit}", *form.notes]
     question = interview.question
-    # In sequence: fields that the dialect learned to leave out apply to the next question.
+    # In sequence: fields that the form learned to leave out apply to the next question.
     capabilities = Capabilities(
         logprobs=await question("logprobs", {"logprobs": True}, lambda answer: bool(answer.scored)),
         structured=await question(
@@ -390,7 +390,7 @@ async def probe_server(
 @dataclass(slots=True, kw_only=True)
 class _Interview:
     ask: Ask
-    dialect: Dialect
+    form: RequestForm
     notes: list[str]
     plain: Body = field(default_factory=dict)
     """The answered plain question."""
@@ -401,7 +401,7 @@ class _Interview:
         """Ask the plain question with further fields, judge the answer and note the result."""
 
         async def look() -> bool:
-            return judge(await self.ask(self.dialect.adapt(self.plain | fields)))
+            return judge(await self.ask(self.form.adapt(self.plain | fields)))
 
         return await self._note(name, look)
 
@@ -421,7 +421,7 @@ class _Interview:
         # A server that refuses unknown fields answers only under the name that it knows.
         strict = "extra" in self.refused.get("seed", "") or "random_seed" in self.refused.get("seed", "")
         if strict and await ask_twice("random_seed", "random_seed"):
-            self.dialect.steps += ("random_seed",)
+            self.form.steps += ("random_seed",)
             return await ask_twice("same seed again", "seed")
         return False
 
@@ -458,7 +458,7 @@ class _Interview:
             found = await look()
         except ModelFailure as failure:
             if not (isinstance(failure, ServerRefusal) and failure.status in _DEFINITE):
-                await self.ask(self.dialect.adapt(self.plain))  # if answered, the field was the problem
+                await self.ask(self.form.adapt(self.plain))  # if answered, the field was the problem
             self.refused[name] = failure.words.lower() if isinstance(failure, ServerRefusal) else ""
             self.notes.append(f"{name}: {_explain(failure)}")
             return False
