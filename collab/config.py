@@ -254,6 +254,9 @@ class AgentDefinition(Keyless):
     """Whether the policy also writes a summary of all earlier steps, once per step."""
     modality: Literal["text", "image", "both"] = "text"
     """The screen in a prompt: as text, as image or both."""
+    dialect: str | None = None
+    """How the model's family speaks: a name of `collab agents dialects`, or "auto" to guess it from the model's name;
+    None for the environment's own actions in the prompt's words."""
 
 
 class AgentsFile(AgentDefinition):

@@ -203,14 +203,19 @@ Cause: TypeAlias = Literal[
     "missing_field",
     "no_such_element",
     "other_space",
+    "other_dialect",
+    "outside",
+    "unsupported",
     "cut",
     "reasoning",
     "refusal",
     "tool_call",
     "content_filter",
 ]
-"""Why a reply gives no action. "other_space": it gives one of another action space; "cut": max_tokens ended it first;
-"reasoning": it is only thought; the last three: the server reports that the model refused, called a tool, or was
+"""Why a reply gives no action. "other_space": it gives one of another action space;
+"other_dialect": it is in another dialect than the agent's; "outside": its point is not on the screen;
+"unsupported": the environment has no such action; "cut": max_tokens ended it first; "reasoning": it is only thought;
+ the last three: the server reports that the model refused, called a tool, or was
 stopped by a filter."""
 
 
@@ -279,6 +284,8 @@ class Prompt:
     """The messages heard, in conversation order, and the slot's header last."""
     images: tuple[str, ...] = ()
     """SHA-256 of stored pictures that go before the text."""
+    pictures_last: bool = False
+    """Whether pictures go behind the text instead."""
     layout: str = "1"
     """Version of the prompt layout; a checkpoint names the one it was trained on."""
 
@@ -364,6 +371,9 @@ class Utterance:
     """None if the price is unknown."""
     privileged: bool = False
     """With knowledge of the solution (rehearsal): never a result of a language model."""
+    remarks: tuple[str, ...] = ()
+    """Further things that the reply says and its action does not: actions that were not executed, and points that were
+    moved to the edge of the screen."""
 
     @property
     def cell(self) -> CellRef:

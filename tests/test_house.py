@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 ORDER = (
     *("errors", "utils", "seeds", "library", "types", "config"),
-    *("envs", "prompts", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
+    *("envs", "prompts", "dialects", "models", "agents", "graphs", "store", "data", "evaluation", "rollout"),
     *("rewards", "preferences", "synthesis", "trainers", "loop", "algorithms"),
     *("testing", "transfer", "evidence", "view", "api", "cli", "__main__"),
 )
@@ -169,7 +169,7 @@ def test_imports_are_absolute() -> None:
 MOST_LINES, MOST_FILES, SMALL, JOINED = 600, 20, 250, 600
 """Of a file, of a folder, of a module that belongs to its only user, and of both together."""
 LONGEST_SCRIPT = 250
-TABLES = {"collab.cli.main", "collab.envs.simphone.apps", "collab.envs.simphone.tasks"}
+TABLES = {"collab.cli.main", "collab.dialects.registry", "collab.envs.simphone.apps", "collab.envs.simphone.tasks"}
 """Modules that list others: being named by one of these alone makes no module a part of it."""
 
 

@@ -9,9 +9,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from collab.dialects.base import Dialect
+from collab.dialects.ground import read_in_dialect
+from collab.dialects.prompt import DialectWriter, resize_picture
 from collab.errors import ModelFailure, boundary, check_answer
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
-from collab.prompts.parse import read_reply
+from collab.prompts.parse import ParsedReply, read_reply
 from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit_shared
 from collab.types import CellRef, Prompt, PromptRef, Sampling, Utterance
 
@@ -35,7 +38,14 @@ class Agent:
     history: int = 5
     summary: bool = False
     modality: str = "text"
+    dialect: Dialect | None = None
+    """None for the environment's own actions in the template's words."""
     call_s: float = 120.0
+
+    @property
+    def sees_marks(self) -> bool:
+        """True if its picture shows the elements' numbers; an agent that aims by points sees the plain screen."""
+        return self.modality != "text" and (self.dialect is None or self.dialect.names_elements)
 
     def build_shared(self, scene: StepContext, messages: int) -> SharedPrompt:
         """Build the part of this step's prompts that all cells share.
@@ -44,8 +54,9 @@ class Agent:
             messages: most messages in a prompt of this step; room is kept for them and for the reply.
         """
         limit = compute_prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
+        seen = scene.context.observation
         return fit_shared(
-            self.template,
+            self.template if self.dialect is None else DialectWriter(self.dialect, (seen.width, seen.height)),
             scene.context,
             history=self.history,
             limit=limit,
@@ -63,9 +74,16 @@ class Agent:
             ModelFailure: the call failed after its retries or took longer than `call_s`.
         """
         # Shared part first, then what is heard, then the header: the longest common prefix over all cells of a step.
-        segments = self.template.render_segments(self.slot, place.round, place.rounds, heard)
+        is_alone = self.dialect is not None and place.rounds == 1 and not heard
+        # A model alone gets its family's prompt and nothing more.
+        segments = () if is_alone else self.template.render_segments(self.slot, place.round, place.rounds, heard)
         prompt = Prompt(
-            system=shared.system, shared=shared.text, segments=segments, images=shared.images, layout=LAYOUT
+            system=shared.system,
+            shared=shared.text,
+            segments=segments,
+            images=shared.images,
+            pictures_last=self.dialect is not None and not self.dialect.is_picture_first,
+            layout=LAYOUT,
         )
         # Seeds are by slot and round, so a cell samples the same whichever cells finish before it.
         seed = scene.seed_of(self.slot, place.round)
@@ -73,7 +91,7 @@ class Agent:
             prompt=prompt,
             sampling=self.sampling,
             seed=seed,
-            images=tuple(scene.images[name] for name in shared.images),
+            images=tuple(self._fit_picture(scene.images[name]) for name in shared.images),
             privilege=self._grant_privilege(scene),
         )
         # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.
@@ -103,7 +121,7 @@ class Agent:
         # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
         started = time.perf_counter()
         reply = await self._ask(request, spent)
-        parsed = read_reply(reply.text, scene.space, scene.observation, finish=reply.finish, aside=reply.aside)
+        parsed = self._read(reply, scene)
         return Utterance(
             agent=self.slot,
             round=place.round,
@@ -132,7 +150,17 @@ class Agent:
             width=reply.width,
             cost_usd=reply.cost_usd,
             privileged=self.model.privileged,
+            remarks=parsed.remarks,
         )
+
+    def _fit_picture(self, image: bytes) -> bytes:
+        return image if self.dialect is None else resize_picture(image, self.dialect.resize)
+
+    def _read(self, reply: Reply, context: PromptContext) -> ParsedReply:
+        space, seen = context.space, context.observation
+        if self.dialect is None:
+            return read_reply(reply.text, space, seen, finish=reply.finish, aside=reply.aside)
+        return read_in_dialect(reply.text, self.dialect, space, seen, finish=reply.finish, aside=reply.aside)
 
     async def summarise(self, context: PromptContext, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
         """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""

@@ -1,4 +1,4 @@
-"""`collab agents`: list agents, critics and verifiers, and check that they answer.
+"""`collab agents`: list agents, critics, verifiers and dialects, and check that they answer.
 
 `collab serve`: serve a model with vLLM on this machine, ready for agents of the kind openai.
 """
@@ -21,6 +21,7 @@ from collab.utils.progress import note
 
 if TYPE_CHECKING:
     from collab.config import AgentDefinition, AgentsFile
+    from collab.dialects.base import Dialect
     from collab.library import Library
     from collab.models.base import Capabilities, Model, Reply, Scorer
     from collab.models.vllm import Launch, ServerProcess
@@ -79,6 +80,60 @@ def _list_foreign_keys(kind: str) -> set[str]:
     )
 
 
+@app.command("dialects")
+def list_dialects(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Dialect to explain, with its prompt and a reply.")
+    ] = None,
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """List the dialects of model families, or explain one: points, pictures, prompt and reply."""
+    from collab.dialects.registry import DIALECTS, find_dialect
+
+    shown = list(DIALECTS.values()) if name is None else [find_dialect(name)]
+    if as_json:
+        emit({one.name: _describe_dialect(one) for one in shown})
+        return
+    if name is None:
+        rows = [
+            (one.name, one.title, " and ".join(one.worlds), one.points, one.resize.title, _describe_order(one))
+            for one in shown
+        ]
+        print_table(["dialects", "models", "actions", "points", "picture", "order"], rows)
+        say("\nset it in an agents file: dialect: NAME, with modality: image; auto guesses it from the model's name")
+        return
+    for title, text in _describe_dialect(shown[0]).items():
+        say(f"{title}: {text}" if "\n" not in str(text) else f"\n{title}:\n{text}")
+
+
+def _describe_order(dialect: Dialect) -> str:
+    if dialect.typed_items:
+        return "typed items"
+    return "picture, text" if dialect.is_picture_first else "text, picture"
+
+
+def _describe_dialect(dialect: Dialect) -> dict[str, str]:
+    """Return what is to be known of a dialect, by its title."""
+    from collab.dialects.base import PastStep, build_example
+
+    steps = [PastStep(action="open the app Clock", effect="opened Clock", reason="The clock tells the time.")]
+    words = [one for one in dialect.list_verbs(dialect.worlds[0]) if one.doc or dialect.typed_items]
+    return {
+        "dialect": dialect.name,
+        "models": dialect.title,
+        "actions": " and ".join(dialect.worlds),
+        "points": dialect.points,
+        "picture": dialect.resize.title,
+        "order": _describe_order(dialect),
+        "several actions": "all are recorded, the first that is more than a look is executed",
+        "documented": dialect.source,
+        "system text": dialect.render_system(dialect.worlds[0], (1080, 2400)),
+        "task and history": dialect.render_user("Set an alarm.", steps),
+        "a reply": dialect.write([build_example(words[0], dialect.grid)], "It is there."),
+    }
+
+
 @app.command("check")
 def check_agents(
     names: Annotated[list[str], typer.Argument(metavar="NAMES...", help="Agents or YAML files.")],
@@ -130,8 +185,8 @@ def check_agents(
         able = ", ".join(word for word, yes in (answer["capabilities"] or {}).items() if yes is True)
         said = answer["reply"]
         say(f"{name}: ok ({answer['kind']}, {'no model' if answer['model'] is None else 'model ' + answer['model']})")
-        if answer["note"]:
-            say(f"  {answer['note']}")
+        for line in filter(None, (answer["note"], answer["dialect"])):
+            say(f"  {line}")
         if able:
             say(f"  supports {able}")
         # Notes record the request form that the server accepts: the first place to look when a run differs.
@@ -169,9 +224,10 @@ async def _check(
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
 
-    # A mistake in a template must not cost a call.
+    # A mistake in a template or a dialect must not cost a call.
     texts = read_templates(definitions.find_path("prompts", definition.prompt))
     Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
+    dialect = _explain_dialect(definition, name)
     model: Model = build("models", definition, f"agents/{name}")
     sampling = definition.sampling.of(0, 1, f"agents/{name}")
     capabilities = reply = cache = None
@@ -190,10 +246,26 @@ async def _check(
         "model": model.policy.base,
         "privileged": model.privileged,
         "note": f"{REHEARSAL}; its definition was checked, it answers only in an episode" if model.privileged else None,
+        "dialect": dialect,
         "capabilities": to_data(capabilities),
         "prefix_cache": None if cache is None else {**to_data(cache), "rate": cache.rate},
         "reply": reply,
     }
+
+
+def _explain_dialect(definition: AgentDefinition, name: str) -> str | None:
+    """Return the agent's dialect and where it comes from, or one that its model is known for; None for neither."""
+    from collab.dialects.registry import guess_dialect
+    from collab.rollout.build import GUESSED, find_model_name, load_dialect
+
+    dialect, model = load_dialect(definition, f"agents/{name}"), find_model_name(definition)
+    if dialect is not None:
+        origin = f", guessed from the model {model}" if definition.dialect == GUESSED else ""
+        return f"dialect {dialect.name}{origin}"
+    known = guess_dialect(model) if model else None
+    if known is None or known.typed_items:
+        return None
+    return f"no dialect is set, and {model} speaks {known.name}: set dialect: {known.name} and modality: image"
 
 
 async def _check_critic(
@@ -240,6 +312,7 @@ async def _check_judge(
         "verifier": False,
         "model": None if model is None else model.policy.base,
         "privileged": False,
+        "dialect": None,
         "capabilities": to_data(capabilities),
         "prefix_cache": None,
         "reply": reply,

@@ -139,7 +139,7 @@ class ActionSpace:
         Raises:
             ValueError: the grammar has no such action, or a field does not fit.
         """
-        built = self._build({"type": type, **fields})
+        built = self.build({"type": type, **fields})
         if isinstance(built, ParseFailure):
             raise ValueError(f"{self.name}.{type}: {built.detail}")
         return built
@@ -153,9 +153,10 @@ class ActionSpace:
                 fields = read_call(text, {spec.name: self._list_arguments(spec) for spec in self.specs})
         except Reject as reject:
             return reject.failure
-        return self._build(fields)
+        return self.build(fields)
 
-    def _build(self, fields: Fields) -> Action | ParseFailure:
+    def build(self, fields: Fields) -> Action | ParseFailure:
+        """Build an action from its type and fields, or say why they do not fit; never raises."""
         try:
             return self._build_action(fields)
         except Reject as reject:
@@ -342,6 +343,7 @@ MOBILE = ActionSpace(
             fields=(
                 FieldSpec(name="text"),
                 FieldSpec(name="clear_text", kind="boolean", default=False, optional=True),
+                FieldSpec(name="press_enter", kind="boolean", default=True, optional=True),
             ),
             doc='tap a field, type the text and press Enter; "clear_text": true empties the field first',
         ),

@@ -296,13 +296,14 @@ def build_sampling_fields(sampling: Sampling, *, explicit: bool) -> dict[str, An
 
 
 def build_chat_messages(request: Request) -> list[dict[str, Any]]:
-    """Return the prompt as messages: system (if not empty), then one user turn, pictures before the text."""
+    """Return the prompt as messages: system (if not empty), then one user turn with its pictures."""
     prompt = request.prompt
     user = replace_halves(prompt.user)  # half a character cannot be sent
     content: str | list[dict[str, Any]] = user
     if request.images:
         pictures = [{"type": "image_url", "image_url": {"url": encode_data_url(image)}} for image in request.images]
-        content = [*pictures, {"type": "text", "text": user}]
+        text = {"type": "text", "text": user}
+        content = [text, *pictures] if prompt.pictures_last else [*pictures, text]
     system = [{"role": "system", "content": replace_halves(prompt.system)}] if prompt.system else []
     return [*system, {"role": "user", "content": content}]
 

@@ -226,6 +226,11 @@ class ChatTokenizer:
         Raises:
             ConfigError: the chat template has no place for pictures.
         """
+        if places is not None and prompt.pictures_last:
+            raise ConfigError(
+                f"{self.path}: the agent's dialect shows the picture behind the text, which a local model does not; "
+                "serve the model and use kind: openai"
+            )
         head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts))
         if places is not None:
             tail += places.closing

@@ -60,6 +60,8 @@ class ParsedReply:
     """Canonical on its observation; None if the reply gave none."""
     failure: ParseFailure | None
     """None exactly when `action` is not None."""
+    remarks: tuple[str, ...] = ()
+    """`Utterance.remarks`."""
 
 
 def read_reply(

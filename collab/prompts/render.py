@@ -372,8 +372,18 @@ def _cut(text: str, lines: int | None) -> str:
     return text if left <= 0 else "\n".join([*kept[:lines], f"... {left} more lines are not shown"])
 
 
+class PromptWriter(Protocol):
+    """Writes the part of a prompt that all agents with one definition share."""
+
+    def render_system(self, space: ActionSpace) -> str:
+        """Render rules, action list and reply format."""
+
+    def render_shared(self, context: PromptContext, *, history: int, lines: int | None, screen: bool) -> str:
+        """Render task, history and screen; see `Template.render_shared`."""
+
+
 def fit_shared(
-    template: Template,
+    template: PromptWriter,
     context: PromptContext,
     *,
     history: int,

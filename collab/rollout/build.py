@@ -31,6 +31,8 @@ from collab.config import (
     build_check_command,
     shorten_name,
 )
+from collab.dialects.base import Dialect
+from collab.dialects.registry import DIALECTS, find_dialect, guess_dialect
 from collab.envs.base import Suite
 from collab.errors import (
     CollabError,
@@ -58,6 +60,8 @@ Group = Literal["environments", "models", "scorers", "critics", "verifiers", "ad
 PartT = TypeVar("PartT", bound=PartDefinition)
 _THOUGHTS = (b"think", b"THINK", b"thought", b"Thought", b"reason", b"analysis")
 """Words in templates that know of thoughts."""
+GUESSED = "auto"
+"""Dialect that is guessed from the model's name or configuration."""
 DATE = "date"
 """Option of a local model: the date in its chat template."""
 
@@ -413,6 +417,7 @@ def build_team(config: RunConfig) -> Team:
             history=definition.history,
             summary=definition.summary,
             modality=definition.modality,
+            dialect=load_dialect(definition, f"agents/{name}"),
             call_s=config.environment.limits.call_s,
         )
     return Team(
@@ -471,6 +476,57 @@ def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> N
         )
 
 
+def find_model_name(definition: AgentDefinition) -> str:
+    """Return the name or path of an agent's model, empty if its options name none."""
+    named = (definition.options.get(option) for option in ("model", "path"))
+    return next((one for one in named if isinstance(one, str)), "")
+
+
+def load_dialect(definition: AgentDefinition, where: str) -> Dialect | None:
+    """Return the dialect of an agent, None if it has none.
+
+    Raises:
+        UnknownName: there is no such dialect.
+        ConfigError: it does not go together with the rest of the definition.
+    """
+    if definition.dialect is None:
+        return None
+    if definition.dialect == GUESSED:
+        model = find_model_name(definition)
+        guessed = guess_dialect(model) if model else None
+        if guessed is None:
+            raise ConfigError(
+                f"{where}: dialect: {GUESSED} knows no dialect of the model {model!r}; "
+                "name one, see: collab agents dialects"
+            )
+        dialect = guessed
+    else:
+        dialect = find_dialect(definition.dialect, where)
+    # Refused here and not at the first reply: no model of an agents file answers in items, or sees without a picture.
+    if dialect.typed_items:
+        raise ConfigError(
+            f"{where}: dialect: {dialect.name} speaks in typed items of its vendor's interface, and models answer with "
+            "text here; choose another with: collab agents dialects"
+        )
+    if definition.modality == "text":
+        raise ConfigError(
+            f"{where}: dialect: {dialect.name} answers to a picture, but modality: text shows none; "
+            "set modality: image, or both to add the screen as text"
+        )
+    return dialect
+
+
+def check_dialect(definition: AgentDefinition, space: str, where: str) -> None:
+    """Refuse a dialect in an environment that it has no words for, with a ConfigError."""
+    dialect = load_dialect(definition, where)
+    if dialect is not None and space not in dialect.worlds:
+        fit = ", ".join(one.name for one in DIALECTS.values() if space in one.worlds and not one.typed_items)
+        raise ConfigError(
+            f"{where}: dialect: {dialect.name} is for {' and '.join(dialect.worlds)} actions, the environment takes "
+            f"{space} actions; allowed: {fit}"
+        )
+
+
 def _build_key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
     """Return a key that is equal for parts that would be built equal, ignoring options in `leaving`."""
     options = {name: value for name, value in part.options.items() if name not in leaving}
@@ -479,7 +535,7 @@ def _build_key(part: PartDefinition, leaving: Sequence[str] = ()) -> str:
 
 def _group(definition: AgentDefinition, name: str) -> str:
     """Return the key of slots with the same shared prompt: same file and no overrides for one slot."""
-    shape = [definition.prompt, definition.context_tokens, definition.history, definition.modality]
+    shape = [definition.prompt, definition.context_tokens, definition.history, definition.modality, definition.dialect]
     return f"{name} {json.dumps([*shape, definition.kind, definition.options], sort_keys=True, default=str)}"
 
 

@@ -374,7 +374,7 @@ class _EpisodePlayer:
         if not isinstance(self.environment, HasScreenshot) or not (seen or kept):
             return {}
         with boundary(EnvironmentFailure, "screenshot"):
-            png = await self.environment.screenshot(seen)
+            png = await self.environment.screenshot(any(agent.sees_marks for agent in self.network.agents.values()))
         key = self.recorder.store_picture(png)
         self.observation = replace(self.observation, screenshot=key)
         return {key: png} if seen else {}

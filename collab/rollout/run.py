@@ -32,7 +32,7 @@ from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
-from collab.rollout.build import Team, build_suite, build_team, check_sees, with_prompts
+from collab.rollout.build import Team, build_suite, build_team, check_dialect, check_sees, with_prompts
 from collab.rollout.collector import Collection, RolloutProgress, collect
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
@@ -325,6 +325,8 @@ async def _fit_run(config: RunConfig, suite: Suite, team: Team) -> tuple[RunConf
     _check_oracle(config, suite, team)
     _check_score(config, suite)
     _check_sight(config, suite)
+    for slot, agent in config.agents.items():
+        check_dialect(agent, suite.space.name, f"agents/{config.agent_names[slot]}")
     capabilities = await team.probe()
     _check_budget(config, capabilities)
     for slot, able in capabilities.items():

@@ -90,6 +90,7 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
         numbers: each element's index in AndroidWorld's list.
     """
     fields: dict[str, Any] = {"action_type": action.type, **dict(action.arguments)}
+    fields.pop("press_enter", None)  # it types with Enter alone
     if action.type == "swipe":
         # AndroidWorld swipes left where our actions say right, and the other way round.
         fields["direction"] = _EXCHANGED.get(fields["direction"], fields["direction"])

@@ -116,7 +116,9 @@ class Driver:
         elif kind in ("scroll", "swipe"):
             self._drag(kind, str(action["direction"]), place)
         elif kind == "input_text":
-            self._type(str(action["text"]), place, clear=bool(action.get("clear_text", False)), enter=enter)
+            wanted = bool(action.get("press_enter", True))
+            clear = bool(action.get("clear_text", False))
+            self._type(str(action["text"]), place, clear=clear, enter=enter and wanted)
         elif kind == "keyboard_enter":
             self._device.press("enter")
         elif kind == "navigate_back":

@@ -1,7 +1,8 @@
 """Execute an action of the mobile space on the phone, and describe its effect for the history.
 
 Execution follows AndroidWorld. `input_text` taps its target, types and presses Enter (a new line in a multi-line
-editor, the field's own action elsewhere). It does nothing for an empty text; `clear_text` empties the field first.
+editor, the field's own action elsewhere). It does nothing for an empty text; `clear_text` empties the field first, and
+`press_enter: false` leaves the last Enter out.
 `scroll` names the direction of reading, `swipe` that of the finger. A swipe without a target starts at the screen's
 edge, so that one downwards pulls down the notifications.
 
@@ -195,9 +196,11 @@ def _type_text(frame: Frame, action: Action) -> Phone:
         return phone
     if action.get("clear_text", False):
         phone = put_field(phone, node.field, "")
-    for segment in text.split("\n"):
-        phone = press_enter(_append(phone, segment))
-    return phone
+    *lines, last = text.split("\n")
+    for line in lines:
+        phone = press_enter(_append(phone, line))
+    phone = _append(phone, last)
+    return press_enter(phone) if action.get("press_enter", True) else phone
 
 
 def _append(phone: Phone, text: str) -> Phone:

@@ -134,7 +134,8 @@ class Fingers:
             text = text if element is None else await as_taken(page, element, text)
         if not await page.edit(text, clear=clear):
             return Effect("nothing changed: no field has the focus")
-        await page.press("Enter")
+        if action.get("press_enter", True):
+            await page.press("Enter")
         return Effect()
 
     # ----------------------------------------------------------------------------------------------- sliding

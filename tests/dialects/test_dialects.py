@@ -1,0 +1,248 @@
+"""Dialects read the replies that their vendors document, write what they read, and never raise."""
+
+import random
+import re
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collab.dialects.actions import KINDS, GuiAction
+from collab.dialects.base import Dialect, build_example
+from collab.dialects.registry import DIALECTS, find_dialect, guess_dialect, recognise
+from collab.errors import UnknownName
+
+REPLIES = Path(__file__).parent / "replies"
+EACH = pytest.mark.parametrize("name", DIALECTS)
+
+
+def list_samples(name: str) -> list[tuple[str, str]]:
+    """List the documented replies of a dialect: what each says, and the reply."""
+    parts = re.split(r"^=== (.*)\n", (REPLIES / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def describe(dialect: Dialect, text: str) -> str:
+    reply = dialect.read(text)
+    assert (reply.failure is None) == bool(reply.actions)
+    return f"!{reply.failure.kind}" if reply.failure else " | ".join(map(str, reply.actions))
+
+
+@EACH
+def test_documented_replies_are_read_right(name):
+    samples = list_samples(name)
+    assert len(samples) >= 20
+    read = [(describe(DIALECTS[name], text), text) for _, text in samples]
+    assert read == [(said.strip(), text) for said, text in samples]
+
+
+def test_every_dialect_has_its_samples():
+    assert {path.stem for path in REPLIES.iterdir()} == set(DIALECTS)
+    assert len(DIALECTS) >= 20
+
+
+def test_the_reason_is_the_text_before_the_action():
+    for name, samples in ((name, list_samples(name)) for name in DIALECTS):
+        for said, text in samples:
+            reason = DIALECTS[name].read(text).reason
+            assert said.startswith("!") or not re.match(r"[<{]|Thought|Action", reason), (name, reason)
+    assert DIALECTS["qwen3-vl"].read(list_samples("qwen3-vl")[0][1]).reason == (
+        "The clock is open, and the alarm tab is at the top."
+    )
+    assert DIALECTS["gui-owl"].read(list_samples("gui-owl")[0][1]).reason == "Tap the alarm tab."
+    assert DIALECTS["anthropic-computer"].read(list_samples("anthropic-computer")[0][1]).reason == "The next step."
+
+
+# ------------------------------------------------------------------------------------------- writing and reading
+
+WORDS = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30)
+LINES = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=30)
+KEYS = st.lists(st.sampled_from(["ctrl", "c", "shift", "enter", "f5", "tab"]), min_size=1, max_size=3).map("+".join)
+ONE_LINE = {"gelab", "os-atlas"}
+"""Dialects whose texts are one line without spaces around it."""
+
+
+@st.composite
+def actions(draw, dialect: Dialect, world: str) -> GuiAction:
+    """An action that the dialect has a word for."""
+    row = draw(st.sampled_from([one for one in dialect.verbs if one.world in (None, world)]))
+    example = build_example(row, dialect.grid)
+    given = {name: getattr(example, name) for name in row.sets} | {"kind": row.kind}
+    number = st.integers(0, 10_000).map(lambda value: value / 10_000 if dialect.grid.span == 1 else value)
+    for field, argument in row.takes.items():
+        if argument.endswith("?") and draw(st.booleans()):
+            continue
+        if field in ("point", "to"):
+            given[field] = draw(st.tuples(number, number))
+        elif field == "text":
+            text = draw(LINES if dialect.name not in ONE_LINE else WORDS)
+            text = " ".join(text.split()).strip("[]") or "x" if dialect.name in ONE_LINE else text
+            text = text.rstrip("\n") + "." if dialect.has_submitting_newline else text
+            given[field] = draw(KEYS) if row.kind in ("keys", "hold_keys") else text
+        elif field == "direction":
+            given[field] = draw(st.sampled_from(["up", "down", "left", "right"]))
+        elif field in ("enter", "clear"):
+            given[field] = draw(st.booleans())
+        else:
+            given[field] = draw(st.integers(1, 5000))
+    if row.signed:
+        given["direction"] = draw(st.sampled_from(row.signed))
+    if dialect.has_submitting_newline and row.kind == "type":
+        given["enter"] = draw(st.booleans())
+    return GuiAction(**given)
+
+
+@EACH
+@settings(deadline=None, max_examples=30)
+@given(data=st.data())
+def test_what_is_written_is_read_back(name, data):
+    dialect = DIALECTS[name]
+    world = data.draw(st.sampled_from(dialect.worlds))
+    said = data.draw(actions(dialect, world))
+    text = dialect.write([said], "Because it is there.", world)
+    reply = dialect.read(text, world)
+    assert reply.failure is None, (text, reply.failure)
+    assert reply.actions == (said,), text
+
+
+@EACH
+def test_every_word_in_the_prompt_can_be_written_and_read(name):
+    dialect = DIALECTS[name]
+    for world in dialect.worlds:
+        for row in (one for one in dialect.list_verbs(world) if one.doc):
+            said = build_example(row, dialect.grid)
+            assert row.kind in KINDS
+            assert dialect.read(dialect.write([said], "", world), world).actions == (said,)
+
+
+# ----------------------------------------------------------------------------------------------- damaged replies
+
+PIECES = (
+    *("NaN", "Infinity", "null", "1e999", "9" * 400, "-0", "true", "\ud800", "\x00", "\u2028", "\\", '\\"', "'", '"'),
+    *("<tool_call>", "</tool_call>", "<think>", "</think>", "<function=", "<parameter=", "Action:", "actions:", "do("),
+    *("{", "}", "[[", "((", "))", ",", ":", "=", "\t", "\n", "{" * 300, "[" * 3000, "(" * 3000, "click(" * 300),
+    *("a" * 3000, " " * 3000, "Action:" * 300, "<tool_call>{" * 300, "<function=a>" * 300, "action:CLICK\t" * 300),
+)
+
+
+def damage(text: str, rng: random.Random) -> str:
+    """A reply after a few accidents."""
+    for _ in range(rng.randint(1, 4)):
+        cut, end = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
+        accident = rng.randrange(5)
+        middle = ("", rng.choice(PIECES), chr(rng.choice((rng.randrange(128), 0xD800, 0x1F600))))[min(accident, 2)]
+        text = text[:cut] + middle + text[end if accident in (0, 2, 3) else cut :]
+        text = re.sub(r"\d+|up|true", lambda _: rng.choice(PIECES), text, count=1) if accident == 4 else text
+    return text
+
+
+def read_damaged(name: str, count: int) -> set[str]:
+    rng, samples = random.Random(7), list_samples(name)
+    kinds = set()
+    for _ in range(count):
+        # One in four is a reply in another dialect.
+        source = samples if rng.random() < 0.75 else list_samples(rng.choice(list(DIALECTS)))
+        said = describe(DIALECTS[name], damage(rng.choice(source)[1], rng))
+        assert "\n" not in said or not said.startswith("!")
+        kinds.add(said if said.startswith("!") else "action")
+    return kinds
+
+
+@EACH
+def test_damaged_replies_give_actions_or_causes(name):
+    assert read_damaged(name, 200) >= {"action", "!no_action"}
+
+
+@pytest.mark.slow
+@EACH
+def test_ten_thousand_damaged_replies(name):
+    read_damaged(name, 10_000)
+
+
+@pytest.mark.slow
+@EACH
+def test_long_replies_are_read_in_time(name):
+    for piece in PIECES[-12:]:
+        started = perf_counter()
+        describe(DIALECTS[name], (piece * 100_000)[:99_999])
+        assert perf_counter() - started < 10
+
+
+# ---------------------------------------------------------------------------------------------- grids and sizes
+
+
+def test_absolute_points_mean_the_resized_picture():
+    qwen = DIALECTS["qwen2.5-vl"]
+    assert qwen.resize.fit(1080, 2400) == (1092, 2408)
+    assert qwen.grid.to_pixel((546, 1204), (1092, 2408), (1080, 2400)) == (540, 1200, False)
+    assert "1092x2408" in qwen.render_system("mobile", (1080, 2400))
+    assert DIALECTS["qwen3-vl"].resize.fit(1080, 2400) == (1088, 2400)
+    assert DIALECTS["agentcpm-gui"].resize.fit(1080, 2400) == (504, 1120)
+    assert DIALECTS["anthropic-computer"].resize.fit(2560, 1600) == (1280, 800)
+
+
+@EACH
+def test_a_pixel_survives_the_grid(name):
+    dialect, screen = DIALECTS[name], (1080, 2400)
+    sent = dialect.resize.fit(*screen)
+    for x, y in [(0, 0), (1079, 2399), (540, 1200), (13, 2001)]:
+        point = dialect.grid.from_pixel(x, y, sent, screen)
+        back_x, back_y, moved = dialect.grid.to_pixel(point, sent, screen)
+        # Half a unit of the grid, or of the picture that was sent.
+        units = [dialect.grid.span * 10**dialect.grid.digits if dialect.grid.span else side for side in sent]
+        assert abs(back_x - x) <= max(1, screen[0] / units[0])
+        assert abs(back_y - y) <= max(1, screen[1] / units[1])
+        assert not moved
+
+
+# ------------------------------------------------------------------------------------------ names and other replies
+
+
+@pytest.mark.parametrize(
+    ("model", "dialect"),
+    [
+        ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5-vl"),
+        ("checkpoints/Qwen3-VL-8B-Instruct/", "qwen3-vl"),
+        ("Qwen/Qwen3.5-9B", "qwen3.5"),
+        ("Qwen3.8-Flash-Next", "qwen3.5"),
+        ("ByteDance-Seed/UI-TARS-1.5-7B", "ui-tars-1.5"),
+        ("UI-TARS-7B-DPO", "ui-tars-1.0"),
+        ("UI-TARS-2B-SFT", "ui-tars-1.0"),
+        ("doubao-1-5-ui-tars-250428", "ui-tars-doubao"),
+        ("UI-TARS-2", "ui-tars-2"),
+        ("zai-org/GLM-4.5V", "glm-4.5v"),
+        ("AutoGLM-Phone-9B", "autoglm"),
+        ("OS-Copilot/OS-Atlas-Pro-7B", "os-atlas"),
+        ("Aguvis-7B-720P", "aguvis"),
+        ("Tongyi-MAI/MAI-UI-8B", "mai-ui"),
+        ("mPLUG/GUI-Owl-1.5-8B-Instruct", "gui-owl"),
+        ("inclusionAI/UI-Venus-1.5-8B", "ui-venus-1.5"),
+        ("inclusionAI/UI-Venus-2-8B", "ui-venus-2"),
+        ("stepfun-ai/GELab-Zero-4B-preview", "gelab"),
+        ("openbmb/AgentCPM-GUI", "agentcpm-gui"),
+        ("computer-use-preview", "openai-computer"),
+        ("claude-sonnet-4-5", "anthropic-computer"),
+        ("gemini-2.5-computer-use-preview-10-2025", "gemini-computer"),
+        ("gpt-4o-mini", None),
+        ("Qwen2.5-7B-Instruct", None),
+        ("built-in:pocket", None),
+    ],
+)
+def test_the_dialect_is_guessed_from_the_name(model, dialect):
+    found = guess_dialect(model)
+    assert (found.name if found else None) == dialect
+
+
+def test_a_reply_in_another_dialect_is_recognised():
+    ui_tars, _ = list_samples("ui-tars-1.5")[0][1], None
+    found = recognise(ui_tars, "qwen2.5-vl")
+    assert found is not None
+    assert found.name.startswith("ui-tars")
+    assert recognise("I do not know.", "qwen2.5-vl") is None
+
+
+def test_an_unknown_dialect_is_named():
+    with pytest.raises(UnknownName, match=r"qwen2\.5-vl"):
+        find_dialect("qwen25-vl", "in agents/mine")

@@ -1,0 +1,182 @@
+"""Agents that speak in a model family's dialect: what their model is sent, what its replies do, and what is refused."""
+
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from collab.store.reader import RunReader
+from collab.testing.fake_server import FakeServer
+
+PHONE = ("rollout", "--env", "androidworld", "--graph", "single", "--tasks", "ContactsAddContact", "--seed", "3")
+
+
+def write_agent(server: FakeServer, dialect: str, *, model: str = "fake", modality: str = "image") -> str:
+    Path("mine.yaml").write_text(
+        f"kind: openai\noptions: {{base_url: '{server.url}', model: {model}}}\n"
+        f"dialect: {dialect}\nmodality: {modality}\n"
+    )
+    return "mine.yaml"
+
+
+def play(collab, server: FakeServer, dialect: str, steps: int, out: str = "run") -> list[Any]:
+    """Play one episode of so many steps; its utterances."""
+    limit = ("--set", f"environment.limits.max_steps={steps}")
+    code, _, err = collab(*PHONE, "--agents", write_agent(server, dialect), *limit, "--out", out)
+    assert code == 0, err
+    with RunReader(Path(out)) as reader:
+        (trajectory,) = reader.iterate_trajectories()
+    return [step.matrix.utterances[0] for step in trajectory.steps]
+
+
+def list_questions(server: FakeServer) -> list[dict[str, Any]]:
+    """The requests of the episode, without those that ask what the model supports."""
+    return [body for body in server.requests if is_question(body)]
+
+
+def is_question(body: Mapping[str, Any]) -> bool:
+    return body["messages"][0]["role"] == "system" and "contact" in str(body["messages"][-1])
+
+
+def replying(*texts: str) -> Iterator[str]:
+    yield from texts
+    while True:
+        yield texts[-1]
+
+
+def speak(*texts: str) -> FakeServer:
+    replies = replying(*texts)
+
+    def say(body: Mapping[str, Any]) -> str:
+        return next(replies) if is_question(body) else "ok"
+
+    return FakeServer(["images"], says=say)
+
+
+def call(**arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': 'mobile_use', 'arguments': arguments})}\n</tool_call>"
+
+
+def test_a_family_gets_its_own_prompt_and_picture_and_its_points_reach_the_screen(collab) -> None:
+    with speak(
+        call(action="open", text="Contacts"),
+        call(action="click", coordinate=[546, 1204]) + call(action="type", text="a"),
+        call(action="terminate", status="failure"),
+    ) as server:
+        first, second, third = play(collab, server, "qwen2.5-vl", 5)
+        body = list_questions(server)[1]
+    system, user = body["messages"]
+    assert "mobile_use" in system["content"]
+    assert "1092x2408" in system["content"]
+    assert [part["type"] for part in user["content"]] == ["image_url", "text"]
+    assert "Step 1: open the app" in user["content"][1]["text"]
+    assert "Round" not in user["content"][1]["text"]
+    picture = base64.b64decode(user["content"][0]["image_url"]["url"].partition(",")[2])
+    assert Image.open(io.BytesIO(picture)).size == (1092, 2408)
+    assert (first.action.type, first.action["app_name"]) == ("open_app", "contacts")
+    # (546, 1204) of 1092 × 2408 is the middle of 1080 × 2400.
+    assert second.action.type == "click"
+    assert second.remarks == ("also said: type 'a'",)
+    assert third.action["goal_status"] == "infeasible"
+
+
+def test_typing_presses_enter_only_where_the_family_means_it(collab) -> None:
+    with speak(
+        "Thought: t\nAction: open_app(app_name='Contacts')",
+        "Thought: t\nAction: type(content='Ada')",
+        "Thought: t\nAction: type(content='Ada\\n')",
+        "Thought: t\nAction: scroll(direction='down')",
+    ) as server:
+        _, plain, submitted, scrolled = play(collab, server, "ui-tars-1.5", 4)
+    assert plain.action.get("press_enter", True) is False
+    assert submitted.action.get("press_enter", True) is True
+    assert scrolled.action["direction"] == "down"
+    assert scrolled.action.type == "scroll"
+
+
+def test_a_picture_may_come_behind_the_text(collab) -> None:
+    with speak(call(action="wait")) as server:
+        play(collab, server, "mai-ui", 1)
+        (body,) = list_questions(server)
+    assert [part["type"] for part in body["messages"][1]["content"]] == ["text", "image_url"]
+
+
+def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
+    with speak(
+        '<think>t</think><answer>do(action="Tap", element=[1040,500])</answer>',
+        '<think>t</think><answer>do(action="Tap", element=[2000,500])</answer>',
+        '<think>t</think><answer>do(action="Take_over", message="Log in")</answer>',
+        "Thought: t\nAction: click(start_box='(1,2)')",
+        "I am not sure.",
+    ) as server:
+        clamped, outside, unsupported, other, nothing = play(collab, server, "autoglm", 5)
+    assert clamped.action.type == "click"
+    assert clamped.remarks == ("moved to the edge: (1040, 500)",)
+    assert (outside.failure.kind, outside.failure.detail) == (
+        "outside",
+        "point (2000, 500) is outside the screen, allowed: 0 to 1000",
+    )
+    assert unsupported.failure.kind == "unsupported"
+    assert unsupported.failure.detail.startswith("ask user 'Log in': this environment has no such action, it has click")
+    assert other.failure.kind == "other_dialect"
+    assert other.failure.detail == "the reply looks like ui-tars-1.0, and the agent's dialect is autoglm"
+    assert nothing.failure.kind == "no_action"
+    assert 'expected e.g. <think></think> <answer>do(action="Tap"' in nothing.failure.detail
+    code, out, _ = collab("runs", "show", "run")
+    assert code == 0
+    for words in ("in another dialect", "a point outside the screen", "an action that the environment has not"):
+        assert words in out, out
+
+
+@pytest.mark.parametrize(
+    ("dialect", "modality", "message"),
+    [
+        ("qwen25", "image", "no dialect called 'qwen25'; did you mean"),
+        ("openai-computer", "image", "dialect: openai-computer speaks in typed items"),
+        (
+            "qwen3-vl",
+            "text",
+            "dialect: qwen3-vl answers to a picture, but modality: text shows none; set modality: image",
+        ),
+        ("auto", "image", "dialect: auto knows no dialect of the model 'fake'; name one, see: collab agents dialects"),
+        ("glm-4.5v-desktop", "image", "is for web actions, the environment takes mobile actions; allowed: qwen2.5-vl,"),
+    ],
+)
+def test_a_dialect_that_does_not_fit_is_refused_in_one_line(collab, dialect, modality, message) -> None:
+    with FakeServer(["images"]) as server:
+        agents = write_agent(server, dialect, modality=modality)
+        code, out, err = collab(*PHONE, "--agents", agents, "--out", "run")
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_dialects_are_listed_and_explained(collab) -> None:
+    code, out, _ = collab("agents", "dialects")
+    assert code == 0
+    assert "ui-tars-1.5" in out
+    assert "multiples of 28, 78,400 to 12,845,056 pixels" in out
+    assert "dialect: NAME" in out
+    code, out, _ = collab("agents", "dialects", "os-atlas")
+    assert code == 0
+    assert "points: 0-1000" in out
+    assert "CLICK <point>[[250, 200]]</point> - tap or click a point" in out
+    listed = json.loads(collab("agents", "dialects", "--json")[1])
+    assert len(listed) >= 15
+    assert listed["mai-ui"]["order"] == "text, picture"
+    assert "did you mean qwen" in collab("agents", "dialects", "qwen")[2]
+
+
+def test_the_check_says_which_dialect_is_spoken_and_where_it_comes_from(collab) -> None:
+    with FakeServer(["images"]) as server:
+        agents = write_agent(server, "auto", model="UI-TARS-1.5-7B")
+        out = collab("agents", "check", agents)[1]
+        assert "dialect ui-tars-1.5, guessed from the model UI-TARS-1.5-7B" in out
+        agents = write_agent(server, "null", model="Qwen3-VL-8B", modality="text")
+        out = collab("agents", "check", agents)[1]
+    assert "no dialect is set, and Qwen3-VL-8B speaks qwen3-vl: set dialect: qwen3-vl and modality: image" in out
