@@ -167,7 +167,7 @@ def test_long_replies_are_read_in_time(name):
     for piece in PIECES[-12:]:
         started = perf_counter()
         describe(DIALECTS[name], (piece * 100_000)[:99_999])
-        assert perf_counter() - started < 10
+        assert perf_counter() - started < 60
 
 
 # ---------------------------------------------------------------------------------------------- grids and sizes
