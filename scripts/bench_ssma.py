@@ -136,7 +136,8 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     config = read_recorded_config(run)
     (agent,) = config.agents.values()
     checkpoint = resolve_checkpoint(str(agent.options["path"]))
-    options.vocabulary = open_base(checkpoint, load_method(load_algorithm("coach")).rl).config.vocab_size
+    method: Any = load_method(load_algorithm("coach"))
+    options.vocabulary = open_base(checkpoint, method.rl).config.vocab_size
     suite, team = build_suite(config), build_team(config)
     cells: list[dict[str, Any]] = []
     with RunStore.open(run).open_reader() as reader:

@@ -173,6 +173,7 @@ def _build_view(one: StepEstimate, candidates: Iterable[CandidateEstimate]) -> E
         threshold=one.threshold,
         weight=one.weight,
         why=shorten(one.why),
+        # The reply that Q prefers comes first.
         candidates=[
             CandidateView(
                 count=each.count,

@@ -3,8 +3,12 @@
     collab train --algo coach --env androidworld --graph single --agents early --out runs/coach
 
 Where a step of the environment is dear, one that was paid teaches more: besides the reply that was executed, others to
-the same state are rated by Q(s, a), and none of them costs a step. Parts: `labeller` (verdicts, and a critic's reward
-of each executed action), `learner` (returns, Q, candidates, advantages), `samples`, `truth` (whether Q is right).
+the same state are rated by Q(s, a), and none of them costs a step. Parts: `learner` (returns, Q, candidates,
+advantages), `samples`, `truth` (whether Q is right).
+
+Labels are a verdict on each episode and a critic's reward of each executed action. Both lie beside the rollout, under
+the name `training`. The action of a step without a reward is left out of its episode's sums; where more than a tenth of
+an epoch's steps have none, it stops.
 
 Source: Android Coach (`docs/algorithms/coach.md`), sections 3.2 to 3.4. Deviations:
 
@@ -26,30 +30,64 @@ from pathlib import Path
 from typing import Any
 
 from collab.algorithms.coach.config import ABLATIONS, CoachConfig, CoachMethod, narrow_config
-from collab.algorithms.coach.labeller import PART as CRITIC
-from collab.algorithms.coach.labeller import CoachLabeller
 from collab.algorithms.coach.learner import PART, CoachLearner, CoachMetrics, time_values
 from collab.algorithms.coach.samples import VisitedState, time_sampling
+from collab.algorithms.experience import has_experience
 from collab.algorithms.judging import (
     admit_critic,
     build_first_input,
     check_critic_answers,
     configure_critic,
     estimate_critic_questions,
+    hash_judgements,
+    judge_rollout,
     list_critic_doubts,
 )
 from collab.algorithms.on_policy import OnPolicyAlgorithm
+from collab.algorithms.turn_algorithm import OutcomeLabeller
 from collab.config import Budget, validate
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
-from collab.loop.interfaces import Checked, EpochSummary, TriedStep
+from collab.loop.interfaces import Checked, EpochSummary, Labels, Rollout, TriedStep
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Range
-from collab.loop.record import EpochRecord
+from collab.loop.record import LABELS, EpochRecord
+from collab.loop.state import LoopState
 from collab.prompts.render import PromptContext
+from collab.rewards.labels import list_label_sets, read_labels
 from collab.rollout.build import build_suite, build_team
+from collab.types import Usage
 from collab.utils.concurrency import run_in_background
 from collab.utils.text import format_causes
+
+CRITIC = "critic"
+"""Name of the judging in the records of an epoch."""
+
+
+class CoachLabeller(OutcomeLabeller):
+    """Judges episodes and their steps; see `Labeller`."""
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Judge what is not judged yet, and read all labels; raises as its two parts."""
+        verdicts = await super().label(state, rollout)
+        if narrow_config(state.config).method.unasked is not None:
+            return verdicts
+        # What is learned was decided by the rewards that were known then: an epoch that went further asks no more.
+        if has_experience(state.folder, rollout.number):
+            labels = read_labels(rollout.path, LABELS)
+        else:
+            labels = await judge_rollout(state, rollout.run, rollout.path, rollout.trajectories)
+        return Labels(
+            value=verdicts.value,
+            metrics=verdicts.metrics,
+            spent={**verdicts.spent, CRITIC: labels.spent},
+            hashes={**verdicts.hashes, CRITIC: hash_judgements(labels.judged.values())},
+        )
+
+    def read_spent(self, rollout: Path) -> Usage:
+        """Return the usage of a rollout's verdicts and judgements."""
+        judged = read_labels(rollout, LABELS).spent if LABELS in list_label_sets(rollout) else Usage()
+        return super().read_spent(rollout) + judged
 
 
 class Coach(OnPolicyAlgorithm):
@@ -153,7 +191,7 @@ class Coach(OnPolicyAlgorithm):
 
 
 def format_metrics(told: CoachMetrics) -> list[str]:
-    """Format what an epoch tells of candidates and Q, line by line."""
+    """Format the candidates and Q of an epoch, line by line."""
     states = f"{told.apart} of {told.states} states have replies of different value"
     distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
     failed = f", {told.failed} failed" if told.failed else ""
@@ -200,7 +238,7 @@ def _show(number: float | None) -> str:
 
 
 def _read_metrics(record: EpochRecord) -> CoachMetrics | None:
-    """Return what an epoch tells of candidates and Q; None before an epoch has learned."""
+    """Return the candidates and Q of an epoch in numbers; None before an epoch has learned."""
     found = record.metrics.get("coach")
     return None if found is None else validate(CoachMetrics, found, f"epoch {record.epoch}: metrics of its epoch.json")
 

@@ -71,7 +71,7 @@ FEW = 0.4
 
 
 class CoachMetrics(Definition):
-    """What an epoch tells of Q and of candidates, for its record."""
+    """Numbers of Q and of candidates in an epoch, for its record."""
 
     states: int
     """Visited states with a candidate."""
@@ -110,7 +110,7 @@ class CoachMetrics(Definition):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Candidate:
+class _DistinctReply:
     """A distinct reply to a state."""
 
     turn: Turn
@@ -136,7 +136,7 @@ class _Visited:
     """R."""
     value: float | None = None
     """Q of the executed reply, before the fit."""
-    candidates: list[_Candidate] = field(default_factory=list)
+    candidates: list[_DistinctReply] = field(default_factory=list)
 
     @property
     def is_apart(self) -> bool:
@@ -176,7 +176,7 @@ class CoachLearner(TurnLearner):
         return lesson
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
-        """Return what an epoch tells of Q and of candidates."""
+        """Return Q and candidates of an epoch in numbers."""
         found = read_value_metrics(state, number, group)
         return {"coach": found} if found else {}
 
@@ -217,6 +217,7 @@ def _visit(
     found = []
     for episode in episodes:
         process = [rewards.get((episode.trajectory, step)) for step in range(episode.steps)]
+        # A step without a reward is left out of every sum: it is neither right nor wrong.
         targets = coach_returns(
             [math.nan if one is None else one for one in process],
             episode.reward,
@@ -254,7 +255,7 @@ def read_step_rewards(run: Path, method: CoachMethod) -> dict[tuple[str, int], f
 
 
 def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited: Sequence[_Visited]) -> dict[str, Any]:
-    """Value the executed replies, fit Q to their returns, and return fields of `CoachMetrics` that tell of the fit."""
+    """Value the executed replies, fit Q to their returns, and return the fit as fields of `CoachMetrics`."""
     known = [one for one in visited if one.executed is not None]
     if not known:
         return {"lost": "no executed reply can be valued"}
@@ -290,6 +291,7 @@ async def _sample(state: LoopState, experience: Experience, builder: TurnBuilder
         states = list(list_states(experience.episodes, builder, team.network.agents, suite.space))
         progress = SamplingProgress(planned=len(states))
         state.inner(progress)
+        # Only the first sampling of a rollout is timed as a whole: a resumed one would report a part as the total.
         with state.time_part(PART, whole=LABELS not in SAMPLES.list_names(path)):
             try:
                 found = await sample_states(
@@ -326,7 +328,7 @@ def _add_candidates(
         if not replies:
             continue
         ref = ReplyRef(trajectory=one.episode.trajectory, step=one.step, cell=replies[0].cell)
-        known: dict[bytes, _Candidate] = {}
+        known: dict[bytes, _DistinctReply] = {}
         for said, built in zip(replies, builder.build_all(ref, replies), strict=True):
             turn = lesson.check(built)
             if turn is None:
@@ -334,7 +336,7 @@ def _add_candidates(
             if (same := known.get(turn.reply.tobytes())) is not None:
                 same.count += 1
             else:
-                known[turn.reply.tobytes()] = _Candidate(turn=turn, said=said)
+                known[turn.reply.tobytes()] = _DistinctReply(turn=turn, said=said)
         one.candidates = list(known.values())
 
 
@@ -462,6 +464,7 @@ def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited]) -
 
 
 def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachMethod) -> CoachMetrics:
+    # Means are over visited states: long episodes count more.
     known = [one for one in visited if one.value is not None]
     values, targets = (np.array([getattr(one, name) for one in known], np.float64) for name in ("value", "target"))
     spread = float(np.var(targets)) if known else 0.0

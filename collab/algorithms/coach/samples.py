@@ -203,6 +203,7 @@ async def sample_states(
             *(state.agent.answer_again(state.cell, state.prompt, one, state.scene) for one in seeds),
             return_exceptions=True,
         )
+        # All are waited for, so that replies beside a failure are kept.
         for one in found:
             if isinstance(one, BaseException) and not isinstance(one, ModelFailure):
                 raise one
@@ -221,7 +222,7 @@ async def sample_states(
         who="policy",
         name=policy,
         judge=sample,
-        asked=_Models(states),
+        asked=_AskedModels(states),
         count=told.count,
         is_silent=lambda state: False,
         describe_silence=lambda count, last: "",
@@ -249,7 +250,7 @@ def read_samples(states: Sequence[VisitedState], run: Path, name: str, stopped: 
     )
 
 
-class _Models:
+class _AskedModels:
     """The models behind some states, as one whose lost calls are counted."""
 
     def __init__(self, states: Iterable[VisitedState]) -> None:

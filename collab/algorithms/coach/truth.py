@@ -1,4 +1,4 @@
-"""Whether Q is right: replies that were not executed, tried on a copy of the environment that knows its solutions.
+"""Truth about Q: replies that were not executed, tried on a copy of the environment that knows its solutions.
 
     truths = await try_candidates(suite, tried)              # state → action → score, or None
     found = compare_with_truth(states)
@@ -26,7 +26,7 @@ from collab.types import Action, Trajectory
 
 
 class Truth(Definition):
-    """How right Q is about the replies to some states."""
+    """Comparison of Q with the worth of the replies to some states."""
 
     states: int
     """States with replies of known worth."""

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from collab.algorithms.collabuiagents.algorithm import CollabUIAgents
-from collab.algorithms.collabuiagents.estimate import (
+from collab.algorithms.collabuiagents.algorithm import (
+    CollabUIAgents,
     _forecast_training,
     count_examples,
     estimate_adversary_questions,

@@ -115,7 +115,7 @@ def test_the_help_lists_what_every_algorithm_takes(
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
     others = ", ".join(load_algorithm("digirl").ablations)
-    assert f"Of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict; of grpo: " in told
+    assert f"of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict; of grpo: " in told
     judged = "Let the critic or verifier judge without a sufficient calibration."
     assert f"{judged} Of coach, collabuiagents, digirl, filtered-bc, grader, grpo, ppo alone." in told
 
