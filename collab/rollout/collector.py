@@ -1,8 +1,8 @@
 """Play many episodes at once.
 
-A few workers, each with its own environment, take episodes from one queue. A worker whose episode broke discards its
-environment and opens a fresh one; the others notice nothing. No worker waits for another, so one slow environment slows
-only itself.
+A few workers, each with its own environment, take episodes from one queue. They play in this process, or wherever the
+executor has them (`collab.rollout.executors`). A worker whose episode broke discards its environment and opens a fresh
+one; the others notice nothing. No worker waits for another, so one slow environment slows only itself.
 
 Collection ends when the queue is empty, on request (Ctrl-C), when a budget is used up, or after ten infrastructure
 failures in a row. In the last three cases the running episodes are abandoned: their steps are recorded, and resuming
@@ -12,19 +12,19 @@ continues after them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collab.config import Budget
-from collab.envs.base import Bounded, Environment, Suite
-from collab.errors import EnvironmentFailure, EnvironmentGone, boundary
+from collab.envs.base import Bounded
+from collab.errors import EnvironmentFailure, EnvironmentGone
 from collab.graphs.deliberation import Network
 from collab.models.base import Reply
-from collab.rollout.episode import Admit, Episode, Stage, play
-from collab.rollout.protocols import check_environment, draw_instance
+from collab.rollout.episode import Admit, Episode, Stage
+from collab.rollout.executors.base import EpisodeWorker, Executor, LocalExecutor
+from collab.rollout.protocols import draw_instance
 from collab.store.run import Recorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
@@ -254,6 +254,8 @@ class RolloutProgress(UsageMeter):
     """Calls that report their time in the queue and at work."""
     warnings: dict[str, int] = field(default_factory=dict)
     """Warning about replies that still count → number of them."""
+    losses: list[str] = field(default_factory=list)
+    """Workers that died while they played, in words; others played their episodes on."""
     start_solved: list[str] = field(default_factory=list)
     """Episodes that were solved before any step."""
     workload: Workload = field(default_factory=Workload)
@@ -300,6 +302,8 @@ class RolloutProgress(UsageMeter):
             ]
         if self.broken:
             parts.append(f"{self.broken} broken")
+        if self.losses:
+            parts.append(f"{format_amount(len(self.losses), 'worker')} replaced")
         # Of all processes: a resumed run's cost includes what was spent before.
         whole = self.spent_in_all
         tokens = format_count(whole.tokens, "token")
@@ -374,6 +378,7 @@ async def collect(
     stage: Stage,
     recorder: Recorder,
     *,
+    executor: Executor | None = None,
     concurrency: int = 4,
     budget: Budget | None = None,
     unfinished: Mapping[str, Sequence[Step]] | None = None,
@@ -385,6 +390,7 @@ async def collect(
 
     Args:
         network_of: returns the team of an episode, on the episode's graph.
+        executor: plays the episodes; None plays them in this process.
         unfinished: recorded steps of interrupted episodes, by episode id; see `collab.rollout.episode.play`.
         stop: set from outside to end the collection at once.
         admit: awaited before an episode begins and before each of its steps; None begins one whenever a worker is free.
@@ -401,6 +407,7 @@ async def collect(
             failing="infrastructure failures in a row",
             has_clock=budget.minutes is not None,
         ),
+        executor=executor or LocalExecutor(stage.suite),
         network_of=network_of,
         stage=stage,
         recorder=recorder,
@@ -426,6 +433,7 @@ async def collect(
 @dataclass(slots=True, kw_only=True)
 class _Collector:
     pool: WorkerPool[Episode]
+    executor: Executor
     network_of: Callable[[Episode], Network]
     stage: Stage
     recorder: Recorder
@@ -436,32 +444,33 @@ class _Collector:
 
     async def work(self) -> None:
         """Play episodes until none is left or the work is stopped."""
-        async with OwnEnvironment(self.stage.suite) as own:
+        worker = self.executor.open_worker()
+        try:
             for episode in self.pool.take():
                 if self.admit is not None:
                     await self.admit(episode.id)
                 try:
-                    trajectory = await self._play(await own.get(), episode)
+                    trajectory = await self._play(worker, episode)
                 except EnvironmentFailure as failure:  # no environment could be opened
                     trajectory = self._build_unplayed(episode, failure)
-                if trajectory.error is not None:
-                    await own.discard()
                 self._count(trajectory)
+        finally:
+            await worker.close()
 
-    async def _play(self, environment: Environment, episode: Episode) -> Trajectory:
+    async def _play(self, worker: EpisodeWorker, episode: Episode) -> Trajectory:
         # Steps of an interrupted episode are played again without a model, and are not new work.
         done = self.unfinished.get(episode.id, ())
         self.progress.workload.begin(episode.id, len(done))
-        return await play(
-            environment,
-            self.network_of(episode),
+        return await worker.play(
             episode,
+            self.network_of(episode),
             self.stage,
             self.recorder,
             done=done,
             watch=lambda step: self._count_step(episode),
             spent=self._count_reply,
             admit=self.admit,
+            lost=self.progress.losses.append,
         )
 
     def _build_unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:
@@ -497,32 +506,3 @@ class _Collector:
         if trajectory.error is not None and trajectory.error.type == EnvironmentGone.__name__:
             self.pool.halt(trajectory.error.message)
         self.pool.count(None if trajectory.error is None else trajectory.error.message)
-
-
-class OwnEnvironment:
-    """Environment of one worker: opened on first use, discarded once it broke."""
-
-    def __init__(self, suite: Suite) -> None:
-        self._suite = suite
-        self._open: Environment | None = None
-
-    async def __aenter__(self) -> OwnEnvironment:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.discard()
-
-    async def get(self) -> Environment:
-        """Return the environment; EnvironmentFailure if none can be opened."""
-        if self._open is None:
-            with boundary(EnvironmentFailure, f"opening {self._suite.label}"):
-                self._open = check_environment(await self._suite.open(), self._suite)
-        return self._open
-
-    async def discard(self) -> None:
-        """Close the environment, ignoring its errors and delays, since it may be broken."""
-        environment, self._open = self._open, None
-        if environment is not None:
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(10):
-                    await environment.close()

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import TypeAlias
 
 from collab.agents.agent import StepContext
@@ -33,7 +33,7 @@ from collab.seeds import Seeds
 from collab.store.rewards import REWARDED_ABOVE
 from collab.store.run import Recorder
 from collab.types import Action, EpisodeError, HistoryEntry, Observation, Outcome, Step, StepResult, Task, Trajectory
-from collab.utils.redact import hide_text
+from collab.utils.redact import HIDDEN, hide_text
 
 MAX_WORDS = 4000
 """Characters kept of an effect, and of any other text beside the screen: effects go into prompts."""
@@ -378,6 +378,18 @@ class _EpisodePlayer:
         key = self.recorder.store_picture(png)
         self.observation = replace(self.observation, screenshot=key)
         return {key: png} if seen else {}
+
+
+def can_replay(suite: Suite, steps: Sequence[Step]) -> bool:
+    """Return whether an interrupted episode can continue after these recorded steps; else it starts again."""
+    return "deterministic" in suite.capabilities and bool(steps) and not any(map(_is_hidden, steps))
+
+
+def _is_hidden(step: Step) -> bool:
+    """Return whether a secret was hidden in a replayed action, or in texts for later prompts."""
+    said = () if step.executed is None else (value for _, value in step.executed.arguments)
+    told = (*said, step.summary, *astuple(step.history))
+    return any(isinstance(text, str) and HIDDEN in text for text in told)
 
 
 def build_history_entry(

@@ -16,7 +16,7 @@ import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -26,7 +26,7 @@ from typing import overload
 from collab.config import Budget, RunConfig, hide_secrets, validate
 from collab.envs.android.device_adb import log_to
 from collab.envs.base import PicturesOnly, Suite
-from collab.errors import EnvironmentFailure, RunFormatError, UsageError, boundary
+from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import Report, describe_sampling
 from collab.evaluation.report import report_of
 from collab.library import Library
@@ -34,9 +34,9 @@ from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
 from collab.rollout.build import Team, build_suite, build_team, check_dialect, check_sees, with_prompts
 from collab.rollout.collector import Collection, RolloutProgress, collect
-from collab.rollout.episode import Admit, Episode, Stage
+from collab.rollout.episode import Admit, Episode, Stage, can_replay
+from collab.rollout.executors.base import Executor, LocalExecutor
 from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
-from collab.rollout.protocols import check_environment
 from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
@@ -44,7 +44,6 @@ from collab.store.usage import read_usage
 from collab.types import PlannedTask, Step, Trajectory, Usage
 from collab.utils.concurrency import wait_unless_stopped
 from collab.utils.files import place_within, resolve_within
-from collab.utils.redact import HIDDEN
 from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
 
@@ -141,15 +140,15 @@ async def start(
         StoreFailure: the run cannot be written; recorded parts stay.
     """
     config = hide_secrets(config if config.prompts else with_prompts(config, library))
-    async with _open_stage(config, suite) as (suite, team):
-        config, capabilities = await wait_unless_stopped(_fit_run(config, suite, team), stop, _PROBING)
-        for line in foresee(config, suite):
+    async with _open_parts(config, suite) as parts:
+        config, capabilities = await wait_unless_stopped(_fit_run(config, parts.suite, parts.team), stop, _PROBING)
+        for line in foresee(config, parts.suite):
             note(line)
         plan = plan_episodes(config)
-        RunStore.create(out, _build_manifest(config, plan, suite, team, capabilities, out))
+        RunStore.create(out, _build_manifest(config, plan, parts.suite, parts.team, capabilities, out))
         store = RunStore.open(out)  # its head is read once for all that follows
         with store.open_writer() as writer:
-            return await _play(config, plan, suite, team, store, writer, _RecordedEpisodes(), watch, stop, admit)
+            return await _play(config, plan, parts, store, writer, _RecordedEpisodes(), watch, stop, admit)
 
 
 async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
@@ -165,9 +164,9 @@ async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
     Raises:
         UsageError, RunError: as `start` would; nothing is written either way.
     """
-    async with _open_stage(config, suite) as (suite, team):
-        await _fit_run(config, suite, team)
-        return foresee(config, suite)
+    async with _open_parts(config, suite) as parts:
+        await _fit_run(config, parts.suite, parts.team)
+        return foresee(config, parts.suite)
 
 
 def foresee(config: RunConfig, suite: Suite) -> list[str]:
@@ -210,16 +209,16 @@ async def resume(
     config = read_stored_config(path)
     if budget is not None:
         config = config.model_copy(update={"budget": budget})
-    async with _open_stage(config, suite) as (suite, team):
-        _check_version(path, suite)
+    async with _open_parts(config, suite) as parts:
+        _check_version(path, parts.suite)
         # A server that does not answer is found before anything is begun.
-        capabilities = await wait_unless_stopped(team.probe(), stop, _PROBING)
+        capabilities = await wait_unless_stopped(parts.team.probe(), stop, _PROBING)
         _check_budget(config, capabilities)
         _check_weights(path, capabilities)
         store = RunStore.open(path)
         with store.open_writer() as writer:
-            recorded = _split(store, suite)
-            return await _play(config, plan_episodes(config), suite, team, store, writer, recorded, watch, stop, admit)
+            recorded = _split(store, parts.suite)
+            return await _play(config, plan_episodes(config), parts, store, writer, recorded, watch, stop, admit)
 
 
 def read_finished(path: Path) -> RunResult | None:
@@ -299,18 +298,28 @@ def choose_out(config: RunConfig) -> Path:
     return next(path for path in candidates if not path.exists())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What a run plays with."""
+
+    suite: Suite
+    team: Team
+    executor: Executor
+
+
 @contextlib.asynccontextmanager
-async def _open_stage(config: RunConfig, given: Suite | None = None) -> AsyncIterator[tuple[Suite, Team]]:
-    """Build the suite and the team, and close them again; a given suite stays open."""
+async def _open_parts(config: RunConfig, given: Suite | None = None) -> AsyncIterator[_Parts]:
+    """Build the parts of a run and close them again; a given suite stays open."""
     suite = given or build_suite(config)
     try:
         team = build_team(config)
+        executor = LocalExecutor(suite)
         try:
-            with boundary(EnvironmentFailure, f"opening {suite.label}"):
-                # A missing browser or device is found before anything is written.
-                await check_environment(await suite.open(), suite).close()
-            yield suite, team
+            # A missing browser or device is found before anything is written.
+            await executor.start()
+            yield _Parts(suite=suite, team=team, executor=executor)
         finally:
+            await executor.close()
             await team.close()
     finally:
         if given is None:
@@ -478,26 +487,18 @@ def _split(store: RunStore, suite: Suite) -> _RecordedEpisodes:
         episodes = reader.list_episodes()
         finished = {one.id: one.outcome.success for one in episodes if one.outcome is not None}
         spent = read_usage(reader)
-        if "deterministic" not in suite.capabilities:
+        if "deterministic" not in suite.capabilities:  # none is read whose steps could not be played again
             return _RecordedEpisodes(finished=finished, spent=spent)
         broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
         interrupted = [*reader.list_unfinished(), *(reader.read_trajectory(id) for id in broken)]
-    unfinished = {one.id: one.steps for one in interrupted if one.steps and not any(map(_is_hidden, one.steps))}
+    unfinished = {one.id: one.steps for one in interrupted if can_replay(suite, one.steps)}
     return _RecordedEpisodes(finished=finished, unfinished=unfinished, spent=spent)
-
-
-def _is_hidden(step: Step) -> bool:
-    """Return whether a secret was hidden in a replayed action, or in texts for later prompts."""
-    said = () if step.executed is None else (value for _, value in step.executed.arguments)
-    told = (*said, step.summary, *astuple(step.history))
-    return any(isinstance(text, str) and HIDDEN in text for text in told)
 
 
 async def _play(
     config: RunConfig,
     plan: Sequence[Episode],
-    suite: Suite,
-    team: Team,
+    parts: _Parts,
     store: RunStore,
     writer: RunWriter,
     recorded: _RecordedEpisodes,
@@ -516,7 +517,7 @@ async def _play(
         earlier=recorded.spent,
     )
     watch(progress)
-    stage = build_stage(config, suite)
+    team, stage = parts.team, build_stage(config, parts.suite)
     # Devices write much, and only into a file: the terminal belongs to the progress.
     with log_to(store.path / "devices.log"):
         collection = await collect(
@@ -524,6 +525,7 @@ async def _play(
             team.build_network,
             stage,
             RunRecorder(writer),
+            executor=parts.executor,
             concurrency=config.concurrency,
             budget=config.budget,
             unfinished=recorded.unfinished,

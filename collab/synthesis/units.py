@@ -31,7 +31,8 @@ from collab.data.splits import HeldOutInstances, Split, split_words
 from collab.envs.base import Environment, Suite, limit_forking
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
-from collab.rollout.collector import OwnEnvironment, RolloutProgress
+from collab.rollout.collector import RolloutProgress
+from collab.rollout.executors.base import OwnEnvironment
 from collab.store.manifest import format_now
 from collab.synthesis.card import (
     Made,
