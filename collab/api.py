@@ -62,6 +62,8 @@ async def collect(
     serial: str | None = None,
     allow_apps: Names = (),
     allow_effects: bool = False,
+    executor: str = "local",
+    workers: int | None = None,
     concurrency: int = 4,
     budget: Budget | str | None = None,
     settings: Settings = (),
@@ -79,6 +81,7 @@ async def collect(
         split: keep to one of the environment's splits (`collab env splits`), e.g. "train"; None keeps to none.
         episodes: in all; None plays every chosen task once.
         serial: of the device, like `allow_apps` and `allow_effects`; see `collab rollout --help`.
+        executor: "local" plays in this process, "ray" in `workers` workers; see `collab rollout --help`.
         budget: e.g. "usd=2,minutes=30".
         settings: overrides like --set, e.g. "graph.rounds=2" or {"graph.rounds": 2}.
         out: run directory to create; None chooses one under `runs/`.
@@ -109,6 +112,8 @@ async def collect(
         serial=serial,
         allow_apps=_split_names("allow_apps", allow_apps),
         allow_effects=allow_effects,
+        executor=executor,
+        workers=workers,
         concurrency=concurrency,
         budget=budget,
         settings=_list_settings(settings),
@@ -130,6 +135,8 @@ async def evaluate(
     serial: str | None = None,
     allow_apps: Names = (),
     allow_effects: bool = False,
+    executor: str = "local",
+    workers: int | None = None,
     concurrency: int = 4,
     budget: Budget | str | None = None,
     settings: Settings = (),
@@ -175,6 +182,8 @@ async def evaluate(
             serial=serial,
             allow_apps=_split_names("allow_apps", allow_apps),
             allow_effects=allow_effects,
+            executor=executor,
+            workers=workers,
             concurrency=concurrency,
             budget=budget,
             settings=overrides,

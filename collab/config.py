@@ -356,6 +356,8 @@ class RunConfig(Definition):
     """"every_step" ends an episode with success as soon as the environment says that it is solved, whatever the agents
     say. Its results have a label of their own: they are not compared with others. Needs an environment that can tell
     at any time."""
+    executor: Literal["local", "ray"] = "local"
+    """Where episodes are played: in this process, or by Ray workers, one for each of `concurrency`."""
     concurrency: int = Field(default=FEW_AT_ONCE, ge=1)
     """Episodes in parallel."""
     budget: Budget = Budget()

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -165,6 +165,27 @@ Concurrency = Annotated[
     int,
     typer.Option(
         "--concurrency", metavar="K", min=1, help="Number of episodes to play at once.", rich_help_panel=LIMITS
+    ),
+]
+Where = Literal["local", "ray"]
+"""Executors."""
+Executor = Annotated[
+    Where,
+    typer.Option(
+        "--executor",
+        help="Where episodes are played: local in this process; ray by workers, on this machine or on all machines of "
+        "its Ray cluster.",
+        rich_help_panel=LIMITS,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        help="Number of Ray workers; each plays one episode at a time. Default: as many as --concurrency.",
+        rich_help_panel=LIMITS,
     ),
 ]
 EngineConcurrency = Annotated[
@@ -433,6 +454,7 @@ EXAMPLES = {
     "runs export": "collab runs export runs/first --parquet tables/first",
     "runs overlap": "collab runs overlap runs/train",
     "runs table": "collab runs table one=runs/single team=runs/team --against previous",
+    "workers status": "collab workers status",
     "view": "collab view runs/first",
     "env list": "collab env list",
     "env tasks": "collab env tasks androidworld --tasks tag:contacts",

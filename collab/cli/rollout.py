@@ -1,6 +1,8 @@
 """`collab eval`: how often a team succeeds, with intervals; or two recorded evaluations against each other.
 
 `collab rollout`: play episodes with a team and record them.
+
+`collab workers`: the Ray workers of both.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collab.cli import options
-from collab.cli.output import emit
+from collab.cli.output import emit, print_table, say, to_data
 from collab.cli.progress import print_finished, resume_command, run_interruptible, work
 from collab.cli.text.report import (
     build_comparison_data,
@@ -25,7 +27,7 @@ from collab.cli.text.report import (
     show_stop,
 )
 from collab.utils.progress import note
-from collab.utils.text import split_names
+from collab.utils.text import format_clock, split_names
 
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
@@ -48,6 +50,8 @@ def rollout(
     allow_apps: options.AllowApps = None,
     allow_effects: options.AllowEffects = False,
     out: options.Out = None,
+    executor: options.Executor = "local",
+    workers: options.Workers = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     settings: options.Settings = None,
@@ -75,6 +79,8 @@ def rollout(
         serial=serial,
         allow_apps=split_names("--allow-apps", allow_apps),
         allow_effects=allow_effects,
+        executor=executor,
+        workers=workers,
         concurrency=concurrency,
         budget=budget,
         settings=settings or (),
@@ -149,6 +155,8 @@ def evaluate(
     allow_apps: options.AllowApps = None,
     allow_effects: options.AllowEffects = False,
     out: options.Out = None,
+    executor: options.Executor = "local",
+    workers: options.Workers = None,
     concurrency: options.Concurrency = 4,
     budget: options.BudgetText = None,
     settings: options.Settings = None,
@@ -195,6 +203,8 @@ def evaluate(
             serial=serial,
             allow_apps=split_names("--allow-apps", allow_apps),
             allow_effects=allow_effects,
+            executor=executor,
+            workers=workers,
             concurrency=concurrency,
             budget=budget,
             settings=settings or (),
@@ -292,3 +302,43 @@ def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
         emit(build_comparison_data(comparison, str(first), str(second)))
     else:
         show_comparison(comparison, str(first), str(second))
+
+
+# ----------------------------------------------------------------------------------------------------- workers
+
+workers_app = typer.Typer(help="Workers of --executor ray in the Ray cluster of this machine.", no_args_is_help=True)
+
+
+@workers_app.callback()
+def _workers() -> None:
+    """Keep `status` a command of its own."""
+
+
+@workers_app.command("status")
+def show_workers(*, as_json: options.Json = False) -> None:
+    """List the workers of all runs in the cluster: machine, process, and the episode that each plays."""
+    from collab.rollout.executors.cluster import read_workers
+
+    states = run_interruptible(read_workers())
+    if as_json:
+        emit(to_data(states))
+        return
+    if not states:
+        say("no worker is in this Ray cluster")
+        return
+    columns = ("worker", "machine", "process", "episode", "steps", "quiet for", "episodes played")
+    print_table(
+        columns,
+        [
+            (
+                one.name,
+                one.node,
+                one.process,
+                one.problem or one.episode or None,
+                one.steps,
+                format_clock(one.idle_s),
+                one.played,
+            )
+            for one in states
+        ],
+    )

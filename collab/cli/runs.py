@@ -268,6 +268,16 @@ def resume_run(
         ),
     ],
     *,
+    executor: Annotated[
+        options.Where | None,
+        typer.Option(
+            "--executor", help="Where a run is played from here on; default: where it was.", show_default=False
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", metavar="N", min=1, help="Number of Ray workers; default: as before."),
+    ] = None,
     budget: options.BudgetText = None,
     trust: options.Trust = False,
     threads: options.Threads = None,
@@ -287,12 +297,15 @@ def resume_run(
     # A part of a training is resumed by the training: alone it would break the epoch.
     refuse_part(run)
     # Everything but a run has a command of its own.
-    if _resume_other(run, granted, as_json=as_json):
+    if _resume_other(run, granted, as_json=as_json, moves=executor is not None or workers is not None):
         return
     command, result = open_run(run).manifest.command, read_finished(run)
     if result is None:
         # A run without a result has something left to play.
-        result = work(lambda watch, stop: resume(run, budget=granted, watch=watch, stop=stop), run)
+        result = work(
+            lambda watch, stop: resume(run, executor=executor, workers=workers, budget=granted, watch=watch, stop=stop),
+            run,
+        )
     else:
         print_finished(run, f"to play more, begin another run: collab {command} --episodes N --out DIR")
     finish(result, as_json=as_json, details=command == "eval")
@@ -347,11 +360,15 @@ def open_run(path: Path) -> RunReader:
 # --------------------------------------------------------------------------------------------------- resuming
 
 
-def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
+def _resume_other(path: Path, budget: Budget | None, *, as_json: bool, moves: bool) -> bool:
     """Resume anything but a run as its own command does; False where it is one.
 
+    Args:
+        moves: whether another executor or number of workers was asked for, which only a run has.
+
     Raises:
-        UsageError: a budget of money or tokens is given to fine-tuning, or runs lie there that are not one evaluation.
+        UsageError: it is no run and was to move, a budget of money or tokens is given to fine-tuning, or runs lie there
+            that are not one evaluation.
         typer.Exit: it stopped early.
     """
     from collab.cli import critic, finetune, rollout, synth, train, transfer
@@ -360,6 +377,8 @@ def _resume_other(path: Path, budget: Budget | None, *, as_json: bool) -> bool:
     from collab.rewards.calibration.record import FILE as CALIBRATION
     from collab.synthesis.journal import FILE as SYNTHESIS
 
+    if moves and find_recorded(path).kind != "run":
+        raise UsageError(f"--executor, --workers: {path} is no single run; leave them out to resume it as it was begun")
     # By its head file: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
         synth.resume_synthesis(path, budget, as_json=as_json)

@@ -16,6 +16,7 @@ from collab.agents.agent import Agent, CellContext, StepContext
 from collab.graphs.dag import Dag
 from collab.prompts.render import SharedPrompt
 from collab.types import Action, ActionMatrix, Ballot, CellRef, Utterance, Vote
+from collab.utils.concurrency import find_plain_error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Network:
                     tasks[cell] = group.create_task(speaking)
         except ExceptionGroup as failures:
             # One failed call cancels the others: no vote is taken on a matrix with holes.
-            raise _find_plain_error(failures) from None
+            raise find_plain_error(failures) from None
         # In conversation order, whichever cell answered first: records must not depend on latency.
         matrix = ActionMatrix(
             agents=self.dag.slots,
@@ -85,14 +86,6 @@ class Network:
         said = [await task for task in heard]
         place = CellContext(round=cell.round, rounds=self.rounds)
         return await self.agents[cell.agent].speak(scene, shared, place, said)
-
-
-def _find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
-    """Return the first plain error inside nested groups: the episode reports one failed call."""
-    cause: Exception = failures
-    while isinstance(cause, ExceptionGroup):
-        cause = cause.exceptions[0]
-    return cause
 
 
 def vote(matrix: ActionMatrix) -> Vote:

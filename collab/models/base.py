@@ -49,7 +49,7 @@ class CallClock:
     """
 
     def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
+        self.limit_s = limit_s
         self._timeout: asyncio.Timeout | None = None
         self.problem = ""
         """Why the call's last attempt failed; empty before a failure."""
@@ -58,7 +58,7 @@ class CallClock:
     async def running(self) -> AsyncIterator[None]:
         """Run the block under the limit; TimeoutError with the last problem when it is exceeded."""
         try:
-            async with asyncio.timeout(self._limit_s) as self._timeout:
+            async with asyncio.timeout(self.limit_s) as self._timeout:
                 yield
         except TimeoutError:
             raise TimeoutError(self.problem) from None
@@ -79,7 +79,7 @@ class CallClock:
 
     def go(self) -> None:
         """Restart the clock."""
-        self._set(asyncio.get_running_loop().time() + self._limit_s)
+        self._set(asyncio.get_running_loop().time() + self.limit_s)
 
     def _set(self, when: float | None) -> None:
         if self._timeout is not None and not self._timeout.expired():

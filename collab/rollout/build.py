@@ -50,7 +50,7 @@ from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
 from collab.models.tokenizer import get_prompt_date, has_date, is_in_template, open_chat
 from collab.prompts.render import Template, read_templates
-from collab.rollout.episode import Episode
+from collab.rollout.episode import Episode, Stage
 from collab.rollout.protocols import check_class, check_object
 from collab.seeds import Seeds
 from collab.utils.trust import know_built_in, list_entry_points
@@ -294,6 +294,17 @@ def build_suite(config: RunConfig) -> Suite:
     return build_environment(config.environment_name, config.environment)
 
 
+def build_stage(config: RunConfig, suite: Suite) -> Stage:
+    """Return the settings of all episodes of a run."""
+    return Stage(
+        suite=suite,
+        seeds=config.seeds,
+        limits=config.environment.limits,
+        pictures=config.pictures,
+        success_check=config.success_check,
+    )
+
+
 def build_environment(name: str, definition: EnvironmentDefinition) -> Suite:
     """Build the environments of a definition, with its name if the suite takes one. See `build` for the errors.
 
@@ -384,11 +395,12 @@ def with_dates_of(config: RunConfig, begun: RunConfig, asked: RunConfig) -> RunC
     return config.model_copy(update={"agents": agents})
 
 
-def build_team(config: RunConfig) -> Team:
+def build_team(config: RunConfig, given: Mapping[str, Model] | None = None) -> Team:
     """Build the agents of a run on their graph; slots with equal models share one.
 
     Args:
         config: with its prompts, see `with_prompts`.
+        given: slot → its model, which stays the caller's; None builds all.
 
     Raises:
         ConfigError: a definition does not fit.
@@ -401,7 +413,7 @@ def build_team(config: RunConfig) -> Team:
     agents: dict[str, Agent] = {}
     for position, slot in enumerate(config.graph.slots):
         definition, name = config.agents[slot], config.agent_names[slot]
-        model = models.of(definition, f"agents/{name}")
+        model = models.of(definition, f"agents/{name}") if given is None else given[slot]
         # A rehearsal answers from the solution and cannot summarise; found here, not in the middle of an episode.
         if definition.summary and model.privileged:
             raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")

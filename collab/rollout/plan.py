@@ -50,6 +50,8 @@ def run_config(
     tasks: Sequence[str] = (),
     episodes: int | None = None,
     seed: int = 0,
+    executor: str = "local",
+    workers: int | None = None,
     concurrency: int | None = FEW_AT_ONCE,
     budget: Budget | None = None,
     purpose: Literal["rollout", "eval"] = "rollout",
@@ -59,10 +61,12 @@ def run_config(
 
     Args:
         filled: slot → agent, if agents files do not define them; `agents` only names them then.
+        workers: number of Ray workers, in place of `concurrency`; None keeps that.
         concurrency: None for `choose_concurrency`.
 
     Raises:
         UnknownName, ConfigError, GraphError: see the library and `fill_slots`; a number is out of its bounds.
+        UsageError: workers are counted where none play.
     """
     # Environment and graph before agents: how many slots must be filled is the graph's to say.
     environment = load_environment(library, env)
@@ -86,15 +90,27 @@ def run_config(
         "tasks": list(tasks) or environment.own_tasks,
         "episodes": 1 if episodes is None else episodes,
         "seed": seed,
-        "concurrency": FEW_AT_ONCE if concurrency is None else concurrency,
+        "executor": executor,
+        "concurrency": workers or concurrency or FEW_AT_ONCE,
         "budget": budget or Budget(),
     }
     # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.
     run = override(validate(RunConfig, chosen, "what was asked for"), settings)
     # Chosen by the agents as they are after the settings; a setting of the number itself stays.
-    if concurrency is None and not any(one.startswith("concurrency=") for one in settings):
+    if workers is not None:
+        check_workers(run.executor, workers)
+    elif concurrency is None and not any(one.startswith("concurrency=") for one in settings):
         run = run.model_copy(update={"concurrency": choose_concurrency(run)})
     return run
+
+
+def check_workers(executor: str, workers: int) -> None:
+    """Refuse a number of workers where none play."""
+    if executor == "local":
+        raise UsageError(
+            f"--workers {workers}: counts Ray workers, and this run is played in this process; "
+            f"add --executor ray, or use --concurrency {workers}"
+        )
 
 
 def choose_concurrency(run: RunConfig) -> int:

@@ -21,7 +21,7 @@ from datetime import datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import overload
+from typing import Literal, overload
 
 from collab.config import Budget, RunConfig, hide_secrets, validate
 from collab.envs.android.device_adb import log_to
@@ -32,11 +32,12 @@ from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
-from collab.rollout.build import Team, build_suite, build_team, check_dialect, check_sees, with_prompts
+from collab.rollout.build import Team, build_stage, build_suite, build_team, check_dialect, check_sees, with_prompts
 from collab.rollout.collector import Collection, RolloutProgress, collect
-from collab.rollout.episode import Admit, Episode, Stage, can_replay
+from collab.rollout.episode import Admit, Episode, can_replay
 from collab.rollout.executors.base import Executor, LocalExecutor
-from collab.rollout.plan import order_tasks, plan_episodes, resolve_task_names
+from collab.rollout.executors.ray import RayExecutor
+from collab.rollout.plan import check_workers, order_tasks, plan_episodes, resolve_task_names
 from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader
 from collab.store.run import RunRecorder, RunStore, RunWriter
@@ -190,6 +191,8 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
 async def resume(
     path: Path,
     *,
+    executor: Literal["local", "ray"] | None = None,
+    workers: int | None = None,
     budget: Budget | None = None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -199,6 +202,7 @@ async def resume(
     """Resume a run that stopped or died.
 
     Args:
+        executor: where it is played from here on, by so many `workers`; None keeps what the run has.
         budget: from here on; None grants the run's own budget once more.
         stop: as for `start`, like `admit` and `suite`.
 
@@ -207,8 +211,10 @@ async def resume(
         UsageError: another process is writing it.
     """
     config = read_stored_config(path)
-    if budget is not None:
-        config = config.model_copy(update={"budget": budget})
+    changes = {"executor": executor, "concurrency": workers, "budget": budget}
+    config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
+    if workers is not None:
+        check_workers(config.executor, workers)
     async with _open_parts(config, suite) as parts:
         _check_version(path, parts.suite)
         # A server that does not answer is found before anything is begun.
@@ -269,17 +275,6 @@ def read_recorded_config(path: Path) -> RunConfig:
         return config
 
 
-def build_stage(config: RunConfig, suite: Suite) -> Stage:
-    """Return the settings of all episodes of a run."""
-    return Stage(
-        suite=suite,
-        seeds=config.seeds,
-        limits=config.environment.limits,
-        pictures=config.pictures,
-        success_check=config.success_check,
-    )
-
-
 def map_weights(config: RunConfig, change: Callable[[str], str]) -> RunConfig:
     """Return the run with other paths of its local checkpoints and adapters."""
     agents = {}
@@ -313,7 +308,7 @@ async def _open_parts(config: RunConfig, given: Suite | None = None) -> AsyncIte
     suite = given or build_suite(config)
     try:
         team = build_team(config)
-        executor = LocalExecutor(suite)
+        executor = RayExecutor(config, suite, team) if config.executor == "ray" else LocalExecutor(suite)
         try:
             # A missing browser or device is found before anything is written.
             await executor.start()

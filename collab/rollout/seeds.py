@@ -30,7 +30,7 @@ from collab.store.manifest import FILE
 from collab.store.run import RunStore
 from collab.utils.text import format_amount
 
-FREE = frozenset({"budget", "concurrency", "series"})
+FREE = frozenset({"budget", "concurrency", "executor", "series"})
 """Settings that may change when a run is resumed: they decide no episode."""
 
 
@@ -182,7 +182,12 @@ async def play(
         note: as for `collab.rollout.run.start`, like `suite`.
     """
     if run.begun:
-        return await resume(run.path, budget=budget, watch=watch, stop=stop, suite=suite)
+        # Where it is played is a matter of this command, not of the run.
+        executor = run.config.executor
+        workers = None if executor == "local" else run.config.concurrency
+        return await resume(
+            run.path, executor=executor, workers=workers, budget=budget, watch=watch, stop=stop, suite=suite
+        )
     config = run.config.model_copy(update={"budget": budget})
     return await start(config, library, run.path, note=note, watch=watch, stop=stop, suite=suite)
 

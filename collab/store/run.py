@@ -190,6 +190,14 @@ class RunWriter:
             self._episodes[id] = replace(known, steps=next_step, running=True)
             return next_step
 
+    def interrupt_episode(self, id: str, why: str) -> None:
+        """Note that a running episode was cut off, or one that was to begin: it may be resumed, or begun again."""
+        with self._mutex:
+            self._append(Note(text=why))
+            known = self._episodes.get(id)
+            if known is not None:
+                self._episodes[id] = replace(known, running=False)
+
     def store_text(self, hash: str, text: str) -> None:
         """Store a text under its SHA-256, once per writer."""
         with self._mutex:
@@ -349,6 +357,10 @@ class Recorder(Protocol):
         """Resume an interrupted episode at `step`; the steps before it are recorded already and were replayed."""
         ...
 
+    def interrupt(self, trajectory: str, why: str) -> None:
+        """Note that what plays an episode was lost: the episode is resumed or begun again."""
+        ...
+
     def store_text(self, key: str, text: str) -> None:
         """Store a prompt prefix by its SHA-256; the same one may come often."""
         ...
@@ -371,6 +383,7 @@ class RunRecorder:
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
+        self.interrupt = writer.interrupt_episode
         self.store_text = writer.store_text
         self.store_picture = writer.store_picture
         self.step = writer.step

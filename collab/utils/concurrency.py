@@ -197,6 +197,14 @@ async def run_together(jobs: Sequence[Callable[[], Awaitable[ResultT]]], at_once
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
+    """Return the first plain error inside nested groups: the one that cancelled the others."""
+    cause: Exception = failures
+    while isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[0]
+    return cause
+
+
 @dataclass(eq=False, frozen=True, slots=True)
 class Doing:
     """An operation that may take long."""

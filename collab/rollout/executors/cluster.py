@@ -1,0 +1,133 @@
+"""The Ray cluster of this machine: joining or starting it, its room, its workers, and its errors in one line.
+
+    is_shared = connect(start=True)            # False: a cluster of this process alone was started
+    for state in await read_workers(): ...     # what all workers do, those of other commands included
+
+Ray's own output is switched off, since losses are printed in the words of this project; so are its usage reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from collab.errors import MissingExtra, UsageError
+from collab.rollout.executors.worker import WorkerState
+from collab.utils.concurrency import note_doing
+from collab.utils.text import format_amount
+
+NAMESPACE = "collab"
+"""Of the names of workers in a cluster."""
+_STORE_BYTES = 100_000_000
+"""Ray's object store in a cluster of our own: messages of episodes are small."""
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+}
+"""Ray reports no usage, leaves GPUs visible, and prints nothing. A variable that is set already stays."""
+
+_is_shared = False
+"""Whether the joined cluster was made by `ray start`."""
+
+
+def connect(*, start: bool) -> bool:
+    """Join the Ray cluster of this machine; return whether there is one that `ray start` made.
+
+    Args:
+        start: whether to start a cluster of this process where there is none.
+
+    Raises:
+        MissingExtra: Ray is not installed.
+        UsageError: there is none and none is to be started, or it cannot be joined.
+    """
+    MissingExtra.unless("ray", extra="ray", purpose="--executor ray")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    global _is_shared
+    if ray.is_initialized():
+        return _is_shared
+    quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    with _keep_signals(), note_doing("joining the Ray cluster"):
+        try:
+            ray.init(address="auto", **quiet)
+            _is_shared = True
+        except ConnectionError as error:
+            if not start or os.environ.get("RAY_ADDRESS"):
+                raise UsageError(
+                    f"no Ray cluster answers: {describe_ray_error(error)}; start one with: ray start --head"
+                ) from None
+            ray.init(address="local", num_cpus=1, object_store_memory=_STORE_BYTES, include_dashboard=False, **quiet)
+            _is_shared = False
+        except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise UsageError(f"the Ray cluster cannot be joined: {describe_ray_error(error)}") from None
+    return _is_shared
+
+
+@contextlib.contextmanager
+def _keep_signals() -> Iterator[None]:
+    """Put this process's signal handlers back: Ray sets its own."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # not in the main thread, where Ray sets none either
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+
+def check_room(workers: int) -> None:
+    """Refuse more workers than the joined cluster has CPUs, with a UsageError."""
+    import ray
+
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    if workers > cpus:
+        raise UsageError(
+            f"--workers {workers}: the Ray cluster has {format_amount(cpus, 'CPU')}, and each worker takes one; "
+            f"use --workers {cpus}, or join another machine to it with: ray start --address=HOST:PORT"
+        )
+
+
+async def read_workers() -> list[WorkerState]:
+    """Return what all workers in the cluster of this machine do, those of other runs included."""
+    connect(start=False)
+    import ray
+
+    names = [one["name"] for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == NAMESPACE]
+    found = await asyncio.gather(*map(_read_worker, sorted(names)))
+    return [state for state in found if state is not None]
+
+
+async def _read_worker(name: str) -> WorkerState | None:
+    """Return what a worker does; None if it has ended meanwhile."""
+    import ray
+
+    try:
+        actor = ray.get_actor(name, namespace=NAMESPACE)
+        async with asyncio.timeout(5):
+            state: WorkerState = await actor.report.remote()
+            return state
+    except TimeoutError:
+        return WorkerState(name=name, node="", process=0, version="", problem="no answer for 5 s")
+    except (ValueError, ray.exceptions.RayError):
+        return None
+
+
+def describe_ray_error(error: BaseException) -> str:
+    """Return an error of Ray in one line: its messages are pages."""
+    import ray
+
+    text = str(error)
+    if isinstance(error, ray.exceptions.ActorDiedError):
+        return "its machine left the cluster" if "its node has died" in text else "its process died"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return lines[-1] if lines else type(error).__name__
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -1,0 +1,419 @@
+"""The Ray worker: a process that owns environments and a team without models, and sends what it plays.
+
+    worker = ray.remote(WorkerActor).remote(spec)
+    state = await worker.start.remote()                        # builds the environment, opens one
+    async for reference in worker.play.remote(order):          # one episode
+        message = await reference                              # a Line, a Picture, a Call, …
+        await worker.answer.remote(message.number, Answer(…))
+
+The messages of an episode keep their order. A `Line` is a line of the run's log and a `Picture` a screen: both are
+recorded as they are, once checked. A `Call` waits for an answer: a model's reply, a count of tokens, or leave to go on.
+The step before a call is therefore always recorded before that call is answered.
+
+The episode runs in a thread with an event loop of its own. So the process also answers while an environment computes,
+and `count_tokens` may wait for its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import os
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import collab
+from collab.config import RunConfig
+from collab.errors import CollabError, ModelFailure
+from collab.models.base import Capabilities, Reply, Request
+from collab.rollout.build import build_stage, build_suite, build_team
+from collab.rollout.episode import Episode
+from collab.rollout.executors.base import LocalExecutor
+from collab.store.events import (
+    EpisodeFinished,
+    EpisodeResumed,
+    EpisodeStarted,
+    Event,
+    Record,
+    StepRecorded,
+    TextRecorded,
+    without_secrets,
+)
+from collab.types import Action, Observation, PolicyRef, Prompt, Sampling, Step, Trajectory
+from collab.utils.redact import list_secrets, redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """What a worker is built from."""
+
+    name: str
+    config: RunConfig
+    """With its prompts, so that no definition is read there."""
+    policies: dict[str, tuple[PolicyRef, bool]]
+    """Slot → policy of its model, and whether it reads the solution."""
+    folder: Path
+    """Working directory of the host; used where it exists, so that relative paths mean the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    """What a worker is and does."""
+
+    name: str
+    node: str
+    """Name of its machine."""
+    process: int
+    version: str
+    """Of Collab."""
+    environment: str = ""
+    """Version of the environment; empty before it is built."""
+    problem: str = ""
+    """Why the environment could not be built or opened; empty if it was."""
+    episode: str = ""
+    """The one that is played; empty between two."""
+    steps: int = 0
+    """Made in that episode."""
+    idle_s: float = 0.0
+    """Since its last message."""
+    played: int = 0
+    """Episodes that ended here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """An episode to play."""
+
+    episode: Episode
+    done: tuple[Step, ...]
+    """Recorded steps that are executed again; see `collab.rollout.episode.play`."""
+    admits: bool
+    """Whether to ask before each step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the run's log."""
+
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenPicture:
+    """A screen that is recorded, or that an agent of this step sees."""
+
+    picture: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyCall:
+    """Asks a slot's model for a reply."""
+
+    number: int
+    slot: str
+    prompt: Prompt
+    """Its pictures were sent before."""
+    sampling: Sampling
+    seed: int
+    limit_s: float
+    """Time limit of the call."""
+    solution: tuple[Action, ...] | None = None
+    """For a privileged model, as its oracle said."""
+    observation: Observation | None = None
+    """For a privileged model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountCall:
+    """Asks for the length of a text in tokens of a slot's model."""
+
+    number: int
+    slot: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmitCall:
+    """Asks whether the episode may continue."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A call is no longer waited for."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The episode was not played: no environment opened, or a step could not be recorded."""
+
+    kind: str
+    """Class of the error."""
+    text: str
+
+
+Message: TypeAlias = Line | ScreenPicture | ReplyCall | CountCall | AdmitCall | Withdrawal | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Answers a call; only the part that it asked for is set."""
+
+    reply: Reply | None = None
+    policy: PolicyRef | None = None
+    """The one that gave the reply."""
+    tokens: int = 0
+    failure: str = ""
+    """Why there is no reply, as a ModelFailure says it."""
+
+
+class WorkerActor:
+    """Plays episodes in a process of its own, which Ray starts; holds no model."""
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self._spec = spec
+        with contextlib.suppress(OSError):
+            os.chdir(spec.folder)
+        self._desk = _CallDesk()
+        self._job: concurrent.futures.Future[None] | None = None
+        self._spoke = time.monotonic()
+        self._state = WorkerState(
+            name=spec.name, node=socket.gethostname(), process=os.getpid(), version=collab.__version__
+        )
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="collab-episode", daemon=True).start()
+
+    async def start(self) -> WorkerState:
+        """Build the environment and the team, and open an environment once; the state says what failed."""
+        try:
+            await self._run(self._build())
+        except CollabError as error:
+            self._state = replace(self._state, problem=redact(str(error)))
+        return self._state
+
+    async def play(self, order: Order) -> AsyncIterator[Message]:
+        """Play an episode and yield its messages."""
+        outbox: asyncio.Queue[Message | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def send(message: Message | None) -> None:
+            loop.call_soon_threadsafe(outbox.put_nowait, message)
+
+        self._state = replace(self._state, episode=order.episode.id, steps=len(order.done))
+        self._job = asyncio.run_coroutine_threadsafe(self._play(order, send), self._loop)
+        self._job.add_done_callback(lambda job: send(None))
+        while (message := await outbox.get()) is not None:
+            self._spoke = time.monotonic()
+            yield message
+        self._job.result()  # a fault in the code raises here
+        self._state = replace(self._state, episode="", steps=0, played=self._state.played + 1)
+
+    async def answer(self, number: int, answer: Answer) -> None:
+        """Take the answer to a call."""
+        self._desk.settle(number, answer)
+
+    async def report(self) -> WorkerState:
+        """Return what the worker does."""
+        return replace(self._state, idle_s=time.monotonic() - self._spoke)
+
+    async def close(self) -> None:
+        """Abandon a running episode and close the environments."""
+        if self._job is not None:
+            self._job.cancel()
+        await self._run(self._close())
+
+    async def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _build(self) -> None:
+        config = self._spec.config
+        self._suite = build_suite(config)
+        self._state = replace(self._state, environment=self._suite.version)
+        models = {
+            slot: RemoteModel(slot, policy, privileged, self._desk)
+            for slot, (policy, privileged) in self._spec.policies.items()
+        }
+        self._team = build_team(config, models)
+        executor = LocalExecutor(self._suite)
+        await executor.start()
+        self._worker = executor.open_worker()
+
+    async def _play(self, order: Order, send: Callable[[Message], None]) -> None:
+        self._desk.send = send
+        try:
+            await self._worker.play(
+                order.episode,
+                self._team.build_network(order.episode),
+                build_stage(self._spec.config, self._suite),
+                RemoteRecorder(send),
+                done=order.done,
+                watch=self._count_step,
+                admit=self._desk.admit if order.admits else None,
+            )
+        except CollabError as error:
+            send(Refusal(type(error).__name__, redact(str(error))))
+
+    def _count_step(self, step: Step) -> None:
+        self._state = replace(self._state, steps=step.index + 1)
+
+    async def _close(self) -> None:
+        await self._worker.close()
+        await self._suite.close()
+
+
+class _CallDesk:
+    """The calls of the running episode that wait for their answers."""
+
+    def __init__(self) -> None:
+        self.send: Callable[[Message], None] = lambda message: None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, concurrent.futures.Future[Answer]] = {}
+
+    async def call(self, build: Callable[[int], Message]) -> Answer:
+        """Send the message that `build` makes with a number, and wait for its answer."""
+        number, answer = self._send(build)
+        try:
+            return await asyncio.wrap_future(answer)
+        except asyncio.CancelledError:
+            self.send(Withdrawal(number))
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    def call_blocking(self, build: Callable[[int], Message]) -> Answer:
+        """As `call`, where the caller cannot await; the episode's own thread waits."""
+        number, answer = self._send(build)
+        try:
+            return answer.result()
+        finally:
+            self._waiting.pop(number, None)
+
+    async def admit(self, episode: str) -> None:
+        """Wait until the episode may continue."""
+        await self.call(lambda number: AdmitCall(number=number))
+
+    def settle(self, number: int, answer: Answer) -> None:
+        """Take an answer; one that is no longer waited for is dropped."""
+        waiting = self._waiting.pop(number, None)
+        if waiting is not None:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled in the same moment
+                waiting.set_result(answer)
+
+    def _send(self, build: Callable[[int], Message]) -> tuple[int, concurrent.futures.Future[Answer]]:
+        number, answer = next(self._numbers), concurrent.futures.Future[Answer]()
+        # Registered before it is sent: the answer comes from another thread.
+        self._waiting[number] = answer
+        self.send(build(number))
+        return number, answer
+
+
+class RemoteModel:
+    """The model of a slot, which answers in the host's process."""
+
+    def __init__(self, slot: str, policy: PolicyRef, privileged: bool, desk: _CallDesk) -> None:
+        self.policy, self.privileged = policy, privileged
+        self._slot, self._desk = slot, desk
+
+    async def generate(self, request: Request) -> Reply:
+        """Ask the host; ModelFailure with its words if it has no reply."""
+        assert request.clock is not None, "an agent limits its calls"
+        limit_s, given = request.clock.limit_s, request.privilege
+        # The host limits the call: only there the time in its queue is known.
+        request.clock.hold()
+        answer = await self._desk.call(
+            lambda number: ReplyCall(
+                number=number,
+                slot=self._slot,
+                prompt=request.prompt,
+                sampling=request.sampling,
+                seed=request.seed,
+                limit_s=limit_s,
+                solution=None if given is None else given.oracle(),
+                observation=None if given is None else given.observation,
+            )
+        )
+        if answer.reply is None:
+            raise ModelFailure(answer.failure)
+        self.policy = answer.policy or self.policy
+        return answer.reply
+
+    async def probe(self) -> Capabilities:
+        """Return nothing: the host has probed its models."""
+        return Capabilities()
+
+    def count_tokens(self, text: str) -> int:
+        """Return the length that the host's model gives the text."""
+        return self._desk.call_blocking(lambda number: CountCall(number=number, slot=self._slot, text=text)).tokens
+
+    async def close(self) -> None:
+        """Do nothing: the host closes its models."""
+
+
+class RemoteRecorder:
+    """Sends what is recorded to the host, without the secrets of this machine."""
+
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._secrets = list_secrets()
+        self._numbers = itertools.count()
+
+    def begin(self, trajectory: Trajectory) -> None:
+        """Begin an episode; the host numbers its attempts."""
+        self._write(
+            EpisodeStarted(
+                trajectory=trajectory.id,
+                attempt=0,
+                task=trajectory.task,
+                episode=trajectory.episode,
+                epoch=trajectory.epoch,
+                environment=trajectory.environment,
+                environment_version=trajectory.environment_version,
+                privileged=trajectory.privileged,
+            )
+        )
+
+    def resume(self, trajectory: str, step: int) -> None:
+        """Resume an episode at a step."""
+        self._write(EpisodeResumed(trajectory=trajectory, attempt=0, step=step))
+
+    def store_text(self, key: str, text: str) -> None:
+        """Send a text."""
+        self._write(TextRecorded(hash=key, text=text))
+
+    def store_picture(self, png: bytes) -> str:
+        """Send a picture; return its SHA-256."""
+        self._send(ScreenPicture(png))
+        return hashlib.sha256(png).hexdigest()
+
+    def step(self, trajectory: str, step: Step) -> None:
+        """Send a step."""
+        self._write(StepRecorded(trajectory=trajectory, attempt=0, step=step))
+
+    def end(self, trajectory: Trajectory) -> None:
+        """Send the end of an episode."""
+        self._write(
+            EpisodeFinished(
+                trajectory=trajectory.id,
+                attempt=0,
+                outcome=trajectory.outcome,
+                error=trajectory.error,
+                final=trajectory.final,
+                steps=len(trajectory.steps),
+                seconds=trajectory.seconds,
+            )
+        )
+
+    def _write(self, event: Event) -> None:
+        record = Record.of(event, seq=next(self._numbers), writer="worker")
+        self._send(Line(without_secrets(record, self._secrets)[1]))

@@ -1,0 +1,267 @@
+"""Runs that Ray workers play: the same as in one process, whatever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import importlib.util
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import collab
+from collab.config import Budget
+from collab.errors import MissingExtra, RunError, UsageError
+from collab.rollout.executors import cluster
+from collab.rollout.executors import ray as executor
+from collab.rollout.run import resume
+from collab.store.fingerprint import hash_run
+from collab.store.run import RunStore
+
+HAS_RAY = importlib.util.find_spec("ray") is not None
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(not HAS_RAY, reason="needs ray: pip install 'collab-marl[ray]'"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+
+DEFINITIONS = {
+    "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
+    "envs/slow.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.3}}\n",
+    "envs/lame.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Lame'}\n",
+    "envs/strange.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:OtherThere'}\n",
+    "envs/shut.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:ShutThere'}\n",
+    "envs/single.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Single'}\n",
+    "envs/deadly.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Deadly'}\n",
+    "envs/random.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Random'}\n",
+    "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
+}
+SUITES = '''
+"""Suites that behave otherwise in a worker than at the host."""
+import os
+from collab.errors import EnvironmentFailure
+from collab.testing.corridor import CorridorSuite
+
+THERE = "RAY_RAYLET_PID" in os.environ
+
+
+class OtherThere(CorridorSuite):
+    version = "2" if THERE else "1"
+
+
+class ShutThere(CorridorSuite):
+    async def open(self):
+        if THERE:
+            raise EnvironmentFailure("no browser here")
+        return await super().open()
+
+
+class Single(CorridorSuite):
+    most_environments = 1
+
+
+class Deadly(CorridorSuite):
+    def instance(self, name, seed):
+        if THERE and name == "TypeWord":
+            os._exit(1)
+        return super().instance(name, seed)
+
+
+class Lame(CorridorSuite):
+    """A hundred times as slow in one worker."""
+
+    def __init__(self):
+        super().__init__(slow_s=0.015 * 100 ** (THERE and is_first()))
+
+
+def is_first():
+    try:
+        open(os.environ["STRANGE_FIRST"], "x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+class Random(CorridorSuite):
+    capabilities = CorridorSuite.capabilities - {"deterministic"}
+
+    def __init__(self):
+        super().__init__(slow_s=0.3)
+'''
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Definitions, and a cluster of this process for all tests."""
+    folder = tmp_path_factory.mktemp("library")
+    for name, text in DEFINITIONS.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "strange_suites.py").write_text(SUITES)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("STRANGE_FIRST", str(folder / "first"))
+        patch.setenv("PYTHONPATH", str(folder))  # of the workers
+        patch.syspath_prepend(str(folder))
+        cluster.connect(start=True)
+        yield folder
+        import ray
+
+        ray.shutdown()
+
+
+def hash_of(path: Path) -> str:
+    return hash_run(RunStore.open(path))
+
+
+def play(library: Path, out: Path, **changes: object) -> collab.RunResult:
+    arguments = {
+        **{"env": "corridor", "agents": "erring", "graph": "team", "episodes": 6, "progress": False},
+        **{"executor": "ray", "workers": 2, "library": library, "out": out},
+    }
+    return asyncio.run(collab.collect(**(arguments | changes)))
+
+
+def play_here(library: Path, out: Path, **changes: object) -> collab.RunResult:
+    return play(library, out, executor="local", workers=None, **changes)
+
+
+def events(path: Path, kind: str) -> list[dict[str, object]]:
+    lines = [line for log in sorted((path / "events").glob("*.jsonl")) for line in log.read_text().splitlines()]
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+Playing = Callable[[cluster.WorkerState], bool]
+
+
+def in_third_step(state: cluster.WorkerState) -> bool:
+    return state.episode.startswith("OpenDoors") and state.steps == 2
+
+
+def hit_worker(playing: Playing, number: signal.Signals) -> None:
+    """Send a signal to the first worker that is seen so."""
+    for _ in range(600):
+        for state in asyncio.run(cluster.read_workers()):
+            if playing(state):
+                os.kill(state.process, number)
+                return
+        time.sleep(0.05)
+    raise AssertionError("no worker was seen so")
+
+
+def play_under_fire(
+    library: Path,
+    out: Path,
+    number: signal.Signals = signal.SIGKILL,
+    playing: Playing = in_third_step,
+    **changes: object,
+) -> collab.RunResult:
+    """Play while one worker is hit."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        hit = pool.submit(hit_worker, playing, number)
+        result = play(library, out, **changes)
+        hit.result()
+    return result
+
+
+def test_workers_play_the_same_run_as_one_process(library: Path, tmp_path: Path) -> None:
+    here, there = play_here(library, tmp_path / "here"), play(library, tmp_path / "there")
+    assert hash_of(tmp_path / "here") == hash_of(tmp_path / "there")
+    assert here.progress.spent == there.progress.spent
+    assert there.progress.steps == here.progress.steps
+    reader = RunStore.open(tmp_path / "there").open_reader()
+    assert reader.status == "finished"
+    for trajectory in there.trajectories:
+        for step in trajectory.steps:
+            assert all(reader.read_prefix(utterance.prompt.prefix) for utterance in step.matrix)
+
+
+def test_a_killed_worker_costs_no_recorded_step(library: Path, tmp_path: Path) -> None:
+    here = play_here(library, tmp_path / "here", env="slow")
+    there = play_under_fire(library, tmp_path / "there", env="slow")
+    assert hash_of(tmp_path / "here") == hash_of(tmp_path / "there")
+    assert there.stopped is None
+    assert there.report.broken == 0
+    assert there.progress.steps == here.progress.steps, "no step is made twice"
+    [loss] = there.progress.losses
+    assert "its process died; OpenDoors/" in loss
+    assert "continues after 2 steps in another worker" in loss
+    assert [event["text"] for event in events(tmp_path / "there", "note")] == [loss]
+    assert "1 worker replaced" in str(there.progress)
+
+
+def test_where_no_step_can_be_replayed_the_episode_starts_again(library: Path, tmp_path: Path) -> None:
+    play_here(library, tmp_path / "here", env="random")
+    there = play_under_fire(library, tmp_path / "there", env="random")
+    assert hash_of(tmp_path / "here") == hash_of(tmp_path / "there")
+    assert "OpenDoors/0 starts again in another worker" in there.progress.losses[0]
+    assert max(event["attempt"] for event in events(tmp_path / "there", "episode_started")) == 1
+
+
+def test_a_silent_worker_is_replaced(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "BEAT_S", 0.5)
+    monkeypatch.setattr(executor, "SILENT_S", 2.0)
+    result = play_under_fire(library, tmp_path / "run", signal.SIGSTOP, env="slow")
+    assert result.stopped is None
+    assert result.report.broken == 0
+    assert "it was silent for 2 s; OpenDoors/" in result.progress.losses[0]
+
+
+def test_an_episode_that_kills_its_workers_breaks_alone(library: Path, tmp_path: Path) -> None:
+    result = play(library, tmp_path / "run", env="deadly", episodes=3)
+    assert result.stopped is None
+    broken = {one.id: one.error for one in result.trajectories if one.error is not None}
+    assert list(broken) == ["TypeWord/0"]
+    assert "3 workers were lost in this episode, the last: worker" in broken["TypeWord/0"].message
+    assert len(result.progress.losses) == 2
+
+
+def test_a_slow_worker_delays_no_other(library: Path, tmp_path: Path) -> None:
+    result = play(library, tmp_path / "run", env="lame", episodes=9)
+    slow = [one.id for one in result.trajectories if any(step.environment_s > 1 for step in one.steps)]
+    assert 1 <= len(slow) <= 2, "the other worker plays on meanwhile"
+    order = [str(event["trajectory"]) for event in events(tmp_path / "run", "episode_finished")]
+    assert order[-1] == slow[-1]
+    assert result.stopped is None
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "words"),
+    [
+        ("strange", UsageError, "has version 2 of the environment, this machine 1; install the same there"),
+        ("shut", RunError, "no browser here"),
+        ("single", UsageError, "workers cannot share fake[corridor], which has 1 environment; use --executor local"),
+    ],
+)
+def test_what_does_not_fit_is_told_before_anything_is_written(
+    library: Path, tmp_path: Path, env: str, kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind) as refused:
+        play(library, tmp_path / "run", env=env)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ray_that_is_not_installed_is_named(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    with pytest.raises(MissingExtra, match=r"pip install 'collab-marl\[ray\]'"):
+        play(library, tmp_path / "run")
+
+
+def test_a_budget_stops_workers_and_another_executor_resumes(library: Path, tmp_path: Path) -> None:
+    play_here(library, tmp_path / "here", env="slow")
+    stopped = play(library, tmp_path / "there", env="slow", budget="minutes=0.02")
+    assert stopped.stopped is not None
+    assert stopped.stopped.startswith("budget used up")
+    result = asyncio.run(resume(tmp_path / "there", executor="local", budget=Budget(minutes=5)))
+    assert result.stopped is None
+    assert hash_of(tmp_path / "here") == hash_of(tmp_path / "there")
