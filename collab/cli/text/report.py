@@ -108,6 +108,7 @@ def build_result_data(result: RunResult) -> dict[str, Any]:
         ),
         "spent_in_all": to_data(progress.spent_in_all),
         "warnings": dict(progress.warnings),
+        "lost_workers": list(progress.losses),
     }
 
 
@@ -127,6 +128,8 @@ def show_result(result: RunResult, *, details: bool) -> None:
         say(f"         {describe_lost(lost)}")
     for warning, count in progress.warnings.items():
         note(f"warning: {warning} ({count} call{'s' * (count != 1)})")
+    for loss in progress.losses:
+        note(f"warning: {loss}")
     if (solved := progress.describe_start_solved()) is not None:
         note(f"warning: {solved}")
     say(f"run      {result.path}")

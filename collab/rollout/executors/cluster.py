@@ -1,6 +1,6 @@
-"""The Ray cluster of this machine: joining or starting it, its room, its workers, and its errors in one line.
+"""The Ray cluster: joining or starting it, its room, its workers, and its errors in one line.
 
-    is_shared = connect(start=True)            # False: a cluster of this process alone was started
+    is_shared = connect(start=True)            # the one that RAY_ADDRESS names; False: one of this process was started
     for state in await read_workers(): ...     # what all workers do, those of other commands included
 
 Ray's own output is switched off, since losses are printed in the words of this project; so are its usage reports.
@@ -13,6 +13,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,9 @@ NAMESPACE = "collab"
 """Of the names of workers in a cluster."""
 _STORE_BYTES = 100_000_000
 """Ray's object store in a cluster of our own: messages of episodes are small."""
+_ANSWER_S = 5.0
+"""Seconds in which the head of a cluster has to answer."""
+_QUIET: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.CRITICAL}
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -32,43 +36,61 @@ _ENVIRONMENT = {
 }
 """Ray reports no usage, leaves GPUs visible, and prints nothing. A variable that is set already stays."""
 
-_is_shared = False
-"""Whether the joined cluster was made by `ray start`."""
-
 
 def connect(*, start: bool) -> bool:
-    """Join the Ray cluster of this machine; return whether there is one that `ray start` made.
+    """Join the Ray cluster that RAY_ADDRESS names, once per process; return whether it names one.
 
     Args:
-        start: whether to start a cluster of this process where there is none.
+        start: whether to start a cluster of this process where it names none.
 
     Raises:
         MissingExtra: Ray is not installed.
-        UsageError: there is none and none is to be started, or it cannot be joined.
+        UsageError: the cluster cannot be joined, or none is named and none is to be started.
     """
     MissingExtra.unless("ray", extra="ray", purpose="--executor ray")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
 
-    global _is_shared
+    address = os.environ.get("RAY_ADDRESS", "")
     if ray.is_initialized():
-        return _is_shared
-    quiet: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.CRITICAL}
-    with _keep_signals(), note_doing("joining the Ray cluster"):
+        return bool(address)
+    if not address and not start:
+        raise UsageError("RAY_ADDRESS is not set: name the cluster's head, e.g. export RAY_ADDRESS=HOST:6379")
+    with _keep_signals():
+        if address:
+            _join(address)
+        else:
+            _start_own()
+    return bool(address)
+
+
+def _join(address: str) -> None:
+    import ray
+
+    where = f"RAY_ADDRESS={address}"
+    # Ray itself would try for minutes and print each attempt.
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal():
         try:
-            ray.init(address="auto", **quiet)
-            _is_shared = True
-        except ConnectionError as error:
-            if not start or os.environ.get("RAY_ADDRESS"):
-                raise UsageError(
-                    f"no Ray cluster answers: {describe_ray_error(error)}; start one with: ray start --head"
-                ) from None
-            ray.init(address="local", num_cpus=1, object_store_memory=_STORE_BYTES, include_dashboard=False, **quiet)
-            _is_shared = False
-        except (RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            raise UsageError(f"the Ray cluster cannot be joined: {describe_ray_error(error)}") from None
-    return _is_shared
+            socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()
+        except OSError as error:
+            raise UsageError(
+                f"{where}: no Ray cluster answers there ({error}); start one with: ray start --head --port={port}"
+            ) from None
+    with note_doing(f"joining the Ray cluster at {address}"):
+        try:
+            ray.init(address=address, **_QUIET)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            raise UsageError(f"{where}: the cluster cannot be joined: {describe_ray_error(error)}") from None
+
+
+def _start_own() -> None:
+    """Start a cluster that ends with this process; its workers take no CPUs, so there is room for any number."""
+    import ray
+
+    with note_doing("starting Ray"):
+        ray.init(address="local", num_cpus=1, object_store_memory=_STORE_BYTES, include_dashboard=False, **_QUIET)
 
 
 @contextlib.contextmanager
@@ -127,6 +149,8 @@ def describe_ray_error(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, ray.exceptions.ActorDiedError):
         return "its machine left the cluster" if "its node has died" in text else "its process died"
+    if isinstance(error, ray.exceptions.ActorUnavailableError):
+        return "it does not answer any more"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(error, ray.exceptions.RayTaskError):
         return lines[-1] if lines else type(error).__name__

@@ -1,7 +1,7 @@
 """The executor whose workers are Ray actors: processes on this machine or on every machine of a Ray cluster.
 
     executor = RayExecutor(config, suite, team)
-    await executor.start()                     # joins the cluster, or starts one for this process; starts the workers
+    await executor.start()                     # joins or starts a cluster, and starts the workers
     worker = executor.open_worker()
     trajectory = await worker.play(episode, network, stage, recorder)
 
@@ -14,8 +14,8 @@ pause and plays the episode on: after its last recorded step where the environme
 third loss in one episode breaks that episode, since the episode may be the cause. Nothing waits for a lost worker or a
 slow one.
 
-A cluster that `ray start` made is joined, and each worker takes one of its CPUs. Otherwise a cluster of this machine is
-started, which ends with this process.
+The cluster that RAY_ADDRESS names is joined, and each worker takes one of its CPUs. Without that variable a cluster on
+this machine is started, which ends with this process.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ BEAT_S = 10.0
 """Seconds between two looks at a worker."""
 SILENT_S = 30.0
 """Seconds after which a worker that does not answer is lost."""
+STARTS = 10
+"""Attempts to replace a worker."""
 LOSSES = 3
 """Lost workers after which an episode is broken."""
 
@@ -174,25 +176,45 @@ class RayWorker:
         """Start the process and build its environment.
 
         Args:
-            waits: for room in the cluster, however long; else for `START_S`.
+            waits: for room in the cluster, however long, and for machines that are just leaving it to be gone; else the
+                first failure counts, and `START_S`.
+
+        Raises:
+            UsageError, EnvironmentFailure: as `RayExecutor.start`.
         """
+        import ray
+
+        for tries in count(1):
+            try:
+                state = await self._start_process(waits)
+                break
+            except TimeoutError:
+                await self._drop()
+                raise EnvironmentFailure(
+                    f"{self._spec.name} is not ready after {START_S:g} s; see what the cluster does with: ray status"
+                ) from None
+            except ray.exceptions.RayError as error:
+                await self._drop()
+                if not waits or tries == STARTS:
+                    raise EnvironmentFailure(
+                        f"{self._spec.name} cannot be started: {describe_ray_error(error)}"
+                    ) from None
+                await asyncio.sleep(min(60.0, 2.0**tries))
+        self._place = f"{state.name} on {state.node} (process {state.process})"
+        self._check(state)
+
+    async def _start_process(self, waits: bool) -> WorkerState:
         import ray
 
         options = {"name": f"{self._name}-{next(self._starts)}", "namespace": NAMESPACE, "num_cpus": self._cpus}
         actor = ray.remote(WorkerActor).options(**options, max_restarts=0, scheduling_strategy="SPREAD")
-        try:
-            self._actor = actor.remote(self._spec)
-            async with asyncio.timeout(None if waits else START_S):
-                await self._actor.report.remote()
-            async with asyncio.timeout(START_S):
-                state = await self._actor.start.remote()
-        except TimeoutError:
-            await self.close()
-            raise EnvironmentFailure(f"{self._spec.name} is not ready after {START_S:g} s; see: ray status") from None
-        except ray.exceptions.RayError as error:
-            raise EnvironmentFailure(f"{self._spec.name} cannot be started: {describe_ray_error(error)}") from None
-        self._place = f"{state.name} on {state.node} (process {state.process})"
-        self._check(state)
+        self._actor = actor.remote(self._spec)
+        # The first answer comes once there is room; only what follows is this project's own time.
+        async with asyncio.timeout(None if waits else START_S):
+            await self._actor.report.remote()
+        async with asyncio.timeout(START_S):
+            state: WorkerState = await self._actor.start.remote()
+        return state
 
     def _check(self, state: WorkerState) -> None:
         """Refuse a process that would play something else than the host says."""
