@@ -25,7 +25,7 @@ from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor, LocalExecutor
 from collab.rollout.protocols import draw_instance
-from collab.store.run import Recorder
+from collab.store.run import InterruptibleRecorder
 from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
 from collab.utils.text import format_amount, format_clock, format_count, shorten_number
@@ -376,7 +376,7 @@ async def collect(
     plan: Sequence[Episode],
     network_of: Callable[[Episode], Network],
     stage: Stage,
-    recorder: Recorder,
+    recorder: InterruptibleRecorder,
     *,
     executor: Executor | None = None,
     concurrency: int = 4,
@@ -436,7 +436,7 @@ class _Collector:
     executor: Executor
     network_of: Callable[[Episode], Network]
     stage: Stage
-    recorder: Recorder
+    recorder: InterruptibleRecorder
     unfinished: Mapping[str, Sequence[Step]]
     progress: RolloutProgress
     admit: Admit | None

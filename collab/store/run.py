@@ -357,10 +357,6 @@ class Recorder(Protocol):
         """Resume an interrupted episode at `step`; the steps before it are recorded already and were replayed."""
         ...
 
-    def interrupt(self, trajectory: str, why: str) -> None:
-        """Note that what plays an episode was lost: the episode is resumed or begun again."""
-        ...
-
     def store_text(self, key: str, text: str) -> None:
         """Store a prompt prefix by its SHA-256; the same one may come often."""
         ...
@@ -375,6 +371,14 @@ class Recorder(Protocol):
 
     def end(self, trajectory: Trajectory) -> None:
         """End the episode, with an outcome or an error."""
+        ...
+
+
+class InterruptibleRecorder(Recorder, Protocol):
+    """Records episodes that may lose the process that plays them."""
+
+    def interrupt(self, trajectory: str, why: str) -> None:
+        """Note such a loss: the episode is resumed or begun again."""
         ...
 
 

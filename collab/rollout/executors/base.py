@@ -31,7 +31,7 @@ from collab.graphs.deliberation import Network
 from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.rollout.protocols import check_environment
-from collab.store.run import Recorder
+from collab.store.run import InterruptibleRecorder
 from collab.types import Step, Trajectory
 
 
@@ -43,7 +43,7 @@ class EpisodeWorker(Protocol):
         episode: Episode,
         network: Network,
         stage: Stage,
-        recorder: Recorder,
+        recorder: InterruptibleRecorder,
         *,
         done: Sequence[Step] = (),
         watch: Callable[[Step], None] = lambda step: None,
@@ -116,7 +116,7 @@ class LocalWorker:
         episode: Episode,
         network: Network,
         stage: Stage,
-        recorder: Recorder,
+        recorder: InterruptibleRecorder,
         *,
         done: Sequence[Step] = (),
         watch: Callable[[Step], None] = lambda step: None,

@@ -72,7 +72,7 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
-from collab.store.run import Recorder
+from collab.store.run import InterruptibleRecorder
 from collab.types import EpisodeError, Step, Trajectory
 from collab.utils.concurrency import find_plain_error, note_doing, run_together
 from collab.utils.text import format_amount
@@ -235,7 +235,7 @@ class RayWorker:
         episode: Episode,
         network: Network,
         stage: Stage,
-        recorder: Recorder,
+        recorder: InterruptibleRecorder,
         *,
         done: Sequence[Step] = (),
         watch: Callable[[Step], None] = lambda step: None,
@@ -330,7 +330,7 @@ class _HostedEpisode:
     episode: Episode
     network: Network
     stage: Stage
-    recorder: Recorder
+    recorder: InterruptibleRecorder
     watch: Callable[[Step], None]
     spent: Callable[[Reply], None]
     admit: Admit | None
@@ -431,8 +431,13 @@ class _HostedEpisode:
                 self._pictures.clear()
                 self.watch(event.step)
             case EpisodeFinished():
-                ended = {"outcome": event.outcome, "error": event.error, "final": event.final, "seconds": event.seconds}
-                self.trajectory = replace(self._build_trajectory(), **ended)
+                self.trajectory = replace(
+                    self._build_trajectory(),
+                    outcome=event.outcome,
+                    error=event.error,
+                    final=event.final,
+                    seconds=event.seconds,
+                )
                 self.recorder.end(self.trajectory)
 
     async def _answer(self, call: ReplyCall | AdmitCall, actor: Any) -> None:
