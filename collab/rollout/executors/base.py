@@ -31,7 +31,7 @@ from collab.graphs.deliberation import Network
 from collab.models.base import Reply
 from collab.rollout.episode import Admit, Episode, Stage, play
 from collab.rollout.protocols import check_environment
-from collab.store.run import InterruptibleRecorder
+from collab.store.run import InterruptibleRecorder, Recorder
 from collab.types import Step, Trajectory
 
 
@@ -116,7 +116,7 @@ class LocalWorker:
         episode: Episode,
         network: Network,
         stage: Stage,
-        recorder: InterruptibleRecorder,
+        recorder: Recorder,
         *,
         done: Sequence[Step] = (),
         watch: Callable[[Step], None] = lambda step: None,

@@ -260,6 +260,8 @@ class RayWorker:
             except _WorkerLost as loss:
                 what = f"{self._place}: {loss}"
                 await self._drop()
+                if hosted.trajectory is not None:  # lost behind the end, which is recorded
+                    return hosted.trajectory
                 if losses == LOSSES:
                     return hosted.give_up(
                         f"{format_amount(losses, 'worker')} were lost in this episode, the last: {what}"

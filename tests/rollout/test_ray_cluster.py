@@ -1,0 +1,155 @@
+"""Ray workers from the command line: a machine that leaves, a host that is killed, a cluster that is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.store.fingerprint import hash_run
+from collab.store.run import RunStore
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray: pip install 'collab-marl[ray]'"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+
+DEFINITIONS = {
+    "envs/slow.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.3}}\n",
+    "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
+}
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    for name, text in DEFINITIONS.items():
+        path = tmp_path / "library" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "library"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start a command in the background; what is left of it at the end is killed."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str | Path, address: str = "") -> subprocess.Popen[str]:
+        settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "collab", *map(str, words)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        begun.append(subprocess.Popen(command, env=os.environ | settings, **pipes))
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def two_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes with a CPU each, as two machines would be."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    from ray.cluster_utils import Cluster
+
+    size: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000}
+    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    cluster.add_node(**size)
+    yield cluster
+    cluster.shutdown()
+
+
+def rollout(library: Path, out: Path, *more: str) -> list[str]:
+    play = ["--env", "slow", "--agents", "erring", "--graph", "team", "--episodes", "12", "--library", str(library)]
+    return ["rollout", *play, "--out", str(out), *more]
+
+
+def wait_for_steps(run: Path, process: subprocess.Popen[str]) -> None:
+    for _ in range(600):
+        if any('"type":"step"' in log.read_text() for log in (run / "events").glob("*.jsonl")):
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    raise AssertionError("no step was made")
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, told = process.communicate(timeout=240)
+    return process.returncode, out, told
+
+
+def hash_of(path: Path) -> str:
+    return hash_run(RunStore.open(path))
+
+
+def test_a_machine_that_leaves_costs_no_episode(library: Path, tmp_path: Path, start: Start, two_machines: Any) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert end_of(start(*rollout(library, here)))[0] == 0
+
+    code, _, told = end_of(
+        start(*rollout(library, there, "--executor", "ray", "--workers", "3"), address=two_machines.address)
+    )
+    assert code == 2
+    assert "--workers 3: the Ray cluster has 2 CPUs, and each worker takes one; use --workers 2, or join" in told
+    assert not there.exists()
+
+    playing = start(*rollout(library, there, "--executor", "ray", "--workers", "2"), address=two_machines.address)
+    wait_for_steps(there, playing)
+    code, out, told = end_of(start("workers", "status", "--json", address=two_machines.address))
+    assert code == 0, told
+    states = json.loads(out)
+    assert [state["name"] for state in states] == ["worker 1", "worker 2"]
+    assert all(state["environment"] == "1" for state in states)
+
+    two_machines.remove_node(two_machines.worker_nodes.copy().pop(), allow_graceful=False)
+    code, out, told = end_of(playing)
+    assert code == 0, told
+    assert "success  100.0%" in out
+    assert "(12/12)" in out
+    assert "another worker" in told
+    assert told.count("warning: worker") == 1
+    assert hash_of(here) == hash_of(there)
+
+
+def test_a_killed_host_is_resumed_without_ray(library: Path, tmp_path: Path, start: Start) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert end_of(start(*rollout(library, here)))[0] == 0
+    playing = start(*rollout(library, there, "--executor", "ray", "--workers", "2"))
+    wait_for_steps(there, playing)
+    playing.send_signal(signal.SIGKILL)
+    playing.wait()
+
+    code, out, told = end_of(start("runs", "resume", there, "--executor", "local"))
+    assert code == 0, told
+    assert "(12/12)" in out
+    assert hash_of(here) == hash_of(there)
+
+
+def test_a_cluster_that_is_not_there_is_named(library: Path, tmp_path: Path, start: Start) -> None:
+    code, _, told = end_of(start(*rollout(library, tmp_path / "run", "--executor", "ray"), address="127.0.0.1:1"))
+    assert code == 2
+    assert "error: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there" in told
+    assert not (tmp_path / "run").exists()
+
+    code, _, told = end_of(start("workers", "status"))
+    assert code == 2
+    assert "error: RAY_ADDRESS is not set: name the cluster's head" in told
+
+
+def test_workers_are_counted_only_where_they_play(library: Path, tmp_path: Path, start: Start) -> None:
+    code, _, told = end_of(start(*rollout(library, tmp_path / "run", "--workers", "3")))
+    assert code == 2
+    assert "--workers 3: counts Ray workers, and this run is played in this process; add --executor ray" in told
