@@ -386,6 +386,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "split": _TEXT,
     "seeds": (partial(_is_list, fits=_is_anything), 'several whole numbers, as [30, 31] or "30,31"'),
     "serial": _TEXT,
+    "executor": _TEXT,
     "device": _TEXT,
     "allow_apps": _NAMES,
     "report_to": _NAMES,

@@ -164,7 +164,7 @@ def test_a_setting_that_no_file_can_hold_is_refused_in_one_line(value: object) -
 
 def test_every_parameter_but_numbers_is_checked() -> None:
     taken = {name for function in (*PLAYS, collab.open_run) for name in inspect.signature(function).parameters}
-    assert taken - set(_TAKES) == {"episodes", "seed", "concurrency"}
+    assert taken - set(_TAKES) == {"episodes", "seed", "workers", "concurrency"}
 
 
 @pytest.mark.filterwarnings("error")

@@ -91,7 +91,7 @@ def run_config(
         "episodes": 1 if episodes is None else episodes,
         "seed": seed,
         "executor": executor,
-        "concurrency": workers or concurrency or FEW_AT_ONCE,
+        "concurrency": next((number for number in (workers, concurrency) if number is not None), FEW_AT_ONCE),
         "budget": budget or Budget(),
     }
     # Settings last, on the validated whole: `--set` reaches every field, and is checked like one.

@@ -54,11 +54,11 @@ from collab.rollout.executors.worker import (
     Line,
     Message,
     Order,
-    Refusal,
     ReplyCall,
     ScreenPicture,
     Withdrawal,
     WorkerActor,
+    WorkerRefusal,
     WorkerSpec,
     WorkerState,
 )
@@ -410,7 +410,7 @@ class _HostedEpisode:
             case Withdrawal(number):
                 if number in self._answers:
                     self._answers.pop(number).cancel()
-            case Refusal(kind, text):
+            case WorkerRefusal(kind, text):
                 raise _get_error(kind)(text)
 
     def _record(self, line: bytes) -> None:

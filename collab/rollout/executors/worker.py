@@ -155,7 +155,7 @@ class Withdrawal:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class WorkerRefusal:
     """The episode was not played: no environment opened, or a step could not be recorded."""
 
     kind: str
@@ -163,7 +163,7 @@ class Refusal:
     text: str
 
 
-Message: TypeAlias = Line | ScreenPicture | ReplyCall | CountCall | AdmitCall | Withdrawal | Refusal
+Message: TypeAlias = Line | ScreenPicture | ReplyCall | CountCall | AdmitCall | Withdrawal | WorkerRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ class WorkerActor:
                 admit=self._desk.admit if order.admits else None,
             )
         except CollabError as error:
-            send(Refusal(type(error).__name__, redact(str(error))))
+            send(WorkerRefusal(type(error).__name__, redact(str(error))))
 
     def _count_step(self, step: Step) -> None:
         self._state = replace(self._state, steps=step.index + 1)
