@@ -187,8 +187,8 @@ def evaluate(
         return
     definitions, named = options.open_library(library), split_names("--tasks", tasks)
 
-    # One configuration per seed; doubts are printed once, not once per seed.
     def configure(chosen: int, tells: bool) -> RunConfig:
+        # One configuration per seed; doubts are printed once, not once per seed.
         configured = configure_run(
             definitions,
             "eval",
@@ -326,6 +326,7 @@ def show_workers(*, as_json: options.Json = False) -> None:
     if not states:
         say("no worker is in this Ray cluster")
         return
+    # A worker that does not answer has its problem in the place of an episode.
     columns = ("worker", "machine", "process", "episode", "steps", "quiet for", "episodes played")
     print_table(
         columns,

@@ -129,6 +129,7 @@ class RayExecutor:
                 f"--executor ray: workers cannot share {self._suite.label}, which has "
                 f"{format_amount(self._suite.most_environments, 'environment')}; use --executor local"
             )
+        # All workers start at once, and one that does not fit ends the start of the others.
         is_shared = connect(start=True)
         if is_shared:
             check_room(self._wanted)
@@ -418,6 +419,7 @@ class _HostedEpisode:
             event = decode(line).event
         except BadLine as error:
             raise _WorkerLost(f"it sent a line that cannot be recorded: {error}") from None
+        # Attempts are numbered by the run's writer, so those of the worker do not count.
         match event:
             case EpisodeStarted():
                 self.begun = True
