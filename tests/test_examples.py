@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "collab").rglob("*.py"))}
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 CALL = re.compile(r"(\.?)\b([A-Za-z_]\w*)\(")
@@ -39,37 +38,49 @@ def defined_names(tree: ast.AST) -> Iterator[str]:
             yield (node.asname or node.name).split(".")[0]
 
 
-TREES = {path: ast.parse(code) for path, code in SOURCES.items()}
-OURS = {name for tree in TREES.values() for name in defined_names(tree)}
 METHODS = {name for kind in (str, bytes, list, dict, set, Path) for name in dir(kind)}
-KNOWN = OURS | METHODS | set(dir(builtins)) | ELSEWHERE | YOURS | FORMULAS
+FOREIGN = METHODS | set(dir(builtins)) | ELSEWHERE | YOURS | FORMULAS
 
 
-def unknown_calls(code: str) -> list[str]:
+@pytest.fixture(scope="module")
+def trees() -> dict[Path, ast.Module]:
+    """The code of the package, read once."""
+    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "collab").rglob("*.py"))}
+
+
+@pytest.fixture(scope="module")
+def known(trees: dict[Path, ast.Module]) -> frozenset[str]:
+    """Every name that an example may call."""
+    return frozenset(name for tree in trees.values() for name in defined_names(tree)) | FOREIGN
+
+
+def unknown_calls(code: str, known: frozenset[str]) -> list[str]:
     """Return the functions and methods that lines of code call and that exist nowhere."""
     code = re.sub(r"#.*|\"[^\"\n]*\"|'[^'\n]*'", "", code)
-    return sorted({name for _, name in CALL.findall(code)} - KNOWN)
+    return sorted({name for _, name in CALL.findall(code)} - known)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_an_example_of_a_page_imports_and_calls_what_exists(page: Path) -> None:
+def test_an_example_of_a_page_imports_and_calls_what_exists(
+    page: Path, trees: dict[Path, ast.Module], known: frozenset[str]
+) -> None:
     for block in FENCE.findall(page.read_text(encoding="utf-8")):
         tree = ast.parse(block)
         own = set(defined_names(tree))
-        assert not set(unknown_calls(block)) - own, block
+        assert not set(unknown_calls(block, known)) - own, block
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "collab":
                 home = ROOT.joinpath(*(node.module or "").split("."))
                 file = home.with_suffix(".py") if home.with_suffix(".py").exists() else home / "__init__.py"
-                names = set(defined_names(TREES[file])) | {path.stem for path in home.glob("*.py")}
+                names = set(defined_names(trees[file])) | {path.stem for path in home.glob("*.py")}
                 assert {alias.name for alias in node.names} <= names, f"{page.name}: from {node.module}"
 
 
-def test_an_example_of_a_docstring_calls_what_exists() -> None:
+def test_an_example_of_a_docstring_calls_what_exists(trees: dict[Path, ast.Module], known: frozenset[str]) -> None:
     wrong = []
-    for path, tree in TREES.items():
+    for path, tree in trees.items():
         for line in (ast.get_docstring(tree) or "").splitlines():
             # Examples are indented; in lists of terms no word stands right before a parenthesis.
-            if line.startswith("    ") and (unknown := unknown_calls(line)):
+            if line.startswith("    ") and (unknown := unknown_calls(line, known)):
                 wrong.append(f"{path.relative_to(ROOT)}: {', '.join(unknown)}")
     assert not wrong, "\n".join(wrong)
