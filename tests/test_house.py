@@ -47,6 +47,18 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@functools.cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree(path)))
+
+
+@functools.cache
+def comments(path: Path) -> dict[int, str]:
+    """Each comment of a file by its line."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    return {one.start[0]: one.string for one in tokens if one.type == tokenize.COMMENT}
+
+
 def shown(path: Path, node: ast.expr | ast.stmt) -> str:
     return f"{path.relative_to(ROOT)}:{node.lineno}"
 
@@ -58,7 +70,7 @@ def module_name(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[tuple[str, ast.stmt]]:
     """Every module that a file imports anywhere, with `from package import name` told as package.name."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -75,13 +87,13 @@ def dotted(node: ast.expr) -> str:
 
 
 def calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
-    return ((dotted(node.func), node) for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    return ((dotted(node.func), node) for node in nodes(path) if isinstance(node, ast.Call))
 
 
 def package_names(path: Path) -> set[str]:
     """What a file uses of the package itself, e.g. {"__version__"} for `collab.__version__`."""
-    nodes = (node for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute))
-    return {node.attr for node in nodes if dotted(node.value) == "collab"}
+    used = (node for node in nodes(path) if isinstance(node, ast.Attribute))
+    return {node.attr for node in used if dotted(node.value) == "collab"}
 
 
 def tracked() -> list[Path]:
@@ -158,7 +170,7 @@ def test_imports_are_absolute() -> None:
     wrong = [
         shown(path, node)
         for path in [*SOURCES, *(ROOT / "scripts").rglob("*.py")]
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert not wrong, "\n".join(wrong)
@@ -270,23 +282,24 @@ def test_what_trains_nothing_needs_no_torch() -> None:
     assert not modules & {"torch", "transformers", "trl", "peft"}
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["train-marl", "--env", "androidworld", "--graph", "team", "--agents", "early", "--set", "nothing=1"],
-        ["train", "--algo", "filtered-bc", "--env", "nowhere", "--graph", "team", "--agents", "early"],
-        ["finetune", "--stage", "sft", "--base", "built-in:early", "--data", "nowhere", "--out", "new"],
-        ["transfer", "--mode", "direct", "--agents", "early", "--base", "early", "--env", "nowhere"],
-    ],
+REFUSED = (
+    ["train-marl", "--env", "androidworld", "--graph", "team", "--agents", "early", "--set", "nothing=1"],
+    ["train", "--algo", "filtered-bc", "--env", "nowhere", "--graph", "team", "--agents", "early"],
+    ["finetune", "--stage", "sft", "--base", "built-in:early", "--data", "nowhere", "--out", "new"],
+    ["transfer", "--mode", "direct", "--agents", "early", "--base", "early", "--env", "nowhere"],
 )
-def test_a_mistake_is_told_before_torch_is_loaded(words: list[str]) -> None:
+
+
+def test_a_mistake_is_told_before_torch_is_loaded() -> None:
     """Loading it takes seconds."""
-    refused = """
-import sys
+    refuse_all = """
+import json, sys
 from collab.cli.main import main
-assert main(sys.argv[1:]) == 2
+for words in json.loads(sys.argv[1]):
+    assert main(words) == 2, words
+    assert not sys.modules.keys() & {"torch", "transformers", "trl", "peft", "datasets"}, words
 """
-    assert not loaded(refused, *words) & {"torch", "transformers", "trl", "peft", "datasets"}
+    loaded(refuse_all, json.dumps(REFUSED))
 
 
 def test_help_loads_the_command_line_alone() -> None:
@@ -309,26 +322,26 @@ except SystemExit as stop:
 TRAINING = {"rewards", "preferences", "synthesis", "trainers", "loop", "algorithms", "transfer", "testing", "view"}
 """Rooms that only those need who train, transfer or look."""
 
-RUN_COMMAND = """
-import sys
+RUN_COMMANDS = """
+import json, sys
 from collab.cli.main import main
-assert main(sys.argv[1:]) == 0
+for words in json.loads(sys.argv[1]):
+    assert main(words) == 0, words
 """
 
 
-def training_rooms_after(*arguments: str) -> set[str]:
-    """Modules of training rooms that a command has loaded."""
-    names = {name for name in loaded(RUN_COMMAND, *arguments) if name.split(".")[0] == "collab"}
+def training_rooms_after(*commands: list[str]) -> set[str]:
+    """Modules of training rooms that commands have loaded."""
+    names = {name for name in loaded(RUN_COMMANDS, json.dumps(commands)) if name.split(".")[0] == "collab"}
     return {name for name in names if name.split(".")[1:2] and name.split(".")[1] in TRAINING}
 
 
 def test_a_rollout_and_a_list_of_runs_load_no_room_of_training(tmp_path: Path) -> None:
-    play = ("--env", "androidworld", "--agents", "rehearsal", "--tasks", "ContactsAddContact", "--episodes", "1")
-    short = ("--set", "environment.limits.max_steps=1")
-    assert not training_rooms_after("rollout", *play, *short, "--out", str(tmp_path / "run"))
-    assert not training_rooms_after("runs", "list", str(tmp_path))
-    assert not training_rooms_after("env", "list")
-    assert not training_rooms_after("graph", "list")
+    play = ["--env", "androidworld", "--agents", "rehearsal", "--tasks", "ContactsAddContact", "--episodes", "1"]
+    short = ["--set", "environment.limits.max_steps=1"]
+    rollout = ["rollout", *play, *short, "--out", str(tmp_path / "run")]
+    lists = (["runs", "list", str(tmp_path)], ["env", "list"], ["graph", "list"])
+    assert not training_rooms_after(rollout, *lists)
 
 
 @pytest.mark.slow
@@ -340,9 +353,8 @@ def test_a_rollout_of_a_checkpoint_loads_no_room_of_training(tmp_path: Path) -> 
 
     write_library(tmp_path / "library", make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=2, context=4096))
     play = ("--env", "corridor", "--graph", "pair", "--agents", "toy", "--episodes", "1")
-    found = training_rooms_after(
-        "rollout", *play, "--library", str(tmp_path / "library"), "--out", str(tmp_path / "run")
-    )
+    library, out = ["--library", str(tmp_path / "library")], ["--out", str(tmp_path / "run")]
+    found = training_rooms_after(["rollout", *play, *library, *out])
     assert found == {"collab.testing", "collab.testing.corridor"}, "the toy environment alone, which is played"
 
 
@@ -402,10 +414,10 @@ def test_every_module_says_what_it_is_for() -> None:
 def test_nothing_is_left_to_do_in_a_comment() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX)\b")
     wrong = [
-        f"{path.relative_to(ROOT)}:{token.start[0]}"
+        f"{path.relative_to(ROOT)}:{line}"
         for path in SOURCES
-        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-        if token.type == tokenize.COMMENT and marks.search(token.string)
+        for line, comment in comments(path).items()
+        if marks.search(comment)
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -425,11 +437,9 @@ LITERALS = {
 
 def uncommented_functions(path: Path) -> Iterator[tuple[str, int]]:
     """Yield name and line of each long function without a comment in its body."""
-    code = path.read_text(encoding="utf-8")
-    tokens = tokenize.generate_tokens(io.StringIO(code).readline)
     remark = re.compile(r"#\s*(?!noqa\b|type:)")
-    comments = [one.start[0] for one in tokens if one.type == tokenize.COMMENT and remark.match(one.string)]
-    for node in ast.walk(tree(path)):
+    remarks = [line for line, comment in comments(path).items() if remark.match(comment)]
+    for node in nodes(path):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         rest = node.body[1:] if ast.get_docstring(node) else node.body
@@ -439,7 +449,7 @@ def uncommented_functions(path: Path) -> Iterator[tuple[str, int]]:
         begin = node.body[0].end_lineno or 0 if ast.get_docstring(node) else node.lineno
         end = node.end_lineno or 0
         is_long = end - rest[0].lineno + 1 > LONGEST_UNEXPLAINED
-        if is_long and not any(begin < line <= end for line in comments):
+        if is_long and not any(begin < line <= end for line in remarks):
             yield node.name, node.lineno
 
 

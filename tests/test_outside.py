@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,18 +60,35 @@ def test_the_page_about_critics_shows_the_one_that_is_tested() -> None:
     assert f"```python\n{(OUTSIDE / 'lighthouse' / 'lookout.py').read_text(encoding='utf-8')}```" in page
 
 
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def call(installed: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Call:
+    """Run a command with the definitions from outside, in a process and a folder of its own."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "collab.__main__", *words, "--library", str(OUTSIDE / "library")]
+        folder = tmp_path_factory.mktemp("called")
+        return subprocess.run(command, env=installed, capture_output=True, text=True, check=False, cwd=folder)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def played(call: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recorded run; copy it before you change it."""
+    out = tmp_path_factory.mktemp("outside") / "run"
+    done = call("rollout", "--env", "coast", "--agents", "keeper", "--episodes", "2", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
 @pytest.mark.parametrize("critic", ["lookout", "lighthouse.lookout:Lookout"])
-def test_a_critic_from_outside_is_checked_and_judges(installed: dict[str, str], tmp_path: Path, critic: str) -> None:
-    library, run = ["--library", str(OUTSIDE / "library")], str(tmp_path / "run")
-
-    def collab(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "collab.__main__", *words, *library]
-        return subprocess.run(command, env=installed, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert "lookout: ok (lighthouse.lookout:Lookout, no model)" in collab("agents", "check", "lookout").stdout
-    played = collab("rollout", "--env", "coast", "--agents", "keeper", "--episodes", "2", "--out", run)
-    assert played.returncode == 0, played.stderr
-    rebuilt = collab("pairs", "rebuild", run, "--critic", critic, "--source", "contrast", "--json")
+def test_a_critic_from_outside_is_checked_and_judges(call: Call, played: Path, tmp_path: Path, critic: str) -> None:
+    assert "lookout: ok (lighthouse.lookout:Lookout, no model)" in call("agents", "check", "lookout").stdout
+    run = str(shutil.copytree(played, tmp_path / "run"))
+    rebuilt = call("pairs", "rebuild", run, "--critic", critic, "--source", "contrast", "--json")
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert json.loads(rebuilt.stdout)["judged"] > 0
 
@@ -80,19 +99,10 @@ def test_the_page_about_verifiers_shows_the_one_that_is_tested() -> None:
 
 
 @pytest.mark.parametrize("verifier", ["harbour", "lighthouse.harbour:Harbour"])
-def test_a_verifier_from_outside_is_checked_and_agrees(
-    installed: dict[str, str], tmp_path: Path, verifier: str
-) -> None:
-    library, run = ["--library", str(OUTSIDE / "library")], str(tmp_path / "run")
-
-    def collab(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "collab.__main__", *words, *library]
-        return subprocess.run(command, env=installed, capture_output=True, text=True, check=False, cwd=tmp_path)
-
-    assert "harbour: ok (lighthouse.harbour:Harbour, no model)" in collab("agents", "check", "harbour").stdout
-    played = collab("rollout", "--env", "coast", "--agents", "keeper", "--episodes", "2", "--out", run)
-    assert played.returncode == 0, played.stderr
-    found = collab("verifier", "agree", "--runs", run, "--verifier", verifier, "--json")
+def test_a_verifier_from_outside_is_checked_and_agrees(call: Call, played: Path, tmp_path: Path, verifier: str) -> None:
+    assert "harbour: ok (lighthouse.harbour:Harbour, no model)" in call("agents", "check", "harbour").stdout
+    run = str(shutil.copytree(played, tmp_path / "run"))
+    found = call("verifier", "agree", "--runs", run, "--verifier", verifier, "--json")
     assert found.returncode == 0, found.stderr
     agreement = json.loads(found.stdout)["agreement"]
     assert (agreement["label"], agreement["numbers"]["agreement"]["value"]) == ("harbour-1", 1.0)
@@ -102,6 +112,7 @@ PLANNED = """
 import asyncio, sys
 from collab.library import Library
 from collab.testing.toy_team import configure_toy_training, write_library
+from collections.abc import Callable
 from pathlib import Path
 library = write_library(Path(sys.argv[1]), Path("none"))
 config = asyncio.run(configure_toy_training(library, algorithm="voters"))

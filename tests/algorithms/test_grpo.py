@@ -120,7 +120,7 @@ def test_a_training_plays_groups_and_learns_what_they_differ_in(
     library = write_library(tmp_path / "library", finetuned)
     asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
     fake = "run.environment.backends.fake.options.declared=false"
-    sets = ["epochs=2", "steps=null", "episodes=16", "group=4", "held_out.episodes=2", "determinism=exact", fake]
+    sets = ["epochs=1", "steps=null", "episodes=16", "group=4", "held_out.episodes=2", "determinism=exact", fake]
     more = [word for one in (*sets, "rl.batch_rows=8", "rl.context=2048") for word in ("--set", one)]
     out = tmp_path / "run"
     assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0

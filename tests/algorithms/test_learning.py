@@ -126,6 +126,7 @@ SMALL_PRESET = (
 )
 
 
+@pytest.mark.variations
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_published_presets_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ class CoinLabeller(NoLabels):
         return Labels(value={id: float(coin) for id, coin in coins.items()})
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("algorithm", TRAININGS)
 def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

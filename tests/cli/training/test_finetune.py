@@ -149,8 +149,8 @@ def test_the_plan_counts_what_is_trained(finetune: Callable[..., tuple], tmp_pat
             "warning: precision bfloat16: on this processor a matrix product takes 30 times as long",
         ),
         ("sft", "bfloat16", 0.5, None),
-        ("sft", "float32", 30, None),
-        ("copy", "bfloat16", 30, "faster: --set precision=float32"),
+        pytest.param("sft", "float32", 30, None, marks=pytest.mark.slow),
+        pytest.param("copy", "bfloat16", 30, "faster: --set precision=float32", marks=pytest.mark.slow),
     ],
 )
 def test_a_processor_that_only_emulates_bfloat16_is_told_of_before_hours_are_lost(

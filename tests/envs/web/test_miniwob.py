@@ -315,7 +315,7 @@ def test_few_pages_load_at_once_and_waiting_for_a_turn_takes_no_time(
 
     async def check(suite: MiniwobSuite) -> None:
         monkeypatch.setattr(suite._tabs, "starts", asyncio.Semaphore(2))
-        opened = [await suite.open() for _ in range(5)]
+        opened = [await suite.open() for _ in range(3)]
         task = suite.instance("click-test", 0)
         screens = await asyncio.gather(*(environment.reset(task) for environment in opened))
         assert len({screen.digest for screen in screens}) == 1

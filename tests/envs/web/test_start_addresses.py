@@ -183,7 +183,9 @@ def _start_tls(runner: asyncio.Runner, browser: Browser, options: dict[str, Any]
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("hosts", [["localhost"], ["localhost:PORT"], ["*.localhost", "other.test"]])
+@pytest.mark.parametrize(
+    "hosts", [["localhost:PORT"], ["*.localhost", "other.test"], pytest.param(["localhost"], marks=pytest.mark.slow)]
+)
 def test_self_signed_hosts_are_believed_one_by_one(runner: asyncio.Runner, browser: Browser, hosts: list[str]) -> None:
     told, asked = _start_tls(runner, browser, {"self_signed_hosts": hosts})
     assert told.startswith("Inside; ")
@@ -232,8 +234,17 @@ def _follow_link(
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("label", ["Same tab", "New tab"])
-@pytest.mark.parametrize("hosts", [None, ["localhost"], ["localhost", "127.0.0.1"]])
+@pytest.mark.parametrize(
+    ("label", "hosts"),
+    [
+        ("Same tab", None),
+        ("New tab", ["localhost"]),
+        ("New tab", ["localhost", "127.0.0.1"]),
+        pytest.param("New tab", None, marks=pytest.mark.slow),
+        pytest.param("Same tab", ["localhost"], marks=pytest.mark.slow),
+        pytest.param("Same tab", ["localhost", "127.0.0.1"], marks=pytest.mark.slow),
+    ],
+)
 def test_a_link_opens_a_self_signed_host_only_if_it_is_named_and_no_warning_can_be_passed(
     runner: asyncio.Runner, browser: Browser, label: str, hosts: list[str] | None
 ) -> None:
@@ -249,7 +260,7 @@ def test_a_link_opens_a_self_signed_host_only_if_it_is_named_and_no_warning_can_
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("failures", [1, 3, 10**6])
+@pytest.mark.parametrize("failures", [3, 10**6, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_new_tab_is_guarded_also_when_its_process_changes_meanwhile(
     runner: asyncio.Runner, browser: Browser, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
