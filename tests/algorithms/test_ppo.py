@@ -76,7 +76,7 @@ def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = write_library(tmp_path / "library", finetuned)
-    config = asyncio.run(configure_toy_training(library, "epochs=3", "episodes=4", "passes=2", algorithm="ppo", seed=3))
+    config = asyncio.run(configure_toy_training(library, "epochs=3", "episodes=8", "passes=2", algorithm="ppo", seed=3))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     folder = TrainingDir(result.path)
     assert result.summary is not None
