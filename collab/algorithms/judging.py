@@ -1,7 +1,6 @@
 """A critic's rewards in a training: which critic, whether it may judge, and its judgements of a rollout.
 
-    class MyMethod(CriticMethod): ...                        # settings `critic`, `min_critic_auc`, `critic_flip`
-    class MyConfig(CriticConfig): ...                        # the critic with the content of its files
+A method has the settings of `CriticMethod`, and its configuration the critic of `CriticConfig`.
 
     known = await admit_critic(config, suite, calibrations=folder)        # before anything is played or paid
     labels = await judge_rollout(state, run, out, played)                 # each step once, beside the rollout

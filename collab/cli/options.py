@@ -173,8 +173,8 @@ Executor = Annotated[
     Where,
     typer.Option(
         "--executor",
-        help="Where episodes are played: local in this process; ray by workers, on this machine or on all machines of "
-        "its Ray cluster.",
+        help="Place where episodes are played: local, in this process; ray, by workers on this machine or on all "
+        "machines of its Ray cluster.",
         rich_help_panel=LIMITS,
     ),
 ]
@@ -464,6 +464,7 @@ EXAMPLES = {
     "graph show": "collab graph show layered4 --svg layered4.svg",
     "graph validate": "collab graph validate debate --library my",
     "agents list": "collab agents list",
+    "agents dialects": "collab agents dialects qwen2.5-vl",
     "agents check": "collab agents check local --set 'agents.*.options.path=checkpoints/mine'",
     "critic rows": "collab critic rows --critic critic-llm --cases 1000 --out data/judge",
     "critic calibrate": "collab critic calibrate --critic critic-llm --cases 100 --plan",

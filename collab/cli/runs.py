@@ -271,7 +271,7 @@ def resume_run(
     executor: Annotated[
         options.Where | None,
         typer.Option(
-            "--executor", help="Where a run is played from here on; default: where it was.", show_default=False
+            "--executor", help="Place where a run is played from here on; default: where it was.", show_default=False
         ),
     ] = None,
     workers: Annotated[

@@ -34,8 +34,8 @@ Levels = Annotated[
     typer.Option(
         "--levels",
         metavar="NAMES",
-        help="Levels to make, comma-separated, of basic, instruction, demonstration, preference (default: these) and "
-        "judgement, which trains a process reward model.",
+        help="Levels to make, comma-separated, of basic, instruction, demonstration, preference (default: these), and "
+        "candidate and judgement, which come together and train critics of actions and process reward models.",
         rich_help_panel=_WHAT,
     ),
 ]
@@ -62,7 +62,7 @@ Agents = Annotated[
     typer.Option(
         "--agents",
         metavar="NAME",
-        help="Policy whose actions level judgement judges, sampled at temperature 1.",
+        help="Policy whose actions levels candidate and judgement are of, sampled at temperature 1.",
         rich_help_panel=_WHAT,
     ),
 ]

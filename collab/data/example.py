@@ -18,11 +18,11 @@ from typing import Any, Literal, TypeAlias
 from collab.data.splits import TrainingInstance
 from collab.types import Prompt
 
-Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference", "judgement"]
+Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference", "candidate", "judgement"]
 POLICY_LEVELS: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
 """Those that a policy learns, in the order of the curriculum."""
-LEVELS: tuple[Level, ...] = (*POLICY_LEVELS, "judgement")
-"""All levels; a process reward model learns the last one."""
+LEVELS: tuple[Level, ...] = (*POLICY_LEVELS, "candidate", "judgement")
+"""All levels. A process reward model learns the last one, a critic of actions the one before (`--algo coach`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

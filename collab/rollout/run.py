@@ -295,7 +295,7 @@ def choose_out(config: RunConfig) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What a run plays with."""
+    """Parts that a run plays with."""
 
     suite: Suite
     team: Team

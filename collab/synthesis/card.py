@@ -1,7 +1,7 @@
 """Select rows, check them against evaluation splits, count them, and write the data card.
 
-`select` keeps each row once and limits each kind. Rows of level judgement are balanced: in each task as many are right
-as wrong.
+`select` keeps each row once and limits each kind. Rows of levels candidate and judgement are balanced: in each task as
+many are right as wrong.
 
     chosen = select(rows, seed=0, cap=500)
     refuse_leaks(chosen.rows, splits.values())
@@ -83,13 +83,15 @@ def select(rows: Iterable[Example], *, seed: int, cap: int | None = None, judgem
     dropped = Counter({"already there": made - len(first)})
     if cap is not None:
         dropped[f"more than {cap} of a kind, app and action type"] = len(first) - len(kept)
-    judged = [first[name] for name in first if name in kept and first[name].level == "judgement"]
-    if judged:
-        pairs = _pair_judgements(judged, seed)
-        chosen = {name for pair in pairs[: None if judgements is None else judgements // 2] for name in pair}
-        dropped["judgement without a counterpart in its task"] = len(judged) - 2 * len(pairs)
-        dropped[f"more than {judgements} judgements"] = 2 * len(pairs) - len(chosen)
-        kept = (kept - {row.id for row in judged}) | chosen
+    judged: list[Example] = []
+    for level in ("candidate", "judgement"):
+        judged = [first[name] for name in first if name in kept and first[name].level == level]
+        if judged:
+            pairs = _pair_judgements(judged, seed)
+            chosen = {name for pair in pairs[: None if judgements is None else judgements // 2] for name in pair}
+            dropped[f"{level} without a counterpart in its task"] = len(judged) - 2 * len(pairs)
+            dropped[f"more than {judgements} of level {level}"] = 2 * len(pairs) - len(chosen)
+            kept = (kept - {row.id for row in judged}) | chosen
     if not kept:
         raise UsageError(
             f"level judgement: all {len(judged)} candidates are {judged[0].kind} in their tasks, and half of the rows "

@@ -308,7 +308,7 @@ async def configure(library: Library, request: SynthesisRequest) -> SynthConfig:
 
 def _name_judgement(library: Library, request: SynthesisRequest) -> dict[str, Any] | None:
     """Return the settings of level judgement by the names of policy and critic; None without that level."""
-    if "judgement" not in request.levels:
+    if not {"candidate", "judgement"} & set(request.levels):
         if request.agents is not None or request.critic is not None:
             option = "--critic" if request.agents is None else "--agents"
             raise UsageError(f"{option}: is for level judgement, which is not asked for; add --levels judgement")
@@ -367,7 +367,9 @@ def _select_levels(asked: Sequence[str]) -> list[str]:
     unknown = [level for level in asked if level not in LEVELS]
     if unknown:
         raise UnknownName.of("level", unknown[0], LEVELS)
-    return [level for level in LEVELS if level in asked]
+    # Both are of the same candidates: what is asked about them, and they themselves.
+    wanted = {*asked, "candidate", "judgement"} if {"candidate", "judgement"} & set(asked) else set(asked)
+    return [level for level in LEVELS if level in wanted]
 
 
 async def _resolve_tasks(config: SynthConfig, *, every_task_once: bool) -> SynthConfig:

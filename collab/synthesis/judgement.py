@@ -1,4 +1,4 @@
-"""Rows of level `judgement`: questions to a process reward model about a policy's candidates, with the right answers.
+"""Rows of levels `candidate` and `judgement`: a policy's candidates, and questions about them with the right answers.
 
     source = CandidateSource(caller=caller, reader=reader, prompts=ProcessPrompts(texts))
     output = await source.teach(scene, right, explain, "oracle")
@@ -7,6 +7,9 @@ On a demonstrated step a policy samples candidates in its own prompt (Android Co
 candidate is right if its action is the demonstrated one (`is_demonstrated`), else wrong. The teacher, who knows which,
 writes the analysis. Question and answer are those of the critic that will be trained
 (`collab.rewards.process_reward`).
+
+A row of level `candidate` is the policy's own prompt and reply, from which a critic of actions learns whether it is
+right (`collab train --algo coach`); it is no example to imitate.
 
 Equal questions are asked once. `collab.synthesis.card` balances right and wrong rows of each task in the end.
 """
@@ -17,7 +20,7 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collab.data.example import Example
 from collab.prompts.parse import read_reply
@@ -47,6 +50,10 @@ class Candidate:
     """Whether it is the demonstrated action."""
     question: Prompt
     """The question to the judge."""
+    prompt: Prompt
+    """The policy's own prompt."""
+    reply: str
+    """The policy's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +140,10 @@ class CandidateSource:
             if JUDGMENT.read(reply).value is not candidate.is_right:
                 refused[UNREAD_ANSWER] += 1
                 continue
-            rows.append(
-                Example(
-                    level="judgement",
-                    kind=RIGHT if candidate.is_right else WRONG,
-                    prompt=candidate.question,
-                    reply=reply,
-                    provenance=scene.build_provenance(teacher, found.teacher_prompt),
-                )
-            )
+            kind = RIGHT if candidate.is_right else WRONG
+            source = scene.build_provenance(teacher, found.teacher_prompt)
+            row = Example(level="judgement", kind=kind, prompt=candidate.question, reply=reply, provenance=source)
+            rows += [replace(row, level="candidate", prompt=candidate.prompt, reply=candidate.reply), row]
         return TeacherOutput(rows=tuple(rows), refused=refused)
 
     async def _sample(self, scene: Scene, right: Action) -> tuple[list[Candidate], Counter[str]]:
@@ -170,6 +172,8 @@ class CandidateSource:
                     reason=parsed.reason,
                     is_right=is_demonstrated(parsed.action, right, screen),
                     question=question,
+                    prompt=prompt,
+                    reply=text,
                 ),
             )
         return list(found.values()), refused

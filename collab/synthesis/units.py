@@ -142,7 +142,9 @@ def _choose_level(config: SynthConfig) -> Level:
 
 def _list_levels(scene: Scene, config: SynthConfig, teacher: Teacher) -> list[Level]:
     """Return the levels to teach on a scene, in order."""
-    return [level for level in LEVELS if level in config.levels and level in SUITED[scene.met] & teacher.levels]
+    # Candidates come with their judgements.
+    taught = SUITED[scene.met] & teacher.levels - {"candidate"}
+    return [level for level in LEVELS if level in config.levels and level in taught]
 
 
 def _without_kept_words(

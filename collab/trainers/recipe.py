@@ -171,8 +171,10 @@ class SftRecipe(Recipe):
     @model_validator(mode="after")
     def _no_preferences(self) -> SftRecipe:
         if "preference" in self.levels or not self.levels:
-            known = ", ".join(level for level in LEVELS if level != "preference")
+            known = ", ".join(level for level in LEVELS if level not in ("preference", "candidate"))
             raise ValueError(f"levels {list(self.levels)}: name some of {known}; preferences are for dpo")
+        if "candidate" in self.levels:
+            raise ValueError(f"levels {list(self.levels)}: half of the rows of level candidate are wrong; leave it out")
         if len(set(self.levels)) < len(self.levels):
             raise ValueError(f"levels {list(self.levels)}: name each once; weights_by_level says how often it is seen")
         return self

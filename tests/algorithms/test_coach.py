@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,16 @@ from collab.algorithms.coach.truth import RatedReply, compare_with_truth
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.cli.main import main
 from collab.config import override
-from collab.errors import ModelFailure
+from collab.data.parquet import ExampleWriter
+from collab.errors import ModelFailure, RunFormatError
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import LABELS, TrainingDir
+from collab.prompts.parse import write_reply
 from collab.rewards.labels import read_labels
 from collab.seeds import generator
-from collab.testing.toy_team import configure_toy_training, write_library
+from collab.testing.corridor import CorridorSuite
+from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
 from collab.trainers.rl.candidates import read_candidates
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import read_lesson
@@ -181,3 +185,69 @@ def test_replies_that_failed_are_left_out_and_counted(
     assert told["unsampled"] == {"no answer": len(missed)}
     assert told["failed"] == told["states"] == len(steps) - len(missed)
     assert sum(one.why == "it has no candidate" for one in steps) == len(missed)
+
+
+def write_candidates_of_the_corridor(folder: Path) -> int:
+    """Every button of every screen as right, giving up there as wrong; returns the number of rows."""
+    space = CorridorSuite.space
+    stop = write_reply("Press it.", space.make("status", goal_status="complete"), space)
+    rows = asyncio.run(build_toy_examples())
+    folder.mkdir()
+    with ExampleWriter(folder / "candidate.parquet") as out:
+        for row in rows:
+            out.add(replace(row, level="candidate", kind="right"))
+            out.add(replace(row, level="candidate", kind="wrong", reply=stop))
+    return 2 * len(rows)
+
+
+@pytest.mark.timeout(900)
+def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, tmp_path: Path) -> None:
+    count = write_candidates_of_the_corridor(tmp_path / "made")
+    library = write_library(tmp_path / "library", finetuned)
+    told, known = {}, {}
+    for name, settings in (("blank", ()), ("taught", (f"pretraining={tmp_path / 'made'}",))):
+        settings = (*settings, *SMALL, "values.passes=6", "warmup_epochs=1", "epochs=1", "held_out.episodes=1")
+        config = asyncio.run(configure_toy_training(library, *settings, algorithm="coach", seed=3))
+        result = asyncio.run(start(config, tmp_path / name, device="cpu"))
+        told[name] = result.records[1].metrics["coach"]
+        assert result.records[1].untrained == {"shared": "Q learns alone in this epoch"}
+        known[name] = [one.value for one in read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared"))]
+    assert (told["blank"]["pretrained"], told["taught"]["pretrained"]) == (0, count)
+    # This policy presses buttons alone: before any return is known, each is thought right.
+    assert set(known["blank"]) == {0.0}
+    assert np.mean(known["taught"]) > 0.7
+    assert told["taught"]["mean_return"] == told["blank"]["mean_return"], "the same is played"
+    assert any("fitted to" in line and "at first" in line for line in COACH.format_lines(result.records[1]))
+
+    # Other candidates than at the beginning are not taken for these.
+    folder = TrainingDir(tmp_path / "taught")
+    shutil.rmtree(folder.get_epoch(1).examples)
+    folder.get_epoch(1).record.unlink()
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    path = tmp_path / "made" / "candidate.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(RunFormatError, match="not the candidates that this training began with; put them back"):
+        asyncio.run(resume(folder.path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["pretraining=nowhere"], "has no candidate.parquet; make it with: collab synth --levels candidate"),
+        (["critic=critic-prm"], "agents/critic-prm: options.model: checkpoints/my-prm: no such directory"),
+        (["k=0"], "k: "),
+        (["exploration_temperatures=0"], "temperature=0 is greedy"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    settings: list[str], message: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    more = [word for one in settings for word in ("--set", one)]
+    out = tmp_path / "run"
+    assert main(["train", "--algo", "coach", *asked, *more, "--device", "cpu", "--out", str(out)]) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert "\n" not in told.split("error: ")[-1]
+    assert not out.exists()

@@ -36,7 +36,7 @@ COMMANDS = {
         "verify-resume",
         "view",
     ],
-    "agents": ["check", "list"],
+    "agents": ["check", "dialects", "list"],
     "checkpoint": ["new"],
     "critic": ["calibrate", "rows"],
     "verifier": ["agree", "rows"],
@@ -45,6 +45,7 @@ COMMANDS = {
     "pairs": ["explain", "list", "rebuild", "show"],
     "phone": ["serve"],
     "runs": ["export", "list", "overlap", "resume", "show", "table"],
+    "workers": ["status"],
 }
 
 Result = tuple[int, str, str]

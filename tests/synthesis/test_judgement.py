@@ -160,8 +160,16 @@ def test_candidates_of_a_policy_become_questions_with_the_right_answers(
     result = asyncio.run(start(judged(), tmp_path / "out"))
     assert result.report is not None
     rows = read(tmp_path / "out")
-    assert result.report.by_kind == {"judgement / right": len(rows) / 2, "judgement / wrong": len(rows) / 2}
+    own = list(read_rows(tmp_path / "out" / "candidate.parquet"))
+    assert result.report.by_kind == {
+        f"{level} / {kind}": len(each) / 2
+        for level, each in (("judgement", rows), ("candidate", own))
+        for kind in ("right", "wrong")
+    }
     assert len(rows) > 10
+    # The candidates themselves, in the policy's own prompt and words: a critic of actions learns from these.
+    assert all("Task: " in one.prompt.user and "Action: " in one.reply for one in own)
+    assert not {one.reply for one in own} & {one.reply for one in rows}
     library = Library(own=folder)
     system = read_critic_texts(library, load_critic(library, "critic-prm"))["system"].splitlines()[1]
     for one in rows:
@@ -219,8 +227,8 @@ def test_fewer_rows_and_candidates_can_be_asked_for(judged: Wanted, tmp_path: Pa
     )
     result = asyncio.run(start(config, tmp_path / "out"))
     assert result.report is not None
-    assert result.report.rows == 6
-    assert result.report.dropped["more than 6 judgements"] > 0
+    assert result.report.by_level == {"candidate": 6, "judgement": 6}
+    assert result.report.dropped["more than 6 of level judgement"] > 0
     assert {
         body["temperature"] for body in server.requests if body["model"] == "learner" and body.get("max_tokens") == 99
     } == {0.5}
@@ -252,7 +260,7 @@ def test_a_plan_asks_no_policy(judged: Wanted, server: FakeServer) -> None:
             "--set judgement.policy_name: cannot be set; say it with --agents",
         ),
         ({"settings": ["judgement.rows=1"]}, "greater than or equal to 2"),
-        ({"episodes": 0, "screens": 3}, "only episodes teach judgement"),
+        ({"episodes": 0, "screens": 3}, "only episodes teach candidate and judgement"),
     ],
 )
 def test_what_does_not_fit_is_one_line(judged: Wanted, asked: dict[str, Any], message: str) -> None:

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collab.algorithms.coach.config import ABLATIONS, CoachConfig, CoachMethod, narrow_config
+from collab.algorithms.coach.config import ABLATIONS, CoachConfig, CoachMethod, hash_pretraining, narrow_config
 from collab.algorithms.coach.learner import PART, CoachLearner, CoachMetrics, time_values
 from collab.algorithms.coach.samples import VisitedState, time_sampling
 from collab.algorithms.experience import has_experience
@@ -58,7 +58,7 @@ from collab.rewards.labels import list_label_sets, read_labels
 from collab.rollout.build import build_suite, build_team
 from collab.types import Usage
 from collab.utils.concurrency import run_in_background
-from collab.utils.text import format_causes
+from collab.utils.text import format_amount, format_causes
 
 CRITIC = "critic"
 """Name of the judging in the records of an epoch."""
@@ -109,7 +109,11 @@ class Coach(OnPolicyAlgorithm):
     def configure(self, library: Library, method: Method) -> dict[str, Any]:
         """Return verifier and critic with the content of their files."""
         assert isinstance(method, CoachMethod), "the loop gives each algorithm its own method"
-        return {**super().configure(library, method), **configure_critic(library, method)}
+        return {
+            **super().configure(library, method),
+            **configure_critic(library, method),
+            "pretraining_digest": hash_pretraining(method),
+        }
 
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Refuse what has no ratio, and an oracle without solutions; return doubts about verifier, critic and Q."""
@@ -121,7 +125,7 @@ class Coach(OnPolicyAlgorithm):
             *(
                 [
                     "Q begins at 0, so the first epochs compare replies by little; --set pretraining=DIR fits it to "
-                    "judgements first (collab synth --levels judgement), --set warmup_epochs=N to returns alone"
+                    "candidates first (collab synth --levels candidate), --set warmup_epochs=N to returns alone"
                 ]
                 if blank
                 else []
@@ -195,7 +199,8 @@ def format_metrics(told: CoachMetrics) -> list[str]:
     states = f"{told.apart} of {told.states} states have replies of different value"
     distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
     failed = f", {told.failed} failed" if told.failed else ""
-    numbers = [f"explained variance {_show(told.explained)} before the fit"]
+    pretrained = told.pretrained and f"fitted to {format_amount(told.pretrained, 'candidate')} at first"
+    numbers = [*([pretrained] if pretrained else []), f"explained variance {_show(told.explained)} before the fit"]
     if told.truth is not None:
         one = told.truth
         numbers.append(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, SerializeAsAny, field_validator
 
 from collab.algorithms.judging import CriticConfig, CriticMethod
 from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_algorithm import TurnConfig
+from collab.errors import UsageError
 from collab.loop.config import Ablation
 from collab.loop.ranges import Range
 from collab.trainers.recipe import TokenValueRecipe
+from collab.utils.files import hash_file
 
 
 class CoachMethod(OnPolicyMethod, CriticMethod):
@@ -35,13 +38,19 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     values: TokenValueRecipe = TokenValueRecipe()
     """The model of Q, and how it is fitted in each epoch."""
     pretraining: str | None = None
-    """Directory of `collab synth --levels judgement`: Q is fitted to its judgements once, before the first epoch. None
-    begins with a Q of 0 everywhere."""
+    """Directory of `collab synth --levels candidate`: before it first learns, Q is fitted to 1 for each right and to 0
+    for each wrong candidate. None begins with a Q of 0 everywhere."""
     warmup_epochs: int = Field(default=0, ge=0)
     """First epochs in which Q alone learns."""
     truth_states: int = Field(default=200, ge=0)
     """States per epoch at which replies are also tried on a copy of the environment, where it knows its solutions, to
     tell how right Q is; nothing is learned from that. 0 tries none."""
+
+    @field_validator("pretraining")
+    @classmethod
+    def _resolve(cls, path: str | None) -> str | None:
+        # A training may be resumed from another directory.
+        return None if path is None else str(Path(path).expanduser().resolve())
 
     @property
     def unasked(self) -> str | None:
@@ -75,6 +84,8 @@ class CoachConfig(TurnConfig, CriticConfig):
     """A training by Android Coach: the team, its verifier and its critic."""
 
     method: SerializeAsAny[CoachMethod]
+    pretraining_digest: str | None = None
+    """SHA-256 of the candidates that Q is fitted to at first; None for none."""
 
 
 ABLATIONS: dict[str, Ablation] = {
@@ -100,6 +111,27 @@ ABLATIONS: dict[str, Ablation] = {
         settings=("pretraining=null", "warmup_epochs=5"),
     ),
 }
+
+
+CANDIDATES_FILE = "candidate.parquet"
+"""File of a synthesis that Q is fitted to at first."""
+
+
+def hash_pretraining(method: CoachMethod) -> str | None:
+    """Return the SHA-256 of the candidates that Q is fitted to at first; None for none.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if method.pretraining is None:
+        return None
+    path = Path(method.pretraining) / CANDIDATES_FILE
+    if not path.is_file():
+        raise UsageError(
+            f"pretraining={method.pretraining}: has no {CANDIDATES_FILE}; make it with: collab synth --levels "
+            "candidate --agents NAME --out DIR"
+        )
+    return hash_file(path)
 
 
 def narrow_config(config: Any) -> CoachConfig:

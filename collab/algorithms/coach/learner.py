@@ -5,7 +5,7 @@ In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of
     R_t    =  ω_p Σ_{τ≥t} γ^{τ−t} r^p_τ + ω_o r_o       of executed replies             (`estimators.coach_returns`)
     Q      is fitted to R_t, from where the epoch before left it                        (`token_values.TokenValues`)
     a_1…k  ~  π(· | s_t)                                fresh replies, not executed     (`samples`)
-    A_i    =  Q(s_t, a_i) − mean of Q(s_t, a_j), j ≠ i  by the fitted Q                 (`estimators.leave_one_out`)
+    A_i    =  Q of a_i − mean Q of the others           by the fitted Q                 (`estimators.leave_one_out`)
 
 Q of a reply is the mean of the value head over its tokens, the end of the turn included. Replies to one state that are
 token for token the same are valued once, count as often as they were given, and are learned as often. A state whose
@@ -29,16 +29,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from collab.algorithms.coach.config import CoachMethod, narrow_config
+from collab.algorithms.coach.config import CANDIDATES_FILE, CoachMethod, narrow_config
 from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import DrawnLesson, Experience, TurnLearner, get_lesson_dir, hash_beside_lessons
 from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values
 from collab.config import Definition
+from collab.data.parquet import read_rows
+from collab.data.tokenize import encode_replies
 from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
-from collab.errors import Diverged
+from collab.errors import Diverged, RunFormatError
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import RETOKENISED
 from collab.loop.interfaces import Rollout, TriedStep
@@ -49,6 +51,7 @@ from collab.rewards.labels import read_labels
 from collab.rollout.build import build_team
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
+from collab.synthesis.judgement import RIGHT
 from collab.trainers.rl.candidates import CANDIDATES, CandidateEstimate, write_candidates
 from collab.trainers.rl.estimators import coach_returns, leave_one_out
 from collab.trainers.rl.step_estimates import StepEstimate
@@ -99,6 +102,8 @@ class CoachMetrics(Definition):
     length_correlation: float | None
     """Pearson's, of an episode's steps and the return of its first; None where one of them is constant. Rewards add up,
     so a critic that likes detours shows here."""
+    pretrained: int = 0
+    """Synthesised candidates that Q was fitted to before this epoch; 0 in all but the first, and without any."""
     steps: int = 0
     """Optimizer steps of the fit."""
     loss: float | None = None
@@ -157,6 +162,9 @@ class CoachLearner(TurnLearner):
             suite = await state.open_suite(builder.recorded.run)
             visited = _visit(state, experience.episodes, builder, unvalued)
             model, start = await run_in_background(load_values, state, group, number, method.values)
+            pretrained = 0
+            if start is None and method.pretraining is not None:
+                pretrained = await run_in_background(_pretrain, state, group, model)
             fitted = await run_in_background(_fit, state, group, number, model, visited)
             sampled = await _sample(state, experience, builder, suite)
             _add_candidates(visited, builder, sampled, lesson)
@@ -167,7 +175,7 @@ class CoachLearner(TurnLearner):
         if not is_warming:
             _draw(state, group, number, visited, lesson)
             _warn_if_alike(state, number, visited)
-        told = {**fitted, "truth": truth, "unvalued": dict(unvalued)}
+        told = {**fitted, "pretrained": pretrained, "truth": truth, "unvalued": dict(unvalued)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
         place = get_lesson_dir(state.folder, number, group)
@@ -252,6 +260,30 @@ def read_step_rewards(run: Path, method: CoachMethod) -> dict[tuple[str, int], f
         for key, one in read_labels(run, LABELS).judged.items()
         if one.rewards.rewards[0].score is not None
     }
+
+
+def _pretrain(state: LoopState, group: str, model: TokenValues) -> int:
+    """Fit Q to synthesised candidates, 1 for each right one and 0 for each wrong one, and return their number.
+
+    Raises:
+        RunFormatError: they are gone, or not those that the training began with.
+        Diverged: a loss or a weight is no number.
+    """
+    from collab.trainers.rl.token_values import ValueRow
+
+    config, slots = narrow_config(state.config), state.config.groups[group]
+    path = Path(str(config.method.pretraining)) / CANDIDATES_FILE
+    if not path.is_file() or hash_file(path) != config.pretraining_digest:
+        raise RunFormatError(f"{path}: not the candidates that this training began with; put them back")
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], state.first.of(slots))
+    rows, targets = list[ValueRow](), list[float]()
+    for one in read_rows(path):
+        for said in encode_replies([one], chat, config.method.rl.context).items:
+            rows.append(ValueRow(ids=said.ids, places=tuple(range(said.scored_from, len(said)))))
+            targets.append(float(one.kind == RIGHT))
+    # From 0 to 1 is further than an epoch's fit may move a value.
+    model.fit(rows, targets, seed=derive(config.run.seed, "pretraining", group), is_clipped=False)
+    return len(rows)
 
 
 def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited: Sequence[_Visited]) -> dict[str, Any]:

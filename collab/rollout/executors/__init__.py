@@ -1,1 +1,1 @@
-"""Where episodes are played: in this process, or by Ray workers on one machine or many."""
+"""Places where episodes are played: in this process, or by Ray workers on one machine or many."""

@@ -1,4 +1,4 @@
-"""Where episodes are played: the interface of an executor, and the one that plays in this process.
+"""Places where episodes are played: the interface of an executor, and the one that plays in this process.
 
     executor = LocalExecutor(suite)             # or a RayExecutor, whose workers are other processes
     await executor.start()                      # an environment opens, or an error says why it does not

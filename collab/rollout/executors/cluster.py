@@ -23,7 +23,7 @@ from collab.utils.concurrency import note_doing
 from collab.utils.text import format_amount
 
 NAMESPACE = "collab"
-"""Of the names of workers in a cluster."""
+"""Namespace of workers in a cluster."""
 _STORE_BYTES = 100_000_000
 """Ray's object store in a cluster of our own: messages of episodes are small."""
 _ANSWER_S = 5.0

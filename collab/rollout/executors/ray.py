@@ -49,7 +49,7 @@ from collab.rollout.episode import Admit, Episode, Stage, can_replay
 from collab.rollout.executors.cluster import NAMESPACE, check_room, connect, describe_ray_error
 from collab.rollout.executors.worker import (
     AdmitCall,
-    Answer,
+    CallAnswer,
     CountCall,
     Line,
     Message,
@@ -361,7 +361,7 @@ class _HostedEpisode:
         return self.trajectory
 
     def interrupt(self) -> str:
-        """Prepare the episode for another worker; return how it goes on, in words."""
+        """Prepare the episode for another worker; return how it continues, in words."""
         self.begun = False
         self._pictures.clear()
         self._answers.clear()
@@ -405,7 +405,7 @@ class _HostedEpisode:
                 self._pictures[self.recorder.store_picture(picture)] = picture
             case CountCall():
                 tokens = self.network.agents[message.slot].model.count_tokens(message.text)
-                actor.answer.remote(message.number, Answer(tokens=tokens))
+                actor.answer.remote(message.number, CallAnswer(tokens=tokens))
             case ReplyCall() | AdmitCall():
                 self._answers[message.number] = group.create_task(self._answer(message, actor))
             case Withdrawal(number):
@@ -448,14 +448,14 @@ class _HostedEpisode:
         if isinstance(call, AdmitCall):
             assert self.admit is not None, "a worker asks only where it was told to"
             await self.admit(self.episode.id)
-            answer = Answer()
+            answer = CallAnswer()
         else:
             answer = await self._reply(call)
         self._answers.pop(call.number, None)
         # Not awaited: that the worker is gone shows where its messages are read.
         actor.answer.remote(call.number, answer)
 
-    async def _reply(self, call: ReplyCall) -> Answer:
+    async def _reply(self, call: ReplyCall) -> CallAnswer:
         model, clock = self.network.agents[call.slot].model, CallClock(call.limit_s)
         request = Request(
             prompt=call.prompt,
@@ -472,9 +472,9 @@ class _HostedEpisode:
                     reply = await model.generate(request)
                 check_answer(reply, Reply, model.generate, ModelFailure)
         except ModelFailure as error:
-            return Answer(failure=str(error))
+            return CallAnswer(failure=str(error))
         self.spent(reply)
-        return Answer(reply=reply, policy=model.policy)
+        return CallAnswer(reply=reply, policy=model.policy)
 
     def _grant_privilege(self, call: ReplyCall) -> Privilege | None:
         if call.observation is None:

@@ -4,11 +4,11 @@
     state = await worker.start.remote()                        # builds the environment, opens one
     async for reference in worker.play.remote(order):          # one episode
         message = await reference                              # a Line, a Picture, a Call, …
-        await worker.answer.remote(message.number, Answer(…))
+        await worker.answer.remote(message.number, CallAnswer(…))
 
 The messages of an episode keep their order. A `Line` is a line of the run's log and a `Picture` a screen: both are
-recorded as they are, once checked. A `Call` waits for an answer: a model's reply, a count of tokens, or leave to go on.
-The step before a call is therefore always recorded before that call is answered.
+recorded as they are, once checked. A `Call` waits for an answer: a model's reply, a count of tokens, or leave to
+continue. The step before a call is therefore always recorded before that call is answered.
 
 The episode runs in a thread with an event loop of its own. So the process also answers while an environment computes,
 and `count_tokens` may wait for its answer.
@@ -53,7 +53,7 @@ from collab.utils.redact import list_secrets, redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What a worker is built from."""
+    """Parts that a worker is built from."""
 
     name: str
     config: RunConfig
@@ -66,14 +66,14 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerState:
-    """What a worker is and does."""
+    """State of a worker."""
 
     name: str
     node: str
     """Name of its machine."""
     process: int
     version: str
-    """Of Collab."""
+    """Collab's."""
     environment: str = ""
     """Version of the environment; empty before it is built."""
     problem: str = ""
@@ -167,7 +167,7 @@ Message: TypeAlias = Line | ScreenPicture | ReplyCall | CountCall | AdmitCall | 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CallAnswer:
     """Answers a call; only the part that it asked for is set."""
 
     reply: Reply | None = None
@@ -219,7 +219,7 @@ class WorkerActor:
         self._job.result()  # a fault in the code raises here
         self._state = replace(self._state, episode="", steps=0, played=self._state.played + 1)
 
-    async def answer(self, number: int, answer: Answer) -> None:
+    async def answer(self, number: int, answer: CallAnswer) -> None:
         """Take the answer to a call."""
         self._desk.settle(number, answer)
 
@@ -278,9 +278,9 @@ class _CallDesk:
     def __init__(self) -> None:
         self.send: Callable[[Message], None] = lambda message: None
         self._numbers = itertools.count()
-        self._waiting: dict[int, concurrent.futures.Future[Answer]] = {}
+        self._waiting: dict[int, concurrent.futures.Future[CallAnswer]] = {}
 
-    async def call(self, build: Callable[[int], Message]) -> Answer:
+    async def call(self, build: Callable[[int], Message]) -> CallAnswer:
         """Send the message that `build` makes with a number, and wait for its answer."""
         number, answer = self._send(build)
         try:
@@ -291,7 +291,7 @@ class _CallDesk:
         finally:
             self._waiting.pop(number, None)
 
-    def call_blocking(self, build: Callable[[int], Message]) -> Answer:
+    def call_blocking(self, build: Callable[[int], Message]) -> CallAnswer:
         """As `call`, where the caller cannot await; the episode's own thread waits."""
         number, answer = self._send(build)
         try:
@@ -303,15 +303,15 @@ class _CallDesk:
         """Wait until the episode may continue."""
         await self.call(lambda number: AdmitCall(number=number))
 
-    def settle(self, number: int, answer: Answer) -> None:
+    def settle(self, number: int, answer: CallAnswer) -> None:
         """Take an answer; one that is no longer waited for is dropped."""
         waiting = self._waiting.pop(number, None)
         if waiting is not None:
             with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled in the same moment
                 waiting.set_result(answer)
 
-    def _send(self, build: Callable[[int], Message]) -> tuple[int, concurrent.futures.Future[Answer]]:
-        number, answer = next(self._numbers), concurrent.futures.Future[Answer]()
+    def _send(self, build: Callable[[int], Message]) -> tuple[int, concurrent.futures.Future[CallAnswer]]:
+        number, answer = next(self._numbers), concurrent.futures.Future[CallAnswer]()
         # Registered before it is sent: the answer comes from another thread.
         self._waiting[number] = answer
         self.send(build(number))

@@ -136,11 +136,14 @@ class TokenValues:
             raise Diverged(f"values of tokens, step {self.steps}: some are no numbers")
         return found
 
-    def fit(self, rows: Sequence[ValueRow], targets: Sequence[float], *, seed: int) -> FitMetrics:
+    def fit(
+        self, rows: Sequence[ValueRow], targets: Sequence[float], *, seed: int, is_clipped: bool = True
+    ) -> FitMetrics:
         """Take optimizer steps towards targets, R of each row.
 
         Args:
             seed: of the order of rows.
+            is_clipped: whether a value may move by the recipe's `clip` alone.
 
         Raises:
             Diverged: the loss, a gradient or a weight is NaN or infinite; the model is as before.
@@ -151,7 +154,7 @@ class TokenValues:
         before = {name: weight.detach().clone() for name, weight in self._name_trained()}
         moments, steps = copy.deepcopy(self._optimizer.state_dict()), self.steps  # the optimizer writes into its own
         try:
-            losses = self._train(rows, targets, seed)
+            losses = self._train(rows, targets, seed, self.recipe.clip if is_clipped else math.inf)
         except BaseException:  # also when stopped: half a fit is no state to go on from
             with torch.no_grad():
                 for name, weight in self._name_trained():
@@ -209,7 +212,7 @@ class TokenValues:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _train(self, rows: Sequence[ValueRow], targets: Sequence[float], seed: int) -> list[float]:
+    def _train(self, rows: Sequence[ValueRow], targets: Sequence[float], seed: int, clip: float) -> list[float]:
         """Take the steps and return their losses; Diverged leaves the model half-trained."""
         recipe, rng = self.recipe, generator(seed)
         old = [torch.tensor(values, dtype=torch.float32) for values in self.compute(rows)]
@@ -224,7 +227,7 @@ class TokenValues:
             for group in self._optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * (min(1.0, number / warm) if warm else 1.0)
             self._optimizer.zero_grad()
-            losses.append(self._add_gradients(rows, targets, old, step))
+            losses.append(self._add_gradients(rows, targets, old, step, clip))
             norm = nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
             # A step with such a gradient would destroy all weights at once.
             for name, value in (("loss", losses[-1]), ("grad_norm", float(norm))):
@@ -237,7 +240,12 @@ class TokenValues:
         return losses
 
     def _add_gradients(
-        self, rows: Sequence[ValueRow], targets: Sequence[float], old: Sequence[Tensor], step: Sequence[int]
+        self,
+        rows: Sequence[ValueRow],
+        targets: Sequence[float],
+        old: Sequence[Tensor],
+        step: Sequence[int],
+        clip: float,
     ) -> float:
         """Compute the gradient of an optimizer step, pass by pass, and return its loss."""
         per_token, loss = self.recipe.level == "token", 0.0
@@ -250,7 +258,7 @@ class TokenValues:
                 found, known = torch.cat(values), torch.cat(before)
             else:
                 found, known = (torch.stack([one.mean() for one in each]) for each in (values, before))
-            part_loss = mse_clipped(found, known, wanted, clip=self.recipe.clip, total=total)
+            part_loss = mse_clipped(found, known, wanted, clip=clip, total=total)
             torch.autograd.backward(part_loss)
             loss += float(part_loss.detach())
         return loss

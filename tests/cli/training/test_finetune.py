@@ -256,7 +256,7 @@ def test_two_processes_train_what_one_does(
         ("sft", {"levels": "demonstration"}, "no rows of level demonstration; files there: basic.parquet"),
         ("sft", {"levels": "preference"}, "preferences are for dpo"),
         ("dpo", {"levels": "basic"}, "--levels means nothing to --stage dpo"),
-        ("sft", {"preset": "pockets"}, "no preset called 'pockets'; did you mean pocket?"),
+        ("sft", {"preset": "pockets"}, "no preset called 'pockets'; did you mean pocket"),
         ("sft", {"preset": "mine.yaml"}, "--preset mine.yaml: no such file"),
         ("copy", {"preset": "qwen2.5-0.5b"}, "--stage copy: the preset has no recipe for it"),
         ("sft", {"settings": ("optimiser=adamw",)}, "did you mean optimizer?"),
