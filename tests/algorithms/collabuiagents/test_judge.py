@@ -17,10 +17,9 @@ from collab.algorithms.collabuiagents.labeller import label_rollout, pair_judged
 from collab.algorithms.collabuiagents.metrics import (
     describe,
     format_lines,
-    hash_judgements,
     label_metrics,
 )
-from collab.algorithms.judging import judge_rollout
+from collab.algorithms.judging import hash_judgements, judge_rollout
 from collab.config import Budget, RunConfig
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library

@@ -18,8 +18,7 @@ import pytest
 
 from collab.algorithms.collabuiagents import labeller as ahead
 from collab.algorithms.collabuiagents.labeller import is_waited_for, judge_ahead
-from collab.algorithms.collabuiagents.metrics import hash_judgements
-from collab.algorithms.judging import judge_rollout
+from collab.algorithms.judging import hash_judgements, judge_rollout
 from collab.config import Budget, RunConfig
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
