@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
 from collections import Counter, defaultdict
@@ -27,7 +28,9 @@ from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import LABELS, TrainingDir
 from collab.prompts.parse import write_reply
+from collab.rewards.base import CellScore, CriticCall, CriticInput, Judgement, build_judgement
 from collab.rewards.labels import read_labels
+from collab.rewards.oracle import SolutionCritic
 from collab.seeds import generator
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
@@ -251,3 +254,37 @@ def test_what_does_not_fit_is_one_line(
     assert message in told
     assert "\n" not in told.split("error: ")[-1]
     assert not out.exists()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("every", [5, 15])
+def test_a_judge_that_says_neither_too_often_stops_the_epoch(
+    every: int, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a fifth of the steps has no reward it stops, resumable; a fifteenth is left out of the sums and counted."""
+    judge, count = SolutionCritic.judge, itertools.count()
+
+    async def mumble(self: SolutionCritic, case: CriticInput) -> Judgement:
+        found = await judge(self, case)
+        if next(count) % every:
+            return found
+        cells = tuple(one.cell for one in case.matrix)
+        call = CriticCall(prompt="", model="prm", seed=0, reply="Hm.", cells=cells)
+        return build_judgement(case, self, dict.fromkeys(cells, CellScore.none("neither True nor False")), [call])
+
+    monkeypatch.setattr(SolutionCritic, "judge", mumble)
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "epochs=1", *SMALL, algorithm="coach", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    if every == 5:
+        assert "the critic gave no score about" in str(result.stopped)
+        assert "Hm." in str(result.stopped)
+        assert not TrainingDir(result.path).get_epoch(1).record.exists()
+        return
+    assert result.stopped is None
+    steps = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
+    missing = [one for one in steps if one.step_reward is None]
+    # The exact critic has no score for a last step that the budget ended; these are left out as well.
+    assert 1 < len(missing) < len(steps)
+    assert result.records[1].metrics["coach"]["unrewarded"] == len(missing)
+    assert any("without a reward" in line for line in COACH.format_lines(result.records[1]))
