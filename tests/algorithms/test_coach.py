@@ -288,3 +288,17 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
     assert 1 < len(missing) < len(steps)
     assert result.records[1].metrics["coach"]["unrewarded"] == len(missing)
     assert any("without a reward" in line for line in COACH.format_lines(result.records[1]))
+
+
+@pytest.mark.timeout(600)
+def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    more = [word for one in ("epochs=2", "steps=20", "rl.context=2048") for word in ("--set", one)]
+    assert main(["train", "--algo", "coach", *asked, *more, "--device", "cpu", "--plan"]) == 0
+    told = capsys.readouterr().out
+    for part in ("playing", "judging", "valuing", "sampling", "training"):
+        assert part in told
+    assert "steps     40 to 64 to learn from" in told
+    assert "turns     0 to 256" in told, "four replies to each of them, at most"
+    assert "Q begins at 0" in told

@@ -97,6 +97,11 @@ class EncodedTurn(EncodedExample):
         """Sequences that a pass computes."""
         return (self.ids,)
 
+    @property
+    def state(self) -> str:
+        """SHA-256 of the prompt: turns of one state have the same."""
+        return hashlib.sha256(self.ids[: self.scored_from].astype("<i4").tobytes()).hexdigest()
+
 
 def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
     """Return a turn as one sequence."""
@@ -167,9 +172,9 @@ def _split(
 
 def _gather_states(rows: Sequence[int], items: Sequence[EncodedTurn], at_once: int) -> list[tuple[int, ...]]:
     """Return forward passes that keep turns of one prompt together."""
-    states: dict[bytes, list[int]] = {}
+    states: dict[str, list[int]] = {}
     for row in sorted(rows, key=lambda row: (items[row].scored_from, row)):
-        states.setdefault(items[row].ids[: items[row].scored_from].tobytes(), []).append(row)
+        states.setdefault(items[row].state, []).append(row)
     passes: list[tuple[int, ...]] = []
     for state in states.values():
         for start in range(0, len(state), at_once):
