@@ -11,17 +11,20 @@ epoch begins with the values of the one before; older ones are removed.
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING, Any
 
 from collab.algorithms.turn_learner import TurnMethod, get_lesson_dir
 from collab.config import Definition
 from collab.errors import RunFormatError
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import TriedStep
 from collab.loop.state import LoopState
 from collab.trainers.recipe import TokenValueRecipe
 from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
-    from collab.trainers.rl.token_values import TokenValues
+    from collab.trainers.rl.token_values import TokenValues, ValueRow
 
 VALUES, METRICS = "values", "values.json"
 """Beside a lesson."""
@@ -76,3 +79,19 @@ def read_value_metrics(state: LoopState, number: int, group: str) -> dict[str, A
     path = get_lesson_dir(state.folder, number, group) / METRICS
     found: dict[str, Any] = read_json(path, "remove the epoch's examples") if path.exists() else {}
     return found
+
+
+def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe, row: ValueRow, *, reads: int) -> float:
+    """Fit values to a row, then read them so many times, and return the seconds per row, for `--plan`."""
+    from collab.trainers.base_model import open_base
+    from collab.trainers.rl.token_values import TokenValues
+
+    method = config.method
+    assert isinstance(method, TurnMethod), "only learners of turns have values"
+    base = open_base(tried.policy.of(next(iter(config.groups.values()))), method.rl)
+    model, rows = TokenValues(recipe, base, device=tried.device), [row] * recipe.rows_at_once
+    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
+    began = time.perf_counter()
+    model.fit(rows, [1.0] * len(rows), seed=0)
+    model.compute(rows * reads)
+    return (time.perf_counter() - began) / len(rows)

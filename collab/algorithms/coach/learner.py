@@ -18,7 +18,6 @@ Each epoch leaves `candidates.parquet` beside the lesson, and the values of `col
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +33,7 @@ from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProg
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import DrawnLesson, Experience, TurnLearner, get_lesson_dir, hash_beside_lessons
-from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values
+from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
 from collab.config import Definition
 from collab.data.parquet import read_rows
 from collab.data.tokenize import encode_replies
@@ -42,7 +41,6 @@ from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
 from collab.errors import Diverged, RunFormatError
 from collab.loop.config import TrainingConfig
-from collab.loop.examples import RETOKENISED
 from collab.loop.interfaces import Rollout, TriedStep
 from collab.loop.policy import build_chat_tokenizer
 from collab.loop.record import LABELS
@@ -155,12 +153,12 @@ class CoachLearner(TurnLearner):
     async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
         """Fit Q to the returns, sample candidates, and draw those that teach something."""
         method, number = narrow_config(state.config).method, experience.number
-        lesson, unvalued = DrawnLesson(refuses=method.retokenised == "refuse"), Counter[str]()
+        lesson, executed = (DrawnLesson(refuses=method.retokenised == "refuse") for _ in range(2))
         runs = {one.run for one in experience.episodes}
         with open_turn_builders(state.config, state.folder, runs, experience.policy) as builders:
             (builder,) = builders.values()  # an epoch has one rollout, played by this very policy
             suite = await state.open_suite(builder.recorded.run)
-            visited = _visit(state, experience.episodes, builder, unvalued)
+            visited = _visit(state, experience.episodes, builder, executed)
             model, start = await run_in_background(load_values, state, group, number, method.values)
             pretrained = 0
             if start is None and method.pretraining is not None:
@@ -175,7 +173,7 @@ class CoachLearner(TurnLearner):
         if not is_warming:
             _draw(state, group, number, visited, lesson)
             _warn_if_alike(state, number, visited)
-        told = {**fitted, "pretrained": pretrained, "truth": truth, "unvalued": dict(unvalued)}
+        told = {**fitted, "pretrained": pretrained, "truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
         place = get_lesson_dir(state.folder, number, group)
@@ -212,13 +210,13 @@ class CoachLearner(TurnLearner):
 
 
 def _visit(
-    state: LoopState, episodes: Sequence[JudgedEpisode], builder: TurnBuilder, unvalued: Counter[str]
+    state: LoopState, episodes: Sequence[JudgedEpisode], builder: TurnBuilder, executed: DrawnLesson
 ) -> list[_Visited]:
     """Return the states of episodes with their returns.
 
     Args:
         builder: of their run.
-        unvalued: is updated with executed replies that cannot be valued, by cause.
+        executed: counts executed replies that cannot be valued, by cause.
     """
     method = narrow_config(state.config).method
     rewards = {} if method.unasked else read_step_rewards(_locate(state, builder.run), method)
@@ -236,16 +234,13 @@ def _visit(
         )
         for step in builder.recorded.trajectories[episode.trajectory].steps:
             cell = next(iter(step.matrix))
-            turn, again = builder.build(ReplyRef(trajectory=episode.trajectory, step=step.index, cell=cell.cell))
-            if again and method.retokenised == "refuse":
-                turn = RETOKENISED
-            unvalued.update([turn] if isinstance(turn, str) else [])
+            ref = ReplyRef(trajectory=episode.trajectory, step=step.index, cell=cell.cell)
             found.append(
                 _Visited(
                     episode=episode,
                     step=step.index,
                     agent=cell.agent,
-                    executed=turn if isinstance(turn, Turn) else None,
+                    executed=executed.check(builder.build(ref)),
                     step_reward=process[step.index],
                     target=float(targets[step.index]),
                 )
@@ -544,20 +539,12 @@ def _correlate(one: Sequence[float], other: Sequence[float]) -> float | None:
 
 def time_values(config: TrainingConfig, tried: TriedStep) -> float:
     """Fit Q to the tried step's reply and value its candidates, and return the seconds per state, for `--plan`."""
-    from collab.trainers.base_model import open_base
-    from collab.trainers.rl.token_values import TokenValues, ValueRow
+    from collab.trainers.rl.token_values import ValueRow
 
     method, slots = narrow_config(config).method, next(iter(config.groups.values()))
-    base = tried.policy.of(slots)
-    chat = build_chat_tokenizer(config.run.agents[slots[0]], base)
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], tried.policy.of(slots))
     said, read = tried.select_cells(slots)
     prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
     ids = np.array((*prompt, *reply), np.int32)
     row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
-    model = TokenValues(method.values, open_base(base, method.rl), device=tried.device)
-    rows = [row] * method.values.rows_at_once
-    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
-    began = time.perf_counter()
-    model.fit(rows, [1.0] * len(rows), seed=0)
-    model.compute(rows * method.k)
-    return (time.perf_counter() - began) / len(rows)
+    return time_fit(config, tried, method.values, row, reads=method.k)

@@ -138,8 +138,6 @@ class SampledStates:
     """Replies that could not be had."""
     skipped: Mapping[tuple[str, int], str]
     """Trajectory and step → why a state has no candidate."""
-    spent: Usage
-    """In all processes."""
     stopped: str | None = None
     """Why it ended early; None when every state was asked about."""
 
@@ -245,7 +243,6 @@ def read_samples(states: Sequence[VisitedState], run: Path, name: str, stopped: 
             for state in states
             if state.key not in known and (why := stored.failed.get(state.key)) is not None
         },
-        spent=sum((*(one.spent for one in known.values()), *stored.lost), Usage()),
         stopped=stopped,
     )
 

@@ -13,7 +13,6 @@ has seen.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from pydantic import Field
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
 from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, hash_beside_lessons
-from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values
+from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
 from collab.config import Definition
 from collab.data.tokenize import Ids
 from collab.errors import Diverged
@@ -258,18 +257,9 @@ async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEsti
 
 def _time_state(config: TrainingConfig, tried: TriedStep) -> float:
     """Value and fit the tried step, and return its seconds."""
-    from collab.trainers.base_model import open_base
-    from collab.trainers.rl.token_values import TokenValues
-
     method, slots = config.method, next(iter(config.groups.values()))
     assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
     policy: Policy = tried.policy
     chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
     row = _build_row(chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)
-    model = TokenValues(method.values, open_base(policy.of(slots), method.rl), device=tried.device)
-    rows = [row] * method.values.rows_at_once
-    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
-    began = time.perf_counter()
-    model.compute(rows)
-    model.fit(rows, [1.0] * len(rows), seed=0)
-    return (time.perf_counter() - began) / len(rows)
+    return time_fit(config, tried, method.values, row, reads=1)
