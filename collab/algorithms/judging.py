@@ -78,7 +78,7 @@ class CriticMethod(Method):
     of its agents file."""
 
     @property
-    def unasked(self) -> str | None:
+    def why_unasked(self) -> str | None:
         """Return why no critic is asked at all, in words; None if one is."""
         return None
 
@@ -115,7 +115,7 @@ def configure_critic(library: Library, method: CriticMethod) -> dict[str, Any]:
     if method.critic_flip is not None:
         critic = critic.model_copy(update={"flip": method.critic_flip})
     # With another threshold, an inverted score could earn what the critic's own score earns.
-    if critic.flip and method.unasked is None and method.rewarded_above != REWARDED_ABOVE:
+    if critic.flip and method.why_unasked is None and method.rewarded_above != REWARDED_ABOVE:
         raise ConfigError(
             f"critic {method.critic}: {critic.flip:.3g} of its rewards are flipped on purpose, which are scores "
             f"above {REWARDED_ABOVE:g}, but pairs.threshold is {method.rewarded_above:g}; "
@@ -148,7 +148,7 @@ async def admit_critic(
             be built.
         RunFormatError: its calibration is needed and cannot be read.
     """
-    if (why := config.method.unasked) is not None:
+    if (why := config.method.why_unasked) is not None:
         return f"not asked, {why}"
     name, kind, least = config.method.critic, config.critic.kind, config.method.min_critic_auc
     # Calibrations are found by the critic's digest: the same name with other weights or prompts has none.
@@ -228,7 +228,7 @@ def list_critic_doubts(config: CriticConfig, suite: Suite) -> list[str]:
     Raises:
         UsageError: the oracle is the critic but knows no solution, so every score would be missing.
     """
-    if config.method.unasked is not None:
+    if config.method.why_unasked is not None:
         return []
     return [
         *doubt_key(config.critic, f"critic {config.method.critic}"),
@@ -272,7 +272,7 @@ def _doubt_oracle(config: CriticConfig, suite: Suite) -> list[str]:
 
 async def check_critic_answers(config: CriticConfig, budget: Budget) -> None:
     """Open and close the critic, unless none is asked; raises as `open_critic`."""
-    if config.method.unasked is None:
+    if config.method.why_unasked is None:
         choice = config.build_critic_choice(config.method.critic, config.run.seed)
         async with open_critic(choice, budget, config.run.environment.limits.call_s):
             pass

@@ -174,7 +174,7 @@ def _plain(type: str, **arguments: Any) -> Handler:
     return lambda ground, said: ground.make(type, **arguments)
 
 
-def _texted(type: str, argument: str, default: str | None = None) -> Handler:
+def _build_text_handler(type: str, argument: str, default: str | None = None) -> Handler:
     return lambda ground, said: ground.make(type, **{argument: said.text if said.text is not None else default})
 
 
@@ -229,11 +229,11 @@ _PHONE: dict[str, Handler] = {
     "enter": _plain("keyboard_enter"),
     "back": _plain("navigate_back"),
     "home": _plain("navigate_home"),
-    "open_app": _texted("open_app", "app_name"),
+    "open_app": _build_text_handler("open_app", "app_name"),
     "wait": _plain("wait"),
     "screenshot": _plain("wait"),
     "note": _plain("wait"),
-    "answer": _texted("answer", "text"),
+    "answer": _build_text_handler("answer", "text"),
     "done": _plain("status", goal_status="complete"),
     "failed": _plain("status", goal_status="infeasible"),
 }
@@ -247,8 +247,8 @@ _PAGE: dict[str, Handler] = {
     "enter": _enter_on_page,
     "back": _plain("go", direction="backward"),
     "forward": _plain("go", direction="forward"),
-    "open_url": _texted("jump_to", "url"),
-    "ask_user": _texted("user_input", "message", "help is needed"),
+    "open_url": _build_text_handler("jump_to", "url"),
+    "ask_user": _build_text_handler("user_input", "message", "help is needed"),
     "answer": _finish,
     "done": _finish,
     "failed": _plain("finish"),

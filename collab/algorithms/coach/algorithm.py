@@ -70,7 +70,7 @@ class CoachLabeller(OutcomeLabeller):
     async def label(self, state: LoopState, rollout: Rollout) -> Labels:
         """Judge what is not judged yet, and read all labels; raises as its two parts."""
         verdicts = await super().label(state, rollout)
-        if narrow_config(state.config).method.unasked is not None:
+        if narrow_config(state.config).method.why_unasked is not None:
             return verdicts
         # What is learned was decided by the rewards that were known then: an epoch that went further asks no more.
         if has_experience(state.folder, rollout.number):
@@ -153,7 +153,7 @@ class Coach(OnPolicyAlgorithm):
         mine = narrow_config(config)
         found = await super().estimate(config, tried, rolled)
         labels = [*found.labels]
-        if mine.method.unasked is None:
+        if mine.method.why_unasked is None:
             choice = mine.build_critic_choice("plan", tried.run.seed)
             asked = await estimate_critic_questions(choice, mine.method.critic, await build_first_input(tried))
             seconds = 0.0 if choice.free else None

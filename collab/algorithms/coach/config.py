@@ -53,7 +53,7 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
         return None if path is None else str(Path(path).expanduser().resolve())
 
     @property
-    def unasked(self) -> str | None:
+    def why_unasked(self) -> str | None:
         """Return why no critic is asked, in words; None if one is."""
         return None if self.step_weight else "step_weight=0 learns from outcomes alone"
 

@@ -219,7 +219,7 @@ def _visit(
         executed: counts executed replies that cannot be valued, by cause.
     """
     method = narrow_config(state.config).method
-    rewards = {} if method.unasked else read_step_rewards(_locate(state, builder.run), method)
+    rewards = {} if method.why_unasked else read_step_rewards(_locate(state, builder.run), method)
     found = []
     for episode in episodes:
         process = [rewards.get((episode.trajectory, step)) for step in range(episode.steps)]
@@ -508,8 +508,8 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
         ),
         failed=sampled.failed,
         unsampled=dict(Counter(sampled.skipped.values())),
-        unrewarded=0 if method.unasked else sum(one.step_reward is None for one in visited),
-        rewards={} if method.unasked else _compute_reward_rates(visited),
+        unrewarded=0 if method.why_unasked else sum(one.step_reward is None for one in visited),
+        rewards={} if method.why_unasked else _compute_reward_rates(visited),
         explained=1 - float(np.var(targets - values)) / spread if spread else None,
         mean_return=_mean(one.target for one in visited),
         mean_length=_mean(lengths),

@@ -135,7 +135,7 @@ class CollabMethod(CriticMethod):
         return self.objective != "trajectory-dpo"
 
     @property
-    def unasked(self) -> str | None:
+    def why_unasked(self) -> str | None:
         """Return why no critic is asked, in words; None if one is."""
         return None if self.is_judged else f"objective {self.objective} learns from outcomes alone"
 
