@@ -343,6 +343,8 @@ class RunConfig(Definition):
     """In all; group k plays task k mod len(tasks)."""
     group: int = Field(default=1, ge=1)
     """Episodes in a row that play the same instance, each sampled anew; 1 plays another with each."""
+    members: list[int] | None = None
+    """Which of each group this run plays, from 0; None for all. The others are another run's."""
     seed: int = 0
     """Run seed: draws instances, graphs and, unless `sampling_seed` is set, replies."""
     sampling_seed: int | None = None

@@ -497,6 +497,8 @@ class Step:
     truncated: bool
     summary: str = ""
     """The summary of earlier steps in this step's prompts; empty if none is kept."""
+    copied: bool = False
+    """Taken over from another episode, in whose state this one begins: its replies were asked for there."""
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0
@@ -582,6 +584,11 @@ class Trajectory:
     privileged: bool = False
     """Whether any cell was privileged: such episodes never enter result tables."""
     seconds: float = 0.0
+
+    @property
+    def copied(self) -> int:
+        """First steps that were taken over from another episode."""
+        return sum(step.copied for step in self.steps)
 
     @property
     def success(self) -> bool:

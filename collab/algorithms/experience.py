@@ -70,6 +70,8 @@ class JudgedEpisode(Definition):
     """Steps before it would have been truncated."""
     steps: int = Field(ge=1)
     """That were executed."""
+    copied: int = 0
+    """First steps of these that were taken over from another episode of the instance, in whose state it began."""
     reward: float
     """1 if it was judged a success, else 0."""
     versions: tuple[int, int]
@@ -119,6 +121,7 @@ def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> Judge
         goal=episode.task.goal,
         limit=episode.task.max_steps,
         steps=len(episode.steps),
+        copied=episode.copied,
         reward=reward,
         versions=(min(versions), max(versions)),
     )

@@ -37,6 +37,7 @@ from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord, ExampleCounts, Trained, TrainingDir, hash_json
 from collab.loop.state import LoopState
 from collab.rollout.build import list_kinds, load_class
+from collab.rollout.run import Beginning
 from collab.store.reader import RunReader
 from collab.types import Prompt, Trajectory, Usage, Utterance
 
@@ -49,6 +50,15 @@ class EpochPlan:
     """Plan of an epoch's rollout."""
 
     run: RunConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchPlan:
+    """Plan of episodes that begin in states of an epoch's rollout."""
+
+    run: RunConfig
+    beginnings: Mapping[str, Beginning]
+    """Episode → the state in which it begins; one that is not named begins as its task does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +164,12 @@ class Learner(Protocol):
 
 @runtime_checkable
 class RecordedLearner(Learner, Protocol):
-    """A learner whose first epoch can learn from recorded runs; see `Algorithm.learn_recorded`."""
+    """A learner that can learn from several runs; see `Algorithm.learn_recorded` and `Algorithm.branch`."""
 
     async def update_from_recorded(
         self, state: LoopState, labelled: Sequence[tuple[Rollout, Labels]], policy: Policy
     ) -> Update:
-        """Update as `update` does, from several runs that were recorded before the training, each with its labels."""
+        """Update as `update` does, from several runs, each with its labels."""
 
 
 class NoLabels:
@@ -299,6 +309,14 @@ class Algorithm:
             UsageError: the algorithm learns from what it plays itself.
         """
         raise UsageError(f"--offline: {self.name} learns from its own rollouts alone; leave it out")
+
+    def branch(self, config: TrainingConfig, rollout: Rollout) -> BranchPlan | None:
+        """Return episodes that are played after an epoch's rollout, from its states; equal at every call.
+
+        They are learned from as another run beside it (`RecordedLearner.update_from_recorded`), and are no part of the
+        epoch's success. None plays none.
+        """
+        return None
 
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Raise a ConfigError for an epoch from which nothing could be learned."""

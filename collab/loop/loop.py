@@ -99,9 +99,9 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
         algorithm: counts its labels, too; None if nothing is labelled.
     """
     # Runs on disk are the only witness of an earlier process: its counters died with it.
-    spent = sum_paid([folder.rollout, *find_runs(folder.evaluation)])
+    spent = sum_paid([folder.rollout, folder.branches, *find_runs(folder.evaluation)])
     if algorithm is not None:
-        spent += algorithm.labeller.read_spent(folder.rollout)
+        spent += algorithm.labeller.read_spent(folder.rollout) + algorithm.labeller.read_spent(folder.branches)
     state.progress.spent += spent
 
 
@@ -522,10 +522,10 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
 
         # Learn: every policy on its own examples.
         learner = algorithm.learner
-        if state.config.is_played(number):
+        if state.config.is_played(number) and len(labelled) == 1:
             update = await learner.update(state, *labelled[0], policy)
         else:
-            assert isinstance(learner, RecordedLearner), "Algorithm.learn_recorded accepted these runs"
+            assert isinstance(learner, RecordedLearner), "Algorithm.learn_recorded or .branch made these runs"
             update = await learner.update_from_recorded(state, labelled, policy)
         policy = update_policy(state, number, policy, update.trained)
 

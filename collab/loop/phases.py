@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_ru
 from collab.graphs.dag import Dag
 from collab.graphs.edges import build_dag, sample
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Algorithm, Curriculum, EpochPlan, Rollout
+from collab.loop.interfaces import Algorithm, BranchPlan, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, hash_named, hash_played
 from collab.loop.recorded import list_trajectories, open_inputs
@@ -43,7 +44,7 @@ from collab.loop.step_budget import (
 )
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import resume, start
+from collab.rollout.run import Beginning, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
@@ -123,13 +124,20 @@ async def build_rollout_config(
     raise AssertionError("count ends never")
 
 
-async def roll_out(state: LoopState, config: RunConfig, out: Path, steps: int | None) -> None:
+async def roll_out(
+    state: LoopState,
+    config: RunConfig,
+    out: Path,
+    steps: int | None,
+    beginnings: Mapping[str, Beginning] | None = None,
+) -> None:
     """Play a rollout to its end, or until it has its steps, from wherever it stands.
 
     If not one episode could be played, it is played again.
 
     Args:
         steps: its budget; None plays all its episodes.
+        beginnings: as for `collab.rollout.run.start`.
 
     Raises:
         Halted, and all of `collab.rollout.run.start`.
@@ -143,13 +151,14 @@ async def roll_out(state: LoopState, config: RunConfig, out: Path, steps: int | 
     budget, watch, suite = state.compute_left(), _build_watcher(state, out, steps), await state.open_suite(config)
     # Episodes end by the budget of steps, whose order is planned, not by which was fastest.
     async with open_ending(out, steps, state.stop) as ending:
-        if out.exists():
-            result = await resume(out, budget=budget, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite)
-        else:
-            config = config.model_copy(update={"budget": budget})
-            result = await start(
-                config, state.library, out, watch=watch, stop=ending.stop, admit=ending.admit, suite=suite
-            )
+        begin_or_resume = (
+            partial(resume, out, budget=budget)
+            if out.exists()
+            else partial(start, config.model_copy(update={"budget": budget}), state.library, out)
+        )
+        result = await begin_or_resume(
+            watch=watch, stop=ending.stop, admit=ending.admit, suite=suite, beginnings=beginnings
+        )
     state.spend(result.progress.spent)
     if (solved := result.progress.describe_start_solved()) is not None:
         state.note(f"warning: {solved}")
@@ -210,9 +219,10 @@ class Collected:
     """Rollouts that an epoch learns from."""
 
     rollouts: Sequence[Rollout]
-    """The one that it played, or recorded runs; their episodes are read on request."""
+    """The one that it played, and the episodes that begin in its states, or recorded runs; episodes are read on
+    request."""
     report: Report
-    """Over all planned episodes."""
+    """Over all planned episodes but those that begin in states of others."""
     paid: Usage
     """For playing in this training."""
 
@@ -247,7 +257,27 @@ async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: P
         report = require_played(state, build_counted_report(reader, steps), out)
         played = list_trajectories(reader, steps)
         rollout = Rollout(number=number, run=plan.run, path=out, trajectories=played, reader=reader)
-        yield Collected(rollouts=[rollout], report=report, paid=read_usage(reader))
+        async with _play_branches(state, algorithm.branch(state.config, rollout), rollout) as branches:
+            rollouts = [rollout, *branches]
+            paid = sum((read_usage(one.reader) for one in rollouts), Usage())
+            yield Collected(rollouts=rollouts, report=report, paid=paid)
+
+
+@contextlib.asynccontextmanager
+async def _play_branches(
+    state: LoopState, plan: BranchPlan | None, rollout: Rollout
+) -> AsyncIterator[Sequence[Rollout]]:
+    """Play the episodes that begin in states of a rollout, if any are planned; yield their run, while it is open."""
+    if plan is None:
+        yield []
+        return
+    out = state.folder.get_epoch(rollout.number).branches
+    # Timed where the rollout before it was: a resumed epoch would report a part as the total.
+    with state.time_part("rollout", whole="rollout" in state.seconds):
+        await roll_out(state, plan.run, out, None, plan.beginnings)
+    with RunStore.open(out).open_reader() as reader:
+        played = list_trajectories(reader, None)
+        yield [Rollout(number=rollout.number, run=plan.run, path=out, trajectories=played, reader=reader)]
 
 
 def _report_inputs(rollouts: Sequence[Rollout]) -> Report:

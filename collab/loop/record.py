@@ -47,6 +47,11 @@ class EpochDir:
         return self.path / "rollout"
 
     @property
+    def branches(self) -> Path:
+        """Episodes that begin in states of the rollout; only of algorithms that play such."""
+        return self.path / "branches"
+
+    @property
     def examples(self) -> Path:
         """Return the folder of examples: one folder per policy, and `examples.json`, written last."""
         return self.path / "examples"
@@ -274,8 +279,9 @@ def collect_play_facts(runs: Sequence[RunConfig], played: Iterable[Trajectory], 
     run, found, steps, agreed = runs[0], set[str](), 0, list[float]()
     for one in played:
         found.add(one.task.name)
-        steps += len(one.steps)
-        agreed += [step.agreement for step in one.steps if step.agreement is not None]
+        own = one.steps[one.copied :]
+        steps += len(own)
+        agreed += [step.agreement for step in own if step.agreement is not None]
     return {
         "edges": list(run.graph.edges) if isinstance(run.graph.edges, list) else [],
         "temperatures": {slot: one.temperature for slot, one in run.sampling.items()},

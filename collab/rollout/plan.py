@@ -250,13 +250,14 @@ async def load_splits(name: str, environment: EnvironmentDefinition, built: Suit
 def plan_episodes(config: RunConfig) -> list[Episode]:
     """Plan episodes: group k plays task k mod len(tasks), which spreads a task's instances over the run."""
     seeds, tasks, size = config.seeds, config.tasks, config.group
+    members = range(size) if config.members is None else config.members
     found = []
     for episode in range(config.episodes):
-        group, member = divmod(episode, size)
+        group, place = divmod(episode, len(members))
         instance, position = divmod(group, len(tasks))
         task = tasks[position]
         # Members differ in their number alone, which is what replies are sampled by.
-        found.append(Episode(task=task, number=instance * size + member, seed=seeds.task(task, instance)))
+        found.append(Episode(task=task, number=instance * size + members[place], seed=seeds.task(task, instance)))
     return found
 
 

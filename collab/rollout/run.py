@@ -86,6 +86,18 @@ class RunResult:
         return f"<RunResult {self.path}: {self.label}{mark}, success {self.report.planned}{stopped}>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """The state of another run's episode in which an episode begins."""
+
+    source: RunReader
+    """Reader of that run."""
+    trajectory: str
+    """Id of an episode there, of the same instance."""
+    steps: int
+    """How many of its steps lie before the state, at least 1."""
+
+
 class Trajectories(Sequence[Trajectory]):
     """Episodes of a run by id; none is kept in memory.
 
@@ -127,10 +139,13 @@ async def start(
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
     suite: Suite | None = None,
+    beginnings: Mapping[str, Beginning] | None = None,
 ) -> RunResult:
     """Play a new run into the directory `out`.
 
     Args:
+        beginnings: episode id → the state in which it begins, where that is not the task's own first one; needs a suite
+            that is "deterministic".
         suite: the run's environments, already built, which stay open; None builds them.
         note: called with each finding of `foresee`, before anything is played.
         stop: set from outside to end the run at once, resumable.
@@ -149,7 +164,8 @@ async def start(
         RunStore.create(out, _build_manifest(config, plan, parts.suite, parts.team, capabilities, out))
         store = RunStore.open(out)  # its head is read once for all that follows
         with store.open_writer() as writer:
-            return await _play(config, plan, parts, store, writer, _RecordedEpisodes(), watch, stop, admit)
+            recorded = _begin(store, writer, beginnings, parts.suite) if beginnings else _RecordedEpisodes()
+            return await _play(config, plan, parts, store, writer, recorded, watch, stop, admit)
 
 
 async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
@@ -198,13 +214,14 @@ async def resume(
     stop: asyncio.Event | None = None,
     admit: Admit | None = None,
     suite: Suite | None = None,
+    beginnings: Mapping[str, Beginning] | None = None,
 ) -> RunResult:
     """Resume a run that stopped or died.
 
     Args:
         executor: where it is played from here on, by so many `workers`; None keeps what the run has.
         budget: from here on; None grants the run's own budget once more.
-        stop: as for `start`, like `admit` and `suite`.
+        stop: as for `start`, like `admit`, `suite` and `beginnings`.
 
     Raises:
         RunFormatError: it cannot be read, or its environment or a policy is not the recorded one.
@@ -223,7 +240,7 @@ async def resume(
         _check_weights(path, capabilities)
         store = RunStore.open(path)
         with store.open_writer() as writer:
-            recorded = _split(store, parts.suite)
+            recorded = _begin(store, writer, beginnings or {}, parts.suite)
             return await _play(config, plan_episodes(config), parts, store, writer, recorded, watch, stop, admit)
 
 
@@ -473,10 +490,20 @@ class _RecordedEpisodes:
     spent: Usage = Usage()
 
 
+def _begin(
+    store: RunStore, writer: RunWriter, beginnings: Mapping[str, Beginning], suite: Suite
+) -> _RecordedEpisodes:
+    """Record the states in which episodes begin, and read all recorded episodes."""
+    for id, one in beginnings.items():
+        writer.copy_steps(id, one.source, one.source.read_trajectory(one.trajectory), one.steps)
+    return _split(store, suite)
+
+
 def _split(store: RunStore, suite: Suite) -> _RecordedEpisodes:
     """Read the recorded episodes of a run.
 
-    An episode that a model server broke continues after its last step; one that the environment broke starts again.
+    An episode that a model server broke continues after its last step; one that the environment broke starts again,
+    after the steps that it took over from another.
     """
     with store.open_reader() as reader:
         episodes = reader.list_episodes()
@@ -484,10 +511,16 @@ def _split(store: RunStore, suite: Suite) -> _RecordedEpisodes:
         spent = read_usage(reader)
         if "deterministic" not in suite.capabilities:  # none is read whose steps could not be played again
             return _RecordedEpisodes(finished=finished, spent=spent)
-        broken = [one.id for one in episodes if one.error is not None and one.error.type == "ModelFailure"]
-        interrupted = [*reader.list_unfinished(), *(reader.read_trajectory(id) for id in broken)]
+        broken = [reader.read_trajectory(one.id) for one in episodes if one.error is not None]
+        interrupted = [*reader.list_unfinished(), *map(_cut_to_sound, broken)]
     unfinished = {one.id: one.steps for one in interrupted if can_replay(suite, one.steps)}
     return _RecordedEpisodes(finished=finished, unfinished=unfinished, spent=spent)
+
+
+def _cut_to_sound(broken: Trajectory) -> Trajectory:
+    """Return a broken episode with the steps after which it continues."""
+    by_server = broken.error is not None and broken.error.type == "ModelFailure"
+    return broken if by_server else replace(broken, steps=broken.steps[: broken.copied])
 
 
 async def _play(

@@ -7,6 +7,7 @@ picture that is still being written; after a kill it may name one that never was
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import re
@@ -78,6 +79,16 @@ class BlobWriter:
             self._room.acquire()
             self._futures.append(self._pool.submit(self._store, hash, picture))
         return hash
+
+    def copy(self, source: Path, hash: str) -> None:
+        """Store a picture of another run under its name; one that was never written stays missing."""
+        path = get_blob_path(self._directory, hash)
+        if path.exists():
+            return
+        with contextlib.suppress(UnknownName), report_write_errors(self._directory):
+            picture = read_blob(source, hash)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, picture)
 
     def check(self) -> None:
         """Raise the StoreFailure of the first picture that could not be written."""

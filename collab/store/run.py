@@ -198,6 +198,35 @@ class RunWriter:
             if known is not None:
                 self._episodes[id] = replace(known, running=False)
 
+    def copy_steps(self, id: str, source: RunReader, trajectory: Trajectory, steps: int) -> None:
+        """Begin an episode in a state of another one, whose first steps it takes over with their prompts and pictures.
+
+        It is left unfinished: whoever resumes the run continues after them. An episode that has them is left as it is.
+
+        Args:
+            source: of the run of `trajectory`, an episode of the same instance.
+            steps: how many, at least 1.
+        """
+        with self._mutex:
+            known = self._episodes.get(id)
+            if known is not None and known.steps >= steps:
+                return
+            self.begin_episode(
+                id,
+                trajectory.task,
+                episode=int(id.rpartition("/")[2]),
+                epoch=trajectory.epoch,
+                environment=trajectory.environment,
+                environment_version=trajectory.environment_version,
+            )
+            for step in trajectory.steps[:steps]:
+                for cell in step.matrix:
+                    self.store_text(cell.prompt.prefix, source.read_prefix(cell.prompt.prefix))
+                if (picture := step.observation.screenshot) is not None:
+                    self._blobs.copy(source.directory, picture)
+                self.step(id, replace(step, copied=True))
+            self.interrupt_episode(id, f"{id} begins with step {steps} of {trajectory.id} of {source.directory.name}")
+
     def store_text(self, hash: str, text: str) -> None:
         """Store a text under its SHA-256, once per writer."""
         with self._mutex:

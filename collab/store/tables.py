@@ -46,7 +46,7 @@ def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) 
     return found
 
 
-VERSION = 8
+VERSION = 9
 """Changes with the tables below; an index of another version is rebuilt."""
 
 SCHEMA = """
@@ -64,7 +64,7 @@ CREATE TABLE episodes (
 );
 CREATE TABLE steps (
     key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
-    words TEXT, effect TEXT, no_action INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER,
+    words TEXT, effect TEXT, no_action INTEGER, copied INTEGER, agreement REAL, entropy REAL, tie INTEGER, ballots INTEGER,
     abstained INTEGER, privileged INTEGER, deliberation_s REAL, environment_s REAL, seen TEXT, done TEXT,
     PRIMARY KEY (key, step)
 ) WITHOUT ROWID;
@@ -204,6 +204,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         _clean_text(step.history.action),
         _clean_text(step.history.effect),
         step.no_action,
+        step.copied,
         step.agreement,
         step.vote.entropy,
         step.vote.tie,
@@ -217,6 +218,9 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
     )
     cursor = connection.execute(f"INSERT OR IGNORE INTO steps VALUES ({', '.join('?' * len(row))})", row)
     if cursor.rowcount == 0:  # recorded before: the first record counts
+        return
+    connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
+    if step.copied:  # its replies were asked for, and counted, in another episode
         return
     depths = compute_layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
@@ -244,7 +248,6 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
             for position, cell in enumerate(cells)
         ],
     )
-    connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
 
 
 def _list_place(place: Place) -> tuple[str, int, int]:

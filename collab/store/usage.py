@@ -189,7 +189,7 @@ def sum_costs(reader: RunReader) -> Costs:
     told = reader.list_spent()
     return Costs(
         whole=whole,
-        steps=reader.query("SELECT count(*) FROM steps")[0][0],
+        steps=reader.query("SELECT count(*) FROM steps WHERE NOT copied")[0][0],
         by_round=dict(sorted(by_round.items())),
         # Cells without a layer stand last.
         by_layer=dict(sorted(by_layer.items(), key=lambda item: (item[0] is None, item[0] or 0))),

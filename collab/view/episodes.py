@@ -60,7 +60,7 @@ ORDER BY epoch {way}, task {way}, episode {way}, trajectory {way} LIMIT 1
 """
 
 _STEPS = """
-SELECT step, title, words, effect, no_action, agreement, entropy, tie,
+SELECT step, title, words, effect, no_action, copied, agreement, entropy, tie,
     (SELECT count(*) FROM cells WHERE cells.key = steps.key AND cells.step = steps.step AND cells.action IS NULL)
 FROM steps JOIN episodes USING (key) WHERE trajectory = ? ORDER BY step
 """
@@ -182,13 +182,14 @@ def _build_row(run: str, row: tuple[Any, ...]) -> EpisodeRow:
 
 
 def _step(row: tuple[Any, ...], worth: StepWorth | None, pairs: int) -> StepRow:
-    step, title, action, effect, no_action, agreement, entropy, tie, failures = row
+    step, title, action, effect, no_action, copied, agreement, entropy, tie, failures = row
     return StepRow(
         step=step,
         title=title,
         action=action or "",
         effect=effect or "",
         no_action=bool(no_action),
+        copied=bool(copied),
         agreement=agreement,
         entropy=entropy,
         tie=bool(tie),

@@ -37,7 +37,8 @@ from collab.view.step import list_graph_layers, shorten_edges
 _AMONG = "trajectory IN (SELECT value FROM json_each(?))"
 """Episodes whose names are given as a JSON list."""
 _STEPS = f"""
-SELECT count(*), avg(agreement), avg(entropy), total(tie) FROM steps JOIN episodes USING (key) WHERE {_AMONG}
+SELECT count(*), avg(agreement), avg(entropy), total(tie) FROM steps JOIN episodes USING (key)
+WHERE NOT copied AND {_AMONG}
 """
 _FAILURES = f"""
 SELECT failure, count(*) FROM cells JOIN episodes USING (key)
@@ -46,7 +47,7 @@ WHERE {_AMONG} AND failure IS NOT NULL GROUP BY failure ORDER BY 2 DESC, 1
 _CELLS = f"SELECT count(*) FROM cells JOIN episodes USING (key) WHERE {_AMONG}"
 _PLAYED = f"SELECT total(success), total(state != 'unfinished') FROM episodes WHERE {_AMONG}"
 _SECONDS = """
-SELECT total(deliberation_s), total(environment_s) FROM steps JOIN episodes USING (key) WHERE epoch = ?
+SELECT total(deliberation_s), total(environment_s) FROM steps JOIN episodes USING (key) WHERE NOT copied AND epoch = ?
 """
 _FIRST = """
 SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORDER BY task, episode, step LIMIT 1

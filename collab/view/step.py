@@ -402,6 +402,7 @@ def build_step_view(root: ListedRun, run: OpenRun, episode: str, step: int, labe
         vote=_vote(one, told),
         executed=None if one.executed is None else build_action_view(one.executed, one.observation),
         no_action=one.no_action,
+        copied=one.copied,
         effect=common.to_text(effect),
         terminated=one.terminated,
         truncated=one.truncated,

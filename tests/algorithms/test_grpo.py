@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.grpo.algorithm import ALIKE, ALONE, GRPOMethod, compare_groups, count_spread
+from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOMethod, compare_groups, count_spread
 from collab.cli.main import main
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
@@ -18,6 +19,8 @@ from collab.rollout.plan import plan_episodes
 from collab.rollout.run import read_stored_config
 from collab.seeds import generator
 from collab.store.run import RunStore
+from collab.store.usage import read_usage, sum_costs
+from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import write_library
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import read_lesson
@@ -32,7 +35,7 @@ def make_method(*settings: str) -> GRPOMethod:
     return method
 
 
-def make_episode(number: int, instance: str, reward: float, steps: int = 2) -> JudgedEpisode:
+def make_episode(number: int, instance: str, reward: float, steps: int = 2, copied: int = 0) -> JudgedEpisode:
     return JudgedEpisode(
         run="./epochs/1/rollout",
         trajectory=f"Task/{number}",
@@ -42,6 +45,7 @@ def make_episode(number: int, instance: str, reward: float, steps: int = 2) -> J
         goal="Do it.",
         limit=10,
         steps=steps,
+        copied=copied,
         reward=reward,
         versions=(0, 0),
     )
@@ -63,6 +67,16 @@ def test_an_episode_is_compared_with_its_group_alone() -> None:
     assert told["Task/6"] == [(0.0, ALONE)] * 2
     assert all(step.advantage == step.weight for steps in found.values() for step in steps)
     assert count_spread(episodes) == (1, 2)
+
+
+def test_what_lies_before_the_state_of_a_group_is_not_learned() -> None:
+    """Two of one state at step 2: only steps behind it are compared, also of the episode that led there."""
+    episodes = [make_episode(0, "Task#1", 0.0, steps=3), make_episode(1, "Task#1", 1.0, steps=4, copied=2)]
+    found = compare_groups(episodes)
+    weight = pytest.approx(0.7071, abs=1e-4)  # ½ over a deviation of √½
+    assert [one.why for one in found[episodes[0].key]] == [BEFORE, BEFORE, "kept"]
+    assert [one.weight for one in found[episodes[1].key]] == [0, 0, weight, weight]
+    assert found[episodes[0].key][2].weight == -found[episodes[1].key][2].weight
 
 
 def test_every_turn_is_learned_once_a_pass() -> None:
@@ -163,3 +177,69 @@ def test_a_training_plays_groups_and_learns_what_they_differ_in(
     assert lines[0]["mismatch"] < 1e-4
     assert main(["runs", "show", str(out)]) == 0
     assert "groups apart" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(600)
+def test_groups_may_begin_in_states_of_their_first_episodes(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    fake = "run.environment.backends.fake.options.declared=false"
+    sets = ["epochs=1", "steps=null", "episodes=6", "group=3", "start=state", "held_out.episodes=2", fake]
+    more = [word for one in (*sets, "rl.batch_rows=8", "rl.context=2048") for word in ("--set", one)]
+    out = tmp_path / "run"
+    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0
+    epoch = TrainingDir(out).get_epoch(1)
+    with RunStore.open(epoch.rollout).open_reader() as reader:
+        first = {one.task.seed: one for one in reader.iterate_trajectories()}
+    with RunStore.open(epoch.branches).open_reader() as reader:
+        others = list(reader.iterate_trajectories())
+        asked_for = read_usage(reader).calls
+        cells = sum_costs(reader).whole.calls
+    # Two others for each, in a state of it: its own steps, and the same screen after them.
+    assert (len(first), len(others)) == (6, 12)
+    assert len({one.copied for one in others}) > 1
+    for one in others:
+        leader = first[one.task.seed]
+        assert [replace(step, copied=False) for step in one.steps[: one.copied]] == list(leader.steps[: one.copied])
+        assert one.steps[one.copied].observation.digest == leader.steps[one.copied].observation.digest
+        assert not any(step.copied for step in one.steps[one.copied :])
+    # Taken over means neither asked, nor paid, nor played, nor learned again.
+    played = sum(len(one.steps) - one.copied for one in others)
+    assert asked_for == cells == played
+    record = json.loads(epoch.record.read_text())
+    assert record["steps"] == played + sum(len(one.steps) for one in first.values())
+    assert record["played"]["episodes"] == 6
+    assert record["metrics"]["groups"] == 6
+    copied = {one.id: one.copied for one in others}
+    learned = [one for one in read_estimates(epoch.examples / "shared") if one.weight]
+    assert learned
+    assert all(one.step >= copied[one.trajectory] for one in learned if one.run.endswith("branches"))
+    capsys.readouterr()
+    # The run explains itself: where its episodes begin, and that those steps are not its own.
+    named = next(one for one in others if one.copied)
+    assert main(["runs", "show", str(epoch.branches), "--episode", named.id]) == 0
+    taken = "1 step" if named.copied == 1 else f"{named.copied} steps"
+    assert f"begins   behind {taken} taken over from another episode" in capsys.readouterr().out
+    assert main(["runs", "show", str(epoch.branches), "--episode", named.id, "--step", "0"]) == 0
+    assert "step     0, taken over from another episode" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_such_a_training_is_resumed_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--set", "start=state", "--set", "episodes=6", "--set", "group=3"]
+    assert main(["verify-resume", "--algo", "grpo", "--quick", *more, "--out", str(tmp_path / "proof")]) == 0
+    assert "the same" in capsys.readouterr().out
+
+
+def test_states_need_an_environment_that_comes_back_to_them(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    monkeypatch.setattr(CorridorSuite, "capabilities", CorridorSuite.capabilities - {"deterministic"})
+    out = tmp_path / "run"
+    assert main(["train", "--algo", "grpo", *asked, "--set", "start=state", "--out", str(out)]) == 2
+    assert "start=state: the same actions do not surely lead to the same state" in capsys.readouterr().err
+    assert not out.exists()

@@ -11,6 +11,12 @@ Every turn of an episode has the episode's advantage. A group whose episodes all
 out and counted, and where fewer than `FEW` of the groups teach something, a line says what to raise. There is no value
 model and no penalty for leaving the first policy.
 
+With `start: state` a group shares a later state. One episode plays each instance as ever; then the others of its group
+begin in a state of it that is drawn at random, each as likely as any other, and play on from there
+(`epochs/N/branches`). What was played behind that state is compared and learned, and nothing before it. It needs an
+environment that the same actions lead to the same state again. `steps` counts the steps of the first episodes of groups;
+a group of G plays about (G − 1) / 2 times as many behind the drawn states.
+
 Source: DeepSeekMath (Shao et al. 2024, section 4.1); as a baseline of Android Coach (appendix A.2), whose settings are
 the preset `paper`: groups of four on one instance, the verdict as the only reward. Deviations:
 
@@ -24,23 +30,28 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from collab.algorithms.experience import JudgedEpisode, read_experience
 from collab.algorithms.on_policy import OnPolicyAlgorithm, OnPolicyMethod
 from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike
-from collab.config import RunConfig
-from collab.errors import ConfigError
-from collab.loop.config import Ablation, Method
+from collab.config import Budget, RunConfig
+from collab.envs.base import Suite
+from collab.errors import ConfigError, UsageError
+from collab.loop.config import Ablation, Method, TrainingConfig
+from collab.loop.interfaces import BranchPlan, Rollout
 from collab.loop.record import EpochRecord
 from collab.loop.state import LoopState
+from collab.rollout.plan import plan_episodes
+from collab.rollout.run import Beginning
+from collab.seeds import derive, generator
 from collab.trainers.rl.estimators import group_relative
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.text import format_amount
 
-ALIKE, ALONE = "its group ended alike", "it has no group"
+ALIKE, ALONE, BEFORE = "its group ended alike", "it has no group", "before the state in which its group begins"
 FEW = 0.4
 """Share of groups with a spread below which most of what is played teaches nothing."""
 
@@ -50,10 +61,13 @@ class GRPOMethod(OnPolicyMethod):
 
     group: int = Field(default=4, ge=2)
     """Episodes that play each instance."""
+    start: Literal["task", "state"] = "task"
+    """Where the episodes of a group begin: with the task, or in a state of the first of them."""
 
     def explore(self, run: RunConfig) -> RunConfig:
-        """Return a run played as a rollout, in groups."""
-        return super().explore(run).model_copy(update={"group": self.group})
+        """Return a run played as a rollout: in groups, or the first episode of each."""
+        first = {"members": [0]} if self.start == "state" else {}
+        return super().explore(run).model_copy(update={"group": self.group, **first})
 
 
 class GRPOLearner(TurnLearner):
@@ -99,9 +113,12 @@ def compare_groups(episodes: Iterable[JudgedEpisode]) -> dict[tuple[str, str], l
     found = dict[tuple[str, str], list[StepEstimate]]()
     for group in gather_groups(episodes).values():
         advantages = group_relative([one.reward for one in group]).tolist()
+        shared = max(one.copied for one in group)  # steps before the state in which they begin
         for one, advantage in zip(group, advantages, strict=True):
             why = ALONE if len(group) < 2 else "kept" if advantage else ALIKE
-            found[one.key] = estimate_alike(one, weight=advantage, why=why, advantage=advantage)
+            before = estimate_alike(one, weight=0.0, why=BEFORE)[:shared]
+            after = estimate_alike(one, weight=advantage, why=why, advantage=advantage)[shared:]
+            found[one.key] = [*before, *after]
     return found
 
 
@@ -116,6 +133,10 @@ class GRPO(OnPolicyAlgorithm):
     ablations: ClassVar[Mapping[str, Ablation]] = {
         f"group-{size}": Ablation(description=f"{size} episodes of each instance", settings=(f"group={size}",))
         for size in (2, 8)
+    } | {
+        "state-groups": Ablation(
+            description="episodes of a group begin in a state of the first of them", settings=("start=state",)
+        )
     }
     toy = (  # easy enough to be solved at times
         *("episodes=12", "group=4", "rl.batch_rows=8"),
@@ -123,9 +144,28 @@ class GRPO(OnPolicyAlgorithm):
     )
     learner = GRPOLearner()
 
+    def branch(self, config: TrainingConfig, rollout: Rollout) -> BranchPlan | None:
+        """Return the rest of each group, which begins in a state of its first episode; None for groups of a task."""
+        method = config.method
+        assert isinstance(method, GRPOMethod), "the loop gives each algorithm its own method"
+        return plan_branches(rollout, method.group) if method.start == "state" else None
+
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Refuse, beside what all such algorithms do, states in which no other episode could begin."""
+        method = config.method
+        assert isinstance(method, GRPOMethod), "the loop gives each algorithm its own method"
+        if method.start == "state" and "deterministic" not in suite.capabilities:
+            raise UsageError(
+                f"start=state: the same actions do not surely lead to the same state in {suite.label}, so no other "
+                "episode can begin there; set start=task"
+            )
+        return super().list_doubts(config, suite)
+
     def check_plan(self, method: Method, *, episodes: int, tasks: int) -> None:
         """Refuse an epoch that cannot hold whole groups."""
         assert isinstance(method, GRPOMethod), "the loop gives each algorithm its own method"
+        if method.start == "state":  # a group begins with one episode, whatever follows
+            return
         size = method.group
         if method.episodes is not None and method.episodes % size:
             whole = size * math.ceil(method.episodes / size)
@@ -142,6 +182,26 @@ class GRPO(OnPolicyAlgorithm):
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the groups that ended differently, beside the columns of all learners of turns."""
         return {**super().build_columns(record), "groups apart": _count_apart(record)}
+
+
+def plan_branches(rollout: Rollout, group: int) -> BranchPlan:
+    """Plan the other episodes of each group whose first one is in a rollout.
+
+    A group whose first episode broke begins with its task.
+    """
+    leaders = [one.id for one in plan_episodes(rollout.run)]
+    played = {one.id: len(one.steps) for one in rollout.trajectories}
+    groups = 1 + max(leaders.index(id) for id in played)
+    run = rollout.run.model_copy(
+        update={"members": list(range(1, group)), "episodes": groups * (group - 1), "budget": Budget()}
+    )
+    beginnings = {}
+    for position, episode in enumerate(plan_episodes(run)):
+        leader = leaders[position // (group - 1)]
+        drawn = generator(derive(run.seed, "state of group", leader)).randrange(max(1, played.get(leader, 0)))
+        if drawn:
+            beginnings[episode.id] = Beginning(source=rollout.reader, trajectory=leader, steps=drawn)
+    return BranchPlan(run=run, beginnings=beginnings)
 
 
 def _count_apart(record: EpochRecord) -> str | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from collab.cli.output import REHEARSAL, emit, print_table, say, to_data
 from collab.cli.text.failures import format_failure
-from collab.utils.text import clean_line
+from collab.utils.text import clean_line, format_amount
 
 if TYPE_CHECKING:
     from collab.rewards.verifiers.base import Verdict
@@ -35,7 +35,11 @@ def show_episode(trajectory: Trajectory, reader: RunReader, *, as_json: bool) ->
         say(f"verdict  {name}: {said}{mark}{f', {why}' if why else ''}")
     if failure is not None:
         say(f"failure  {format_failure(failure)}")
-    say(f"replies without an action: {Replies.of(trajectory.steps)}")
+    own = trajectory.steps[trajectory.copied :]
+    if trajectory.copied:
+        taken = format_amount(trajectory.copied, "step")
+        say(f"begins   behind {taken} taken over from another episode of the instance")
+    say(f"replies without an action: {Replies.of(own)}")
     say()
     # A line per step; --step shows all of its replies.
     print_table(
@@ -63,6 +67,8 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
         emit({**_build_episode_data(trajectory), "step": _step_data(step) | {"observation": step.observation.text}})
         return
     _say_episode(trajectory)
+    if step.copied:
+        say(f"step     {step.index}, taken over from another episode of the instance")
     say(f"\n{step.observation.text}\n")
     # In conversation order, so that each message stands after those that it answers.
     for utterance in step.matrix:
@@ -120,6 +126,7 @@ def _step_data(step: Step) -> dict[str, Any]:
     found: dict[str, Any] = to_data(
         {
             "index": step.index,
+            "copied": step.copied,
             "title": step.observation.title,
             "action": step.history.action,
             "effect": step.history.effect,

@@ -121,6 +121,8 @@ class StepRow:
     effect: str
     """The screen's change, as in later prompts."""
     no_action: bool
+    copied: bool
+    """Taken over from another episode, in whose state this one begins."""
     agreement: float | None
     """None without cells."""
     entropy: float

@@ -350,6 +350,8 @@ class StepView:
     executed: ActionView | None
     """None for a web step without a parsable cell."""
     no_action: bool
+    copied: bool
+    """Taken over from another episode, in whose state this one begins."""
     effect: LongTextView
     """The screen's change, as in later prompts."""
     terminated: bool

@@ -56,6 +56,7 @@ function tick(row, step, current, along, wrong, estimate) {
     step.overruled && ["!", "the vote overruled the best proposal"],
     step.tie && ["=", "tie"],
     step.no_action && ["∅", "no action"],
+    step.copied && ["↪", "taken over from another episode"],
   ].filter(Boolean);
   const told = [
     `Step ${step.step}: ${step.action || "nothing executed"}`,

@@ -77,6 +77,7 @@ function notes(step) {
       h("bdi", null, vote.overruled.agent),
       `, round ${vote.overruled.round + 1}.`,
     ],
+    step.copied && "Taken over from another episode, in whose state this one begins.",
     step.no_action && "No reply gave an action, so nothing was executed.",
   ].filter(Boolean);
   return told.map((one) => h("p", { class: "note" }, one));
