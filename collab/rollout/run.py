@@ -490,9 +490,7 @@ class _RecordedEpisodes:
     spent: Usage = Usage()
 
 
-def _begin(
-    store: RunStore, writer: RunWriter, beginnings: Mapping[str, Beginning], suite: Suite
-) -> _RecordedEpisodes:
+def _begin(store: RunStore, writer: RunWriter, beginnings: Mapping[str, Beginning], suite: Suite) -> _RecordedEpisodes:
     """Record the states in which episodes begin, and read all recorded episodes."""
     for id, one in beginnings.items():
         writer.copy_steps(id, one.source, one.source.read_trajectory(one.trajectory), one.steps)
