@@ -14,8 +14,8 @@ model and no penalty for leaving the first policy.
 With `start: state` a group shares a later state. One episode plays each instance as ever; then the others of its group
 begin in a state of it that is drawn at random, each as likely as any other, and play on from there
 (`epochs/N/branches`). What was played behind that state is compared and learned, and nothing before it. It needs an
-environment that the same actions lead to the same state again. `steps` counts the steps of the first episodes of groups;
-a group of G plays about (G − 1) / 2 times as many behind the drawn states.
+environment that the same actions lead to the same state again. `steps` counts those of the first episodes of groups; a
+group of G plays about (G − 1) / 2 times as many behind the drawn states.
 
 Source: DeepSeekMath (Shao et al. 2024, section 4.1); as a baseline of Android Coach (appendix A.2), whose settings are
 the preset `paper`: groups of four on one instance, the verdict as the only reward. Deviations:
