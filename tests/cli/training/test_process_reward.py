@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -11,9 +12,12 @@ from typing import Any
 import pytest
 
 from collab.data.parquet import read_rows
+from collab.loop.loop import start
+from collab.loop.record import LABELS, TrainingDir
 from collab.rewards.labels import read_labels
 from collab.rewards.process_reward import JUDGMENT
 from collab.testing.fake_server import FakeServer
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.view.inspector import Inspector
 
 PLAY = ("--env", "corridor", "--agents", "rehearsal", "--graph", "chain4", "--episodes", "2", "--out", "run")
@@ -95,3 +99,32 @@ def test_its_analysis_is_shown_where_a_critic_gives_its_reason(collab) -> None:
     }
     assert shown
     assert all(re.fullmatch(r"I looked at .+\.", one) for one in shown)
+
+
+def know_doors(body: Mapping[str, Any]) -> str:
+    """Judge as someone who knows a corridor: the named button leads on, the end is declared at the end."""
+    asked = body["messages"][-1]["content"]
+    label = re.search(r'^Proposed: tap button "(\w+)"', asked, re.MULTILINE)
+    there = "Nothing is left to do" in asked
+    return JUDGMENT.format(there if label is None else label[1] in asked.splitlines()[0], "I know the way.")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("algo", "more"), [("collabuiagents", ("episodes=3",)), ("coach", ("episodes=6",))])
+def test_a_training_learns_from_its_judgements(
+    collab, finetuned: Path, tmp_path: Path, algo: str, more: tuple[str, ...]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    with FakeServer(says=know_doors) as server:
+        write_judge(server)
+        settings = ("critic=prm.yaml", "epochs=1", *more)
+        config = asyncio.run(configure_toy_training(library, *settings, algorithm=algo))
+        result = asyncio.run(start(config, tmp_path / "run", options={"allow_uncalibrated": True}, device="cpu"))
+    assert result.summary is not None
+    epoch = TrainingDir(tmp_path / "run").get_epoch(1)
+    labels = read_labels(epoch.rollout, LABELS)
+    assert labels.head.critic == "prm-1"
+    assert {one.score for step in labels.judged.values() for one in step.rewards.rewards} >= {0.0, 1.0}
+    record = json.loads(epoch.record.read_text())
+    assert record["trained"]["shared"]["steps"] > 0
+    assert record["spent"]["critic"]["calls"] > 0
