@@ -81,8 +81,8 @@ def read_value_metrics(state: LoopState, number: int, group: str) -> dict[str, A
     return found
 
 
-def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe, row: ValueRow, *, reads: int) -> float:
-    """Fit values to a row, then read them so many times, and return the seconds per row, for `--plan`."""
+def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe, row: ValueRow) -> tuple[float, float]:
+    """Fit values to a row, then read it, and return the seconds per row of both, for `--plan`."""
     from collab.trainers.base_model import open_base
     from collab.trainers.rl.token_values import TokenValues
 
@@ -93,5 +93,6 @@ def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe,
     model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
     began = time.perf_counter()
     model.fit(rows, [1.0] * len(rows), seed=0)
-    model.compute(rows * reads)
-    return (time.perf_counter() - began) / len(rows)
+    fitted = time.perf_counter()
+    model.compute(rows)
+    return (fitted - began) / len(rows), (time.perf_counter() - fitted) / len(rows)

@@ -65,7 +65,8 @@ CREATE TABLE episodes (
 CREATE TABLE steps (
     key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
     words TEXT, effect TEXT, no_action INTEGER, copied INTEGER, agreement REAL, entropy REAL, tie INTEGER,
-    ballots INTEGER, abstained INTEGER, privileged INTEGER, deliberation_s REAL, environment_s REAL, seen TEXT, done TEXT,
+    ballots INTEGER, abstained INTEGER, privileged INTEGER, deliberation_s REAL, environment_s REAL,
+    seen TEXT, done TEXT,
     PRIMARY KEY (key, step)
 ) WITHOUT ROWID;
 CREATE TABLE cells (

@@ -300,5 +300,6 @@ def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: p
     for part in ("playing", "judging", "valuing", "sampling", "training"):
         assert part in told
     assert "steps     40 to 64 to learn from" in told
+    assert "160 to 256 of the samples" in told, "four calls for each step"
     assert "turns     0 to 256" in told, "four replies to each of them, at most"
     assert "Q begins at 0" in told

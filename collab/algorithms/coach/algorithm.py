@@ -49,6 +49,7 @@ from collab.config import Budget, validate
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
+from collab.loop.estimate import build_questions, count_prompt_tokens
 from collab.loop.interfaces import Checked, EpochSummary, Labels, Rollout, TriedStep
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Range
 from collab.loop.record import LABELS, EpochRecord
@@ -158,10 +159,9 @@ class Coach(OnPolicyAlgorithm):
             asked = await estimate_critic_questions(choice, mine.method.critic, await build_first_input(tried))
             seconds = 0.0 if choice.free else None
             labels.append(LabelEstimate(name=CRITIC, doing="judging", asked=asked, seconds=seconds))
-        valued = await run_in_background(time_values, config, tried)
-        labels.append(LabelEstimate(name="values", doing="valuing", asked=NONE_ASKED, seconds=valued))
-        sampled = await _time_samples(mine, tried)
-        labels.append(LabelEstimate(name=PART, doing="sampling", asked=NONE_ASKED, seconds=sampled))
+        valued, first = await run_in_background(time_values, config, tried)
+        labels.append(LabelEstimate(name="values", doing="valuing", asked=NONE_ASKED, seconds=valued, fixed_s=first))
+        labels.append(await _estimate_samples(mine, tried))
         return replace(found, labels=tuple(labels))
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
@@ -248,8 +248,8 @@ def _read_metrics(record: EpochRecord) -> CoachMetrics | None:
     return None if found is None else validate(CoachMetrics, found, f"epoch {record.epoch}: metrics of its epoch.json")
 
 
-async def _time_samples(config: CoachConfig, tried: TriedStep) -> float:
-    """Sample candidates at the tried step, and return the seconds per state."""
+async def _estimate_samples(config: CoachConfig, tried: TriedStep) -> LabelEstimate:
+    """Sample candidates at the tried step, and estimate what they take per state."""
     suite, team = build_suite(tried.run), build_team(tried.run)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(suite.close)
@@ -264,4 +264,13 @@ async def _time_samples(config: CoachConfig, tried: TriedStep) -> float:
             agent=team.network.agents[cell.agent],
             scene=PromptContext(goal=tried.trajectory.task.goal, space=suite.space, observation=step.observation),
         )
-        return await time_sampling(state, config.method.k, tried.run.concurrency)
+        seconds = await time_sampling(state, config.method.k, tried.run.concurrency)
+        calls, agent = config.method.k, tried.run.agents[cell.agent]
+        read = calls * count_prompt_tokens(state.agent.model, prompt)
+        asked = build_questions(
+            Range(low=calls, high=calls),
+            Range(low=read, high=read),
+            Range(low=0, high=calls * agent.sampling.max_tokens),
+            agent,
+        )
+        return LabelEstimate(name=PART, doing="sampling", asked=asked, seconds=seconds)

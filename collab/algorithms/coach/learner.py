@@ -55,7 +55,7 @@ from collab.trainers.rl.estimators import coach_returns, leave_one_out
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.trainers.rl.turns import Turn
 from collab.types import Usage, Utterance
-from collab.utils.concurrency import run_in_background
+from collab.utils.concurrency import note_doing, run_in_background
 from collab.utils.files import hash_file, report_write_errors, resolve_within
 from collab.utils.text import format_amount
 
@@ -277,7 +277,8 @@ def _pretrain(state: LoopState, group: str, model: TokenValues) -> int:
             rows.append(ValueRow(ids=said.ids, places=tuple(range(said.scored_from, len(said)))))
             targets.append(float(one.kind == RIGHT))
     # From 0 to 1 is further than an epoch's fit may move a value.
-    model.fit(rows, targets, seed=derive(config.run.seed, "pretraining", group), is_clipped=False)
+    with note_doing(f"fitting Q to {format_amount(len(rows), 'candidate')}"):
+        model.fit(rows, targets, seed=derive(config.run.seed, "pretraining", group), is_clipped=False)
     return len(rows)
 
 
@@ -537,8 +538,12 @@ def _correlate(one: Sequence[float], other: Sequence[float]) -> float | None:
     return float(np.corrcoef(one, other)[0, 1])
 
 
-def time_values(config: TrainingConfig, tried: TriedStep) -> float:
-    """Fit Q to the tried step's reply and value its candidates, and return the seconds per state, for `--plan`."""
+def time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]:
+    """Fit Q to the tried step's reply and value it, for `--plan`.
+
+    Returns:
+        Seconds per state, with those of its candidates, and those of the first fit to `pretraining`.
+    """
     from collab.trainers.rl.token_values import ValueRow
 
     method, slots = narrow_config(config).method, next(iter(config.groups.values()))
@@ -547,4 +552,6 @@ def time_values(config: TrainingConfig, tried: TriedStep) -> float:
     prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
     ids = np.array((*prompt, *reply), np.int32)
     row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
-    return time_fit(config, tried, method.values, row, reads=method.k)
+    fit_s, read_s = time_fit(config, tried, method.values, row)
+    given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
+    return fit_s + method.k * read_s, given * fit_s

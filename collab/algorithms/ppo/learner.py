@@ -262,4 +262,4 @@ def _time_state(config: TrainingConfig, tried: TriedStep) -> float:
     policy: Policy = tried.policy
     chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
     row = _build_row(chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)
-    return time_fit(config, tried, method.values, row, reads=1)
+    return sum(time_fit(config, tried, method.values, row))
