@@ -29,12 +29,11 @@ const LETTER = 6;
 const GAPS = 10;
 const POINT_SHAPES = ["circle", "square", "diamond", "triangle"];
 
-/** @param {Series[]} series @param {ChartOptions} options */
+/** Null where there is no number to draw. @param {Series[]} series @param {ChartOptions} options */
 export function lineChart(series, options) {
   const known = series.filter((one) => one.points.some((point) => isKnown(point.y)));
   const head = figureHead(options.title);
-  if (!known.length)
-    return h("figure", { class: "chart" }, h("h3", null, options.title), h("p", { class: "muted" }, "Not recorded."));
+  if (!known.length) return null;
   if (known.every((one) => one.points.filter((point) => isKnown(point.y)).length === 1))
     return h("figure", { class: "chart" }, head, numbersRegion(known, options));
   return h(

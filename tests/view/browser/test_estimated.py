@@ -95,6 +95,10 @@ def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
     ]
     panel.get_by_label("Which epoch's calibration").select_option("1/shared")
     assert panel.locator("h3").last.inner_text() == "How often V came true, epoch 1"
+    # What this algorithm has not is not drawn: neither pairs nor agents' rewards.
+    drawn = page.get_by_role("region", name="Over epochs").locator("h3, figcaption").all_inner_texts()
+    assert "Agreement" in drawn
+    assert not {"Pairs by source", "Without a pair, by cause", "Reward rate by agent"} & set(drawn)
     epoch = page.get_by_role("region", name="One epoch").inner_text()
     part, whole = found.epochs[-1].kept["steps"]
     assert f"{part} of {whole}" in epoch
