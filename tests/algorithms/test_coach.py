@@ -294,7 +294,7 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
 def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     library = write_library(tmp_path / "library", tiny)
     asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
-    more = [word for one in ("epochs=2", "steps=20", "rl.context=2048") for word in ("--set", one)]
+    more = [word for one in ("epochs=2", "steps=20", "rl.context=2048", "warmup_epochs=0") for word in ("--set", one)]
     assert main(["train", "--algo", "coach", *asked, *more, "--device", "cpu", "--plan"]) == 0
     told = capsys.readouterr().out
     for part in ("playing", "judging", "valuing", "sampling", "training"):

@@ -102,7 +102,8 @@ class Coach(OnPolicyAlgorithm):
     default_preset = "sound"
     ablations = ABLATIONS
     toy = (
-        *("episodes=12", "rl.batch_rows=8", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"),
+        *("episodes=12", "warmup_epochs=0", "rl.batch_rows=8"),
+        *("values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}",),
         "run.environment.backends.fake.options.declared=false",
     )
     labeller, learner = CoachLabeller(), CoachLearner()
