@@ -201,7 +201,7 @@ class RunWriter:
     def copy_steps(self, id: str, source: RunReader, trajectory: Trajectory, steps: int) -> None:
         """Begin an episode in a state of another one, whose first steps it takes over with their prompts and pictures.
 
-        It is left unfinished: whoever resumes the run continues after them. An episode that has them is left as it is.
+        It is left unfinished, so that a resume continues after them. An episode that has them is left as it is.
 
         Args:
             source: of the run of `trajectory`, an episode of the same instance.
@@ -219,6 +219,7 @@ class RunWriter:
                 environment=trajectory.environment,
                 environment_version=trajectory.environment_version,
             )
+            # Prompts come before the step that refers to them, as when it was played.
             for step in trajectory.steps[:steps]:
                 for cell in step.matrix:
                     self.store_text(cell.prompt.prefix, source.read_prefix(cell.prompt.prefix))

@@ -266,6 +266,7 @@ async def _estimate_samples(config: CoachConfig, tried: TriedStep) -> LabelEstim
             scene=PromptContext(goal=tried.trajectory.task.goal, space=suite.space, observation=step.observation),
         )
         seconds = await time_sampling(state, config.method.k, tried.run.concurrency)
+        # At most: replies may use all their tokens.
         calls, agent = config.method.k, tried.run.agents[cell.agent]
         read = calls * count_prompt_tokens(state.agent.model, prompt)
         asked = build_questions(
