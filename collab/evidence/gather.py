@@ -198,6 +198,7 @@ def _gather_epoch(
         weights={
             name: get_digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
         },
+        seconds={part: paid.seconds for part, paid in record.spent.items() if paid.seconds is not None},
         hash=record.hash,
         **numbers,
     )

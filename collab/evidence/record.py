@@ -101,6 +101,8 @@ class EpochNumbers(Definition):
     agreement: float | None = None
     weights: dict[str, str] = Field(default_factory=dict)
     """Policy → digest of what it became; empty where nothing was trained."""
+    seconds: dict[str, float] = Field(default_factory=dict)
+    """Part → seconds that it took; one that was resumed is missing."""
     hash: str
 
     @property

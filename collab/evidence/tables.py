@@ -244,6 +244,26 @@ class Results:
             rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
         return format_markdown_table(["", "minutes", *parts, "other"], rows)
 
+    def format_reach_table(self, slow: Spot, fast: Spot, latency: float) -> str:
+        """Return, by run seed, when two arms first reached the held-out success that the first one ends with.
+
+        Times are of everything but evaluations, with an environment that takes `latency` times as long as the policy
+        that plays in it: a simulated phone takes next to nothing.
+        """
+        rows = []
+        for seed in self.plan.seeds:
+            one, other = (next((done for done in self.of(spot) if done.seed == seed), None) for spot in (slow, fast))
+            if one is None or other is None:
+                rows.append([str(seed), *[MISSING] * 4])
+                continue
+            target = [epoch.success for epoch in one.epochs if epoch.success is not None][-1]
+            seconds = [find_reached(done, target, latency) for done in (one, other)]
+            faster = "-" if seconds[0] is None or seconds[1] is None else f"{seconds[0] / seconds[1]:.2f}"
+            rows.append([str(seed), f"{target:.0f}", *map(_describe_reached, seconds), faster])
+        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
+        heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
+        return format_markdown_table(heads, rows)
+
     # ------------------------------------------------------------------------------------------------ every unit
 
     def format_unit_table(self) -> str:
@@ -286,6 +306,27 @@ class Results:
             else f"$ for seed in {' '.join(sorted(str(seed) for seed, _ in given))}; do {command}; done"
             for command, given in alike.items()
         ]
+
+
+def find_reached(training: UnitRecord, target: float, latency: float) -> float | None:
+    """Return after how many seconds a training first had a held-out success, in percent; None if never, or untimed.
+
+    Args:
+        latency: how long an environment takes that a rollout waits for, relative to what the rollout took without it.
+    """
+    total = 0.0
+    for epoch in training.epochs:
+        if epoch.epoch and "rollout" not in epoch.seconds:
+            return None
+        total += sum(seconds for part, seconds in epoch.seconds.items() if part != "evaluation")
+        total += latency * epoch.seconds.get("rollout", 0.0)
+        if epoch.epoch and epoch.success is not None and epoch.success >= target:
+            return total
+    return None
+
+
+def _describe_reached(seconds: float | None) -> str:
+    return "never" if seconds is None else f"{seconds / 60:.0f}"
 
 
 def format_rate(records: Sequence[UnitRecord]) -> str:

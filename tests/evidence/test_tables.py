@@ -289,3 +289,29 @@ def test_commands_that_differ_in_their_run_seed_alone_are_told_as_a_loop(make_re
     assert (loop[: len(head)], loop[-len(tail) :]) == (head, tail)
     for record in played[1:]:
         assert loop[len(head) : -len(tail)].replace("$seed", str(record.seed)) == record.command
+
+
+def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_record: MakeRecord) -> None:
+    """By hand: an epoch takes 60 + 120 s and 1.7 · 60 s of waiting: 4.7 minutes; an evaluation takes none of it."""
+
+    def make(arm: str, seed: int, epochs: list[str], seconds: dict[str, float]) -> UnitRecord:
+        made = make_record(arm, seed, "train", epochs=epochs)
+        timed = [one.model_copy(update={"seconds": seconds if one.epoch else {}}) for one in made.epochs]
+        return made.model_copy(update={"epochs": timed})
+
+    slow, fast = {"rollout": 60.0, "training": 120.0, "evaluation": 999.0}, {"rollout": 60.0, "training": 60.0}
+    known = build_results(
+        make("rft", 0, ["00", "", "10"], slow),
+        make("full", 0, ["00", "11"], fast),
+        make("rft", 1, ["00", "11"], slow),
+        make("full", 1, ["11", "10"], fast),
+        make("rft", 2, ["00", "10"], slow),
+    )
+    table = known.format_reach_table("rft/train", "full/train", 1.7)
+    # Epoch 0 is what was there before, and reaches nothing.
+    assert find_line(table, "0") == "| 0 | 50 | 9 | 4 | 2.54 |"  # 2 · 282 s over 222 s
+    assert find_line(table, "1") == "| 1 | 100 | 5 | never | - |"
+    assert find_line(table, "2").endswith(f"| {MISSING} |")
+    assert "rft" in table or "rejective" in table
+    untimed = build_results(make("rft", 0, ["00", "10"], {}), make("full", 0, ["00", "11"], fast))
+    assert find_line(untimed.format_reach_table("rft/train", "full/train", 1.7), "0") == "| 0 | 50 | never | 4 | - |"
