@@ -82,12 +82,14 @@ class TrainingDir(RunDir):
         return EpochDir(self.path / "epochs" / str(number))
 
 
-def find_training(rollout: Path) -> TrainingDir | None:
-    """Find the training that a run belongs to, in `epochs/N/rollout` beneath it; None for all other runs."""
-    run = rollout.resolve()
+def find_training(played: Path) -> TrainingDir | None:
+    """Find the training that learned from a run: a rollout of it, or what began in its states. None for all others."""
+    run = played.resolve()
     number, training = run.parent.name, TrainingDir(Path(*run.parts[:-3]))
-    belongs = number.isdecimal() and training.get_epoch(int(number)).rollout == run and training.file.exists()
-    return training if belongs else None
+    if not number.isdecimal() or not training.file.exists():
+        return None
+    epoch = training.get_epoch(int(number))
+    return training if run in (epoch.rollout, epoch.branches) else None
 
 
 def find_training_around(part: Path) -> TrainingDir | None:

@@ -88,10 +88,10 @@ def read_step_budget(run: Path) -> int | None:
         RunFormatError: the training that the run belongs to cannot be read.
         ConfigError: its configuration is spoilt.
     """
-    training = find_training(run)
-    if training is None:
+    training, number = find_training(run), run.resolve().parent.name
+    if training is None or training.get_epoch(int(number)).rollout != run.resolve():
         return None
-    return read_training(training)[1].method.get_steps(int(run.resolve().parent.name))
+    return read_training(training)[1].method.get_steps(int(number))
 
 
 def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:

@@ -56,7 +56,7 @@ from collab.view.estimates import WRITTEN, find_estimate_problems
 from collab.view.labels import add_spent, sum_known, take_first_line
 from collab.view.metrics import LOGS, MOST, find_metrics_problems, measure_training
 from collab.view.readers import OpenRun, format_updated, measure_seconds, read_updated, sum_paid
-from collab.view.schema.runs import ProblemView, RateView, RunRow, RunStatus
+from collab.view.schema.runs import PartRole, ProblemView, RateView, RunRow, RunStatus
 
 _BEGINNING = re.compile(rb'^\{"format_version":"[^"]*","type":"run_(started|resumed)"', re.MULTILINE)
 """Bytes of the event with which a process begins to write a run."""
@@ -79,7 +79,7 @@ class ListedRun:
     training: str | None = None
     """Id of the training that a run is a part of; None for one of its own."""
     epoch: int = 0
-    role: Literal["rollout", "evaluation"] = "rollout"
+    role: PartRole = "rollout"
     """Both of a part."""
 
 
@@ -189,6 +189,8 @@ def _list_parts(training: ListedRun) -> Iterator[ListedRun]:
         folder: EpochDir = TrainingDir(training.path).get_epoch(number)
         if _is_part(training, folder.rollout):
             yield _build_part(training, folder.rollout, number, "rollout")
+        if _is_part(training, folder.branches):
+            yield _build_part(training, folder.branches, number, "branches")
         for path in sorted(folder.evaluation.iterdir()) if folder.evaluation.is_dir() else ():
             if _is_part(training, path):
                 yield _build_part(training, path, number, "evaluation")
@@ -200,7 +202,7 @@ def _is_part(training: ListedRun, path: Path) -> bool:
     return there and explain_unreadable(training.path, path) is None
 
 
-def _build_part(training: ListedRun, path: Path, epoch: int, role: Literal["rollout", "evaluation"]) -> ListedRun:
+def _build_part(training: ListedRun, path: Path, epoch: int, role: PartRole) -> ListedRun:
     name = f"{training.path.resolve().name}-{epoch}-{path.name}"
     return ListedRun(id=_make_id(path, name), path=path, kind="run", training=training.id, epoch=epoch, role=role)
 
@@ -520,7 +522,12 @@ def _sum_seconds(training: Path, records: Sequence[EpochRecord], parts: Sequence
         for part, spent in one.spent.items()
         if spent.seconds is not None
     }
-    others = [row.seconds for part, row in parts if (part.epoch, part.role) not in told]
+    # What begins in states of a rollout is timed with it.
+    others = [
+        row.seconds
+        for part, row in parts
+        if (part.epoch, "rollout" if part.role == "branches" else part.role) not in told
+    ]
     folders = [path for path in (training / "epochs").glob("*") if path.name.isdecimal()]
     trained = [measure_training(EpochDir(path)) for path in folders if (int(path.name), "training") not in told]
     return math.fsum([*told.values(), *others, *(one for one in trained if one is not None)])

@@ -25,6 +25,7 @@ from collab.testing.toy_team import write_library
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import read_lesson
 from collab.trainers.run_dir import FinetuneDir
+from collab.view.inspector import Inspector
 
 GRPO = load_algorithm("grpo")
 
@@ -217,6 +218,14 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     assert learned
     assert all(one.step >= copied[one.trajectory] for one in learned if one.run.endswith("branches"))
     capsys.readouterr()
+    # It stands in the inspector beside the rollout, with the estimates of its steps.
+    inspector = Inspector([out])
+    (training,) = inspector.list_runs().runs
+    parts = {part.role: part.id for part in inspector.get_overview(training.id).epochs[-1].runs}
+    assert list(parts) == ["rollout", "branches", "evaluation"]
+    shown = inspector.get_episode(parts["branches"], next(one.id for one in others if one.copied))
+    assert [one.copied for one in shown.steps][:1] == [True]
+    assert shown.estimates
     # The run explains itself: where its episodes begin, and that those steps are not its own.
     named = next(one for one in others if one.copied)
     assert main(["runs", "show", str(epoch.branches), "--episode", named.id]) == 0

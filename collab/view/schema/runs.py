@@ -14,6 +14,8 @@ from typing import Literal, TypeAlias
 CUT = 4000
 """Characters of a long text that are answered at first."""
 RunStatus: TypeAlias = Literal["running", "finished", "stopped", "dead"]
+PartRole: TypeAlias = Literal["rollout", "branches", "evaluation"]
+"""What a run is in an epoch; branches begin in states of the rollout."""
 RatedThing: TypeAlias = Literal["states", "tasks"]
 """What values are of."""
 Edge: TypeAlias = tuple[str, str]
@@ -116,7 +118,7 @@ class PartRow:
 
     id: str
     epoch: int
-    role: Literal["rollout", "evaluation"]
+    role: PartRole
     seed: str
     """Run seed."""
 
