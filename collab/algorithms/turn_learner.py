@@ -75,6 +75,8 @@ from collab.utils.files import hash_file
 from collab.utils.text import format_amount
 
 NOTHING = "no turn to learn in this epoch"
+VALUING = "values"
+"""Name of the work of value models in the records of an epoch."""
 
 
 class OfflinePhase(Definition):
@@ -289,7 +291,8 @@ class TurnLearner:
             untrained={group: obstacles[group] or why for group, why in untrained.items()},
             examples=counts,
             metrics=metrics,
-            spent=self.read_spent(state, first),
+            # Timed where this process made the lesson; a value model asks nothing.
+            spent={**self.read_spent(state, first), **({VALUING: Usage()} if VALUING in state.seconds else {})},
             hashes=self.read_hashes(state, number),
         )
 

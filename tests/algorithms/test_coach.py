@@ -106,6 +106,8 @@ def test_a_training_rates_candidates_and_ends_alike_when_it_is_resumed(
         key: Counter({one.text: one.count for one in each}) for key, each in rows.items()
     }
 
+    assert (result.records[2].spent["values"].seconds or 0) > 0, "a part of an epoch's time"
+
     # Returns are those of the formula, from the verdict and the critic's reward of each executed action.
     judged = read_labels(rollout, LABELS).judged
     by_episode = defaultdict(list)

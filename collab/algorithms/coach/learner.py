@@ -32,7 +32,14 @@ from collab.algorithms.coach.config import CANDIDATES_FILE, CoachMethod, narrow_
 from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
-from collab.algorithms.turn_learner import DrawnLesson, Experience, TurnLearner, get_lesson_dir, hash_beside_lessons
+from collab.algorithms.turn_learner import (
+    VALUING,
+    DrawnLesson,
+    Experience,
+    TurnLearner,
+    get_lesson_dir,
+    hash_beside_lessons,
+)
 from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
 from collab.config import Definition
 from collab.data.parquet import read_rows
@@ -159,14 +166,16 @@ class CoachLearner(TurnLearner):
             (builder,) = builders.values()  # an epoch has one rollout, played by this very policy
             suite = await state.open_suite(builder.recorded.run)
             visited = _visit(state, experience.episodes, builder, executed)
-            model, start = await run_in_background(load_values, state, group, number, method.values)
-            pretrained = 0
-            if start is None and method.pretraining is not None:
-                pretrained = await run_in_background(_pretrain, state, group, model)
-            fitted = await run_in_background(_fit, state, group, number, model, visited)
+            with state.time_part(VALUING, whole=True):
+                model, start = await run_in_background(load_values, state, group, number, method.values)
+                pretrained = 0
+                if start is None and method.pretraining is not None:
+                    pretrained = await run_in_background(_pretrain, state, group, model)
+                fitted = await run_in_background(_fit, state, group, number, model, visited)
             sampled = await _sample(state, experience, builder, suite)
             _add_candidates(visited, builder, sampled, lesson)
-            await run_in_background(_rate, model, visited, method)
+            with state.time_part(VALUING, whole=True):
+                await run_in_background(_rate, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
         is_warming = number <= method.warmup_epochs
         lesson.estimates = [_describe(one, is_warming) for one in visited]

@@ -35,7 +35,14 @@ from collab.algorithms.digirl.features import (
     write_fresh_features,
 )
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, get_lesson_dir, hash_beside_lessons
+from collab.algorithms.turn_learner import (
+    VALUING,
+    Experience,
+    TurnLearner,
+    estimate_alike,
+    get_lesson_dir,
+    hash_beside_lessons,
+)
 from collab.errors import Diverged
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import OTHER_PROMPT
@@ -71,8 +78,9 @@ class DigiRLLearner(TurnLearner):
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Encode the new states, fit both value models, and estimate every step that may be chosen."""
-        await run_in_background(write_fresh_features, state, group, experience)
-        return await run_in_background(_fit_and_estimate, state, group, experience)
+        with state.time_part(VALUING, whole=True):
+            await run_in_background(write_fresh_features, state, group, experience)
+            return await run_in_background(_fit_and_estimate, state, group, experience)
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
         """Return how well values predict."""

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
 from collab.algorithms.on_policy import OnPolicyMethod
-from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike, hash_beside_lessons
+from collab.algorithms.turn_learner import VALUING, Experience, TurnLearner, estimate_alike, hash_beside_lessons
 from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
 from collab.config import Definition
 from collab.data.tokenize import Ids
@@ -89,7 +89,8 @@ class PPOLearner(TurnLearner):
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Value the states, estimate every step, and fit the values to the returns."""
-        return await run_in_background(_estimate_and_fit, state, group, experience)
+        with state.time_part(VALUING, whole=True):
+            return await run_in_background(_estimate_and_fit, state, group, experience)
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
         """Return how well values predicted."""
