@@ -60,11 +60,7 @@ class OnPolicyAlgorithm(TurnAlgorithm):
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Refuse teams, and replies that have no ratio; return doubts about the verifier."""
         refuse_teams(self.name, config)
-        for slot, agent in config.as_explored.agents.items():
-            if (reason := _find_ratio_obstacle(agent.sampling)) is not None:
-                raise UsageError(
-                    f"--algo {self.name}: needs the probability of each reply, and agents.{slot}.sampling.{reason}"
-                )
+        refuse_without_ratio(self.name, config)
         return super().list_doubts(config, suite)
 
     def describe(self, config: TrainingConfig) -> str:
@@ -73,6 +69,15 @@ class OnPolicyAlgorithm(TurnAlgorithm):
         assert isinstance(method, OnPolicyMethod), "the loop gives each algorithm its own method"
         passes = f"; each turn is learned {method.passes} times" if method.passes > 1 else ""
         return f"{super().describe(config)}{passes}"
+
+
+def refuse_without_ratio(algorithm: str, config: TrainingConfig) -> None:
+    """Raise a UsageError for replies that are not sampled from the policy's whole distribution."""
+    for slot, agent in config.as_explored.agents.items():
+        if (reason := _find_ratio_obstacle(agent.sampling)) is not None:
+            raise UsageError(
+                f"--algo {algorithm}: needs the probability of each reply, and agents.{slot}.sampling.{reason}"
+            )
 
 
 def _find_ratio_obstacle(sampling: SamplingDefinition) -> str | None:

@@ -123,7 +123,7 @@ class OutcomeLabeller:
         state.begin(PART)
         name = LABELS if state.config.is_played(rollout.number) else choice.labels
         # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more.
-        if has_experience(state.folder, rollout.number):
+        if state.source is not None or has_experience(state.folder, rollout.number):
             cases = list(iterate_cases(rollout.trajectories, rollout.reader))
             verified = read_verified(rollout.path, name, cases)
         else:
@@ -242,6 +242,7 @@ class TurnAlgorithm(Algorithm):
     config: ClassVar[type[TrainingConfig]] = TurnConfig
     options: ClassVar[Mapping[str, Any]] = {"calibrations": FOLDER, "allow_uncalibrated": False}
     toy_options: ClassVar[Mapping[str, Any]] = {"allow_uncalibrated": True}  # no verifier was measured for a toy
+    can_replay = True
     labeller = OutcomeLabeller()
 
     def configure(self, library: Library, method: Method) -> dict[str, Any]:

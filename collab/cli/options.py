@@ -315,18 +315,20 @@ def list_given_options(context: typer.Context, names: Iterable[str]) -> list[str
     return ["--set" if name == "settings" else f"--{name.replace('_', '-')}" for name in there]
 
 
-def refuse_beside_resume(context: typer.Context, free: Collection[str], what: str) -> None:
+def refuse_beside_resume(
+    context: typer.Context, free: Collection[str], what: str, how: str = "--resume continues"
+) -> None:
     """Raise UsageError for options that the resumed directory already knows.
 
     Args:
         free: parameters that may stand beside --resume.
         what: name of the work, e.g. "the training".
+        how: the option, and what it does.
     """
     from collab.errors import UsageError
 
-    beside = list_given_options(context, [name for name in context.params if name not in {*free, "trust"}])
-    if beside:
-        raise UsageError(f"--resume continues {what} as it is; leave out {', '.join(beside)}")
+    if beside := list_given_options(context, [name for name in context.params if name not in {*free, "trust"}]):
+        raise UsageError(f"{how} {what} as it is; leave out {', '.join(beside)}")
 
 
 HOW = "How it is trained"

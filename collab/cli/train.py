@@ -63,6 +63,16 @@ Offline = Annotated[
         rich_help_panel=options.PLAY,
     ),
 ]
+Replay = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="DIR",
+        help="Learn again into --out from what this training recorded, in the same order; play and measure nothing, "
+        "and check that lessons and weights are the same.",
+        rich_help_panel=options.LIMITS,
+    ),
+]
 AllowOverlap = Annotated[
     bool,
     typer.Option(
@@ -95,11 +105,14 @@ def train(
     backend: options.Backend = None,
     out: options.TrainingOut = None,
     resume: options.Resume = None,
+    replay: Replay = None,
     plan: OnlyPlan = False,
     calibrations: options.Calibrations = None,
     allow_uncalibrated: options.AllowUncalibrated = False,
     device: options.Device = None,
     report_to: options.ReportTo = None,
+    executor: options.Executor = "local",
+    workers: options.Workers = None,
     concurrency: options.EngineConcurrency = None,
     budget: options.BudgetText = None,
     library: options.LibraryFolder = None,
@@ -127,6 +140,11 @@ def train(
         _check_resumed(context, resume)
         resume_training(resume, limit, device=device, report_to=reports, as_json=as_json)
         return
+    if replay is not None:
+        options.refuse_beside_resume(context, {"replay", "out", "as_json"}, "the training", "--replay repeats")
+        _check_resumed(context, replay)
+        _replay(replay, options.require_out(out), as_json)
+        return
     if allow_overlap and not offline:
         raise UsageError("--allow-overlap: speaks of --offline runs, and there is none; leave it out")
     # An ablation may fix the graph; a contradicting one is refused rather than overruled.
@@ -145,6 +163,8 @@ def train(
         split=None if split == "none" else split,
         seed=seed,
         backend=backend,
+        executor=executor,
+        workers=workers,
         concurrency=concurrency,
         settings=settings or (),
         recorded=offline or (),
@@ -254,6 +274,14 @@ def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) 
     what = f"{format_amount(method.epochs, 'epoch')} of {config.size} of {config.run.environment_name}"
     opening = f"training {agents} by {config.algorithm}, {config.called}: {what}, in {out}"
     TRAINING.begin(functools.partial(start, config, out, note=note, **choices), TrainingDir(out), opening, as_json)
+
+
+def _replay(path: Path, out: Path, as_json: bool) -> None:
+    from collab.loop.record import TrainingDir
+    from collab.loop.replay import replay
+
+    job = functools.partial(replay, path, out, note=note)
+    TRAINING.begin(job, TrainingDir(out), f"learning again what {path} learned, in {out}", as_json)
 
 
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:

@@ -143,6 +143,11 @@ class Method(Definition):
         """Return the step budget of an epoch, from 1; an algorithm's epochs may differ."""
         return self.steps
 
+    @property
+    def is_continuous(self) -> bool:
+        """Return whether episodes are played on while the policy learns; see `collab.loop.continuous`."""
+        return False
+
     def get_episodes(self, number: int) -> int | None:
         """Return how many episodes an epoch plays at most, if it is another number than the run's."""
         return None

@@ -53,6 +53,8 @@ async def configure(
     instructions: Path | None = None,
     split: str | None = TRAIN,
     seed: int = 0,
+    executor: str = "local",
+    workers: int | None = None,
     concurrency: int | None = None,
     settings: Sequence[str] = (),
     recorded: Sequence[Path] = (),
@@ -69,6 +71,8 @@ async def configure(
         ablation: what to change of the method, by its name in `Algorithm.ablations`; None for nothing.
         instructions: directory of `collab synth`; rollouts play its instructions instead of the tasks in whose
             episodes they were met. Held-out evaluations play the environment's own tasks. None for its tasks alone.
+        executor: where rollouts and evaluations are played, "local" or "ray".
+        workers: number of Ray workers, in place of `concurrency`; None keeps that.
         concurrency: episodes at once; None for as many as fill the policies' engine
             (`collab.rollout.plan.choose_concurrency`), but at most one per 16 of the method's `steps`; 4 with
             `determinism: exact`.
@@ -106,12 +110,14 @@ async def configure(
         "filled": filled,
         "backend": backend,
         "tasks": tasks,
+        "executor": executor,
+        "workers": workers,
         "concurrency": concurrency,
         "settings": own,
     }
     if concurrency is None:
         names["concurrency"] = _choose_concurrency(run_config(purpose="rollout", seed=seed, **names), method)
-    files = names | {"filled": load_trained_agents(library, agents, graph), "settings": ()}
+    files = names | {"workers": None, "filled": load_trained_agents(library, agents, graph), "settings": ()}
     declared = run_config(purpose="rollout", seed=seed, **files).agents
     run = run_config(purpose="rollout", episodes=method.episodes or method.steps, seed=seed, **names)
     run = await resolve_run(run, once_per_task=method.episodes is None and method.steps is None, split=split)

@@ -285,6 +285,8 @@ class Algorithm:
     ablations: ClassVar[Mapping[str, Ablation]] = {}
     options: ClassVar[Mapping[str, Any]] = {}
     """Options of a command beside the configuration (see `check`), by name, with defaults."""
+    can_replay: ClassVar[bool] = False
+    """Whether its learning can be repeated from recorded episodes and labels alone (`collab train --replay`)."""
     toy: ClassVar[Sequence[str]] = ()
     """Settings of its default preset and of the run for a tiny training in the fake corridor that covers all kinds of
     its work (`collab verify-resume`)."""

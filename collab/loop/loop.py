@@ -54,7 +54,7 @@ from collab.loop.record import (
     is_patience_over,
     read_record,
 )
-from collab.loop.recorded import check_unchanged, list_doubts
+from collab.loop.recorded import check_replayed, check_unchanged, find_source, list_doubts
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
@@ -77,7 +77,7 @@ async def measure_start(state: LoopState, policy: Policy) -> EpochRecord:
         return read_closed(state, folder)
     # Epoch 0 may have been begun by a process that died: progress shows what that one spent, too.
     count_earlier(state, None, folder)
-    found = await measure(state, policy, folder) if state.config.method.is_measured(0) else NOT_MEASURED
+    found = await measure(state, policy, folder) if _is_measured(state, 0) else NOT_MEASURED
     # Nothing measured still closes epoch 0, so that resuming skips it.
     hashes = {"evaluation": found.hash}
     record = EpochRecord(
@@ -374,7 +374,8 @@ async def resume(
     # What rollouts are played in is looked at before an evaluation is: its data may be gone or changed.
     if "summary" not in head:
         check_unchanged(config.recorded)
-        await build_suite(config.run).close()
+        if "replayed" not in head:
+            await build_suite(config.run).close()
         load_algorithm(config.algorithm).check_resumed(config, head)
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
@@ -449,6 +450,7 @@ async def _run(
         first=first,
         reports=limits.reports,
         note=note,
+        source=find_source(folder),
     )
     # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.lock_parts():
@@ -461,7 +463,7 @@ async def _run(
             # A stop is a result: what is finished stays, and `resume` continues from it.
             stopped = str(why)
         finally:
-            await state.close_suite()
+            await state.close()
         # The summary exists only for a training that reached its end, so a stopped one is resumable.
         return TrainingResult(
             path=folder.path,
@@ -470,6 +472,10 @@ async def _run(
             stopped=stopped,
             spent=state.spent,
         )
+
+
+def _is_measured(state: LoopState, number: int) -> bool:
+    return state.source is None and state.config.method.is_measured(number)
 
 
 async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[EpochRecord]) -> None:
@@ -485,8 +491,12 @@ async def run_epochs(state: LoopState, algorithm: Algorithm, records: list[Epoch
     for number in range(1, state.config.method.epochs + 1):
         if is_patience_over(records, state.config.method.patience):
             return
+        if state.source is not None and not state.source.get_epoch(number).record.exists():
+            return
         state.progress.begin(number)
         records.append(await run_epoch(state, algorithm, number, policy))
+        if state.source is not None:
+            check_replayed(state, number, records[-1])
         # Read back from disk even when just trained: a resumed epoch must start from the same bytes.
         policy = load_policy(state.folder, state.config, number)
 
@@ -522,15 +532,15 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
 
         # Learn: every policy on its own examples.
         learner = algorithm.learner
-        if state.config.is_played(number) and len(labelled) == 1:
+        if state.config.is_played(number) and not state.config.method.is_continuous and len(labelled) == 1:
             update = await learner.update(state, *labelled[0], policy)
         else:
-            assert isinstance(learner, RecordedLearner), "Algorithm.learn_recorded or .branch made these runs"
+            assert isinstance(learner, RecordedLearner), "its algorithm learns from several runs"
             update = await learner.update_from_recorded(state, labelled, policy)
         policy = update_policy(state, number, policy, update.trained)
 
         # Evaluate the new policy before closing, so that best-epoch selection never misses a measurement.
-        measured = await measure(state, policy, folder) if state.config.method.is_measured(number) else NOT_MEASURED
+        measured = await measure(state, policy, folder) if _is_measured(state, number) else NOT_MEASURED
         return close_epoch(state, folder, policy, played, number, collected, labels, update, measured)
 
 

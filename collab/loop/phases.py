@@ -25,13 +25,14 @@ from collab.envs.base import Suite
 from collab.errors import NothingToLearn, OverlapError, RunError, RunFormatError
 from collab.evaluation.comparison import TOLERATED_FAILURES, is_spoilt
 from collab.evaluation.metrics import Report, pool
-from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run
+from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_run, report_of
 from collab.graphs.dag import Dag
 from collab.graphs.edges import build_dag, sample
 from collab.loop.config import TrainingConfig
+from collab.loop.continuous import Arrival, ContinuousCollection, open_collection, read_arrivals
 from collab.loop.interfaces import Algorithm, BranchPlan, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
-from collab.loop.record import EpochDir, hash_named, hash_played
+from collab.loop.record import EpochDir, TrainingDir, hash_named, hash_played
 from collab.loop.recorded import list_trajectories, open_inputs
 from collab.loop.state import LoopState
 from collab.loop.step_budget import (
@@ -41,13 +42,15 @@ from collab.loop.step_budget import (
     iterate_counted,
     open_ending,
     read_step_budget,
+    select_results,
 )
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import Beginning, resume, start
+from collab.rollout.run import Beginning, Trajectories, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
+from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.store.usage import read_usage
 from collab.types import Trajectory, Usage
@@ -236,13 +239,17 @@ class Collected:
 async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> AsyncIterator[Collected]:
     """Play the rollout of an epoch, and let the algorithm label finished episodes while others are played.
 
-    An epoch that learns from recorded runs plays nothing.
+    An epoch that learns from recorded runs plays nothing. One that plays on takes what has arrived.
 
     Raises:
         Halted: it stopped before its end.
         RunError: not one of its episodes could be played.
     """
     state.begin("rollout")
+    if state.source is not None and state.config.is_played(number):
+        with _open_replayed(state, state.source, number) as collected:
+            yield collected
+        return
     if not state.config.is_played(number):
         with open_inputs(state.config, number) as rollouts:
             yield Collected(rollouts=rollouts, report=_report_inputs(rollouts), paid=Usage())
@@ -250,6 +257,10 @@ async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: P
     out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)
     # The plan is deterministic in seed and epoch number, so a resumed epoch plays the same tasks.
     plan = await get_curriculum(algorithm).plan(state, number, policy)
+    if state.config.method.is_continuous:
+        async with _collect_arrived(state, number, plan.run) as collected:
+            yield collected
+        return
     async with algorithm.labeller.label_while_playing(state, plan.run, out):
         with state.time_part("rollout", whole=not (out / FILE).exists()):
             await roll_out(state, plan.run, out, steps)
@@ -278,6 +289,68 @@ async def _play_branches(
     with RunStore.open(out).open_reader() as reader:
         played = list_trajectories(reader, None)
         yield [Rollout(number=rollout.number, run=plan.run, path=out, trajectories=played, reader=reader)]
+
+
+@contextlib.asynccontextmanager
+async def _collect_arrived(state: LoopState, number: int, run: RunConfig) -> AsyncIterator[Collected]:
+    """Publish a policy to the workers, and collect the episodes of an epoch once they have arrived.
+
+    Args:
+        run: of the episodes that the policy begins.
+    """
+    steps, folder = state.config.method.get_steps(number), state.folder
+    assert steps is not None, "a method that plays on has steps"
+    if state.collection is None:
+        state.collection = await open_collection(state, run)
+    assert isinstance(state.collection, ContinuousCollection), "nothing else plays in the background"
+    with state.time_part("rollout", whole=read_arrivals(folder.get_epoch(number)) is None):
+        await state.collection.begin(number, run)
+        arrivals = await state.collection.gather(number, steps)
+    with _open_arrived(folder, number, arrivals) as collected:
+        state.spend(collected.paid)
+        yield collected
+
+
+@contextlib.contextmanager
+def _open_arrived(folder: TrainingDir, number: int, arrivals: Sequence[Arrival]) -> Iterator[Collected]:
+    """Open the episodes that arrived in an epoch of a training, whichever policies played them."""
+    with contextlib.ExitStack() as stack:
+        rollouts, reports = list[Rollout](), list[Report]()
+        # By run, because labels lie beside each; within one in the order in which episodes ended.
+        for epoch in sorted({one.epoch for one in arrivals}):
+            path, ids = folder.get_epoch(epoch).rollout, [one.trajectory for one in arrivals if one.epoch == epoch]
+            reader = stack.enter_context(RunStore.open(path).open_reader())
+            played = Trajectories(partial(contextlib.nullcontext, reader), tuple(ids))
+            rollouts.append(_describe_recorded(number, path, played, reader))
+            reports.append(select_results(report_of(reader), ids))
+        cells = chain.from_iterable(
+            step.matrix for one in rollouts for played in one.trajectories for step in played.steps
+        )
+        paid = sum((Usage.of_call(one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in cells), Usage())
+        yield Collected(rollouts=rollouts, report=pool(reports), paid=paid)
+
+
+@contextlib.contextmanager
+def _open_replayed(state: LoopState, source: TrainingDir, number: int) -> Iterator[Collected]:
+    """Open what another training learned from in an epoch; nothing is paid for it again."""
+    if (arrivals := read_arrivals(source.get_epoch(number))) is not None:
+        with _open_arrived(source, number, arrivals) as collected:
+            yield replace(collected, paid=Usage())
+        return
+    folder, steps = source.get_epoch(number), state.config.method.get_steps(number)
+    with contextlib.ExitStack() as stack:
+        rollouts = list[Rollout]()
+        for path, budget in ((folder.rollout, steps), (folder.branches, None)):
+            if path.is_dir():
+                reader = stack.enter_context(RunStore.open(path).open_reader())
+                rollouts.append(_describe_recorded(number, path, list_trajectories(reader, budget), reader))
+        report = build_counted_report(rollouts[0].reader, steps)
+        yield Collected(rollouts=rollouts, report=report, paid=Usage())
+
+
+def _describe_recorded(number: int, path: Path, played: Sequence[Trajectory], reader: RunReader) -> Rollout:
+    """Return a recorded run as a rollout of an epoch."""
+    return Rollout(number=number, run=read_recorded_config(path), path=path, trajectories=played, reader=reader)
 
 
 def _report_inputs(rollouts: Sequence[Rollout]) -> Report:

@@ -27,10 +27,12 @@ from collab.data.splits import (
     refuse_overlap,
 )
 from collab.envs.base import Suite
-from collab.errors import RunFormatError, UsageError
+from collab.errors import RunError, RunFormatError, UsageError
 from collab.evaluation.report import find_recorded
 from collab.loop.config import RecordedInput, TrainingConfig
 from collab.loop.interfaces import Rollout
+from collab.loop.record import EpochRecord, TrainingDir, read_record
+from collab.loop.state import LoopState
 from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
 from collab.rollout.build import build_suite
 from collab.rollout.plan import load_splits, plan_episodes
@@ -42,6 +44,8 @@ from collab.store.run import RunStore
 from collab.types import Trajectory
 from collab.utils.text import format_amount
 
+REPLAYED = "replayed"
+"""In the head of a training that only learns again: the directory of the one that played."""
 HELD_OUT = "held-out seeds"
 """Name of what the training's own evaluations play, in messages."""
 _OTHERS = "give other runs"
@@ -162,6 +166,26 @@ def list_trajectories(reader: RunReader, steps: int | None) -> Sequence[Trajecto
     names = list_counted(reader, steps)
     over = (one.id for one in reader.list_episodes() if one.state == "finished")
     return Trajectories(lambda: nullcontext(reader), tuple(id for id in over if names is None or id in names))
+
+
+def find_source(folder: TrainingDir) -> TrainingDir | None:
+    """Return the training that this one replays; None for one that plays."""
+    source = folder.read().get(REPLAYED)
+    return None if source is None else TrainingDir(Path(source))
+
+
+def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
+    """Compare an epoch with the one that it replays; RunError for other lessons or weights."""
+    assert state.source is not None, "asked of a replay alone"
+    known = read_record(state.source.get_epoch(number).record)
+    for part in ("examples", "weights"):
+        if record.hashes.get(part) != known.hashes.get(part):
+            raise RunError(
+                f"{state.folder.path}: epoch {number} ends with other {part} than {state.source.path}: "
+                f"{str(record.hashes.get(part))[:12]}, they were {str(known.hashes.get(part))[:12]}; versions of "
+                "packages and threads in both training.json may say why"
+            )
+    state.note(f"epoch {number}: its lessons and weights are those of {state.source.path}")
 
 
 # ------------------------------------------------------------------------------------------------------ inside

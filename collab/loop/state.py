@@ -7,7 +7,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from collab.config import Budget, EnvironmentDefinition, RunConfig
 from collab.envs.base import Suite
@@ -78,6 +78,13 @@ class TrainingProgress:
         self.inner, self.so_far, self.spent = None, None, Usage()
 
 
+class Closable(Protocol):
+    """What plays on in the background."""
+
+    async def close(self) -> None:
+        """End it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class LoopState:
     """One process that trains."""
@@ -102,6 +109,10 @@ class LoopState:
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of this epoch, by part that this process did from its beginning to its end."""
+    source: TrainingDir | None = None
+    """The training whose recorded episodes are learned from again, in place of playing and measuring; None for none."""
+    collection: Closable | None = None
+    """The collection of a training that plays on while it learns; None before it plays, and for any other training."""
     _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
 
     async def open_suite(self, run: RunConfig) -> Suite:
@@ -111,6 +122,13 @@ class LoopState:
             await self.close_suite()
             self._suite = wanted, build_suite(run)
         return self._suite[1]
+
+    async def close(self) -> None:
+        """End what plays in the background, and release the environments."""
+        collection, self.collection = self.collection, None
+        if collection is not None:
+            await collection.close()
+        await self.close_suite()
 
     async def close_suite(self) -> None:
         """Release the environments, as before weights are trained; they are built again when needed."""

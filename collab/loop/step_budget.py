@@ -82,7 +82,7 @@ def select_wanted(so_far: Mapping[str, int], order: Sequence[str], steps: int) -
 
 
 def read_step_budget(run: Path) -> int | None:
-    """Return the step budget of a training's rollout if its method has one; None for all other runs.
+    """Return the step budget of a training's rollout if its method has one that ends it; None for all other runs.
 
     Raises:
         RunFormatError: the training that the run belongs to cannot be read.
@@ -91,7 +91,8 @@ def read_step_budget(run: Path) -> int | None:
     training, number = find_training(run), run.resolve().parent.name
     if training is None or training.get_epoch(int(number)).rollout != run.resolve():
         return None
-    return read_training(training)[1].method.get_steps(int(number))
+    method = read_training(training)[1].method
+    return None if method.is_continuous else method.get_steps(int(number))
 
 
 def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
@@ -136,8 +137,13 @@ def build_counted_report(reader: RunReader, steps: int | None, *, so_far: bool =
     report, found = report_of(reader), list_counted(reader, steps)
     if steps is None or (found is None and not so_far):
         return report
+    return select_results(report, found)
+
+
+def select_results(report: Report, ids: Sequence[str] | None) -> Report:
+    """Report these of a run's finished episodes alone, or all; none is missing."""
     return summarise(
-        [one for one in report.results if found is None or one.id in found],
+        [one for one in report.results if ids is None or one.id in ids],
         environment=report.environment,
         environment_version=report.environment_version,
         privileged=report.privileged,

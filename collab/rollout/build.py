@@ -105,6 +105,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
         "digirl": "collab.algorithms.digirl.algorithm:DigiRL",
         "coach": "collab.algorithms.coach.algorithm:Coach",
+        "distrl": "collab.algorithms.distrl.algorithm:DistRL",
         "grpo": "collab.algorithms.grpo.algorithm:GRPO",
         "ppo": "collab.algorithms.ppo.algorithm:PPO",
     },

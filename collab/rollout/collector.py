@@ -22,7 +22,7 @@ from collab.envs.base import Bounded
 from collab.errors import EnvironmentFailure, EnvironmentGone
 from collab.graphs.deliberation import Network
 from collab.models.base import Reply
-from collab.rollout.episode import Admit, Episode, Stage
+from collab.rollout.episode import Admit, Episode, NotAdmitted, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor, LocalExecutor
 from collab.rollout.protocols import draw_instance
 from collab.store.run import InterruptibleRecorder
@@ -30,6 +30,8 @@ from collab.types import EpisodeError, Step, Trajectory, Usage
 from collab.utils.concurrency import WorkerPool
 from collab.utils.text import format_amount, format_clock, format_count, shorten_number
 
+CLOSED = "the rest of its episodes may not begin any more"
+"""Why a collection ended whose `admit` refused episodes."""
 _NAMED = 3
 """Episodes that a warning names."""
 _RECENT = 64
@@ -394,6 +396,7 @@ async def collect(
         unfinished: recorded steps of interrupted episodes, by episode id; see `collab.rollout.episode.play`.
         stop: set from outside to end the collection at once.
         admit: awaited before an episode begins and before each of its steps; None begins one whenever a worker is free.
+            An episode for which it raises `NotAdmitted` is not played.
 
     Raises:
         StoreFailure: the recorder cannot write; running episodes are abandoned.
@@ -426,7 +429,7 @@ async def collect(
     is_whole = len(collector.over) == len(plan)  # whatever ran out, ran out with the last episode
     return Collection(
         over=tuple(sorted(collector.over, key=order.__getitem__)),
-        stopped=None if is_whole else collector.pool.stopped,
+        stopped=None if is_whole else collector.pool.stopped or CLOSED,
     )
 
 
@@ -448,7 +451,10 @@ class _Collector:
         try:
             for episode in self.pool.take():
                 if self.admit is not None:
-                    await self.admit(episode.id)
+                    try:
+                        await self.admit(episode.id)
+                    except NotAdmitted:
+                        continue
                 try:
                     trajectory = await self._play(worker, episode)
                 except EnvironmentFailure as failure:  # no environment could be opened

@@ -45,6 +45,10 @@ Admit: TypeAlias = Callable[[str], Awaitable[None]]
 """Waits until the named episode may begin or continue; never returns if it is not wanted."""
 
 
+class NotAdmitted(Exception):
+    """The episode is not to begin; raised by an `Admit` before an episode."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """One planned episode."""

@@ -140,6 +140,7 @@ async def start(
     admit: Admit | None = None,
     suite: Suite | None = None,
     beginnings: Mapping[str, Beginning] | None = None,
+    executor: Executor | None = None,
 ) -> RunResult:
     """Play a new run into the directory `out`.
 
@@ -147,6 +148,7 @@ async def start(
         beginnings: episode id → the state in which it begins, where that is not the task's own first one; needs a suite
             that is "deterministic".
         suite: the run's environments, already built, which stay open; None builds them.
+        executor: plays it, already started, and stays open; None starts the one that the configuration names.
         note: called with each finding of `foresee`, before anything is played.
         stop: set from outside to end the run at once, resumable.
         admit: awaited before an episode begins and before each of its steps; None begins one whenever there is room.
@@ -156,7 +158,7 @@ async def start(
         StoreFailure: the run cannot be written; recorded parts stay.
     """
     config = hide_secrets(config if config.prompts else with_prompts(config, library))
-    async with _open_parts(config, suite) as parts:
+    async with _open_parts(config, suite, executor) as parts:
         config, capabilities = await wait_unless_stopped(_fit_run(config, parts.suite, parts.team), stop, _PROBING)
         for line in foresee(config, parts.suite):
             note(line)
@@ -207,7 +209,7 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
 async def resume(
     path: Path,
     *,
-    executor: Literal["local", "ray"] | None = None,
+    executor: Literal["local", "ray"] | Executor | None = None,
     workers: int | None = None,
     budget: Budget | None = None,
     watch: Watch = lambda progress: None,
@@ -219,7 +221,8 @@ async def resume(
     """Resume a run that stopped or died.
 
     Args:
-        executor: where it is played from here on, by so many `workers`; None keeps what the run has.
+        executor: where it is played from here on, by so many `workers`; None keeps what the run has. A started one
+            plays it and stays open.
         budget: from here on; None grants the run's own budget once more.
         stop: as for `start`, like `admit`, `suite` and `beginnings`.
 
@@ -228,11 +231,12 @@ async def resume(
         UsageError: another process is writing it.
     """
     config = read_stored_config(path)
-    changes = {"executor": executor, "concurrency": workers, "budget": budget}
+    named = executor if isinstance(executor, str) else None
+    changes = {"executor": named, "concurrency": workers, "budget": budget}
     config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
     if workers is not None:
         check_workers(config.executor, workers)
-    async with _open_parts(config, suite) as parts:
+    async with _open_parts(config, suite, None if isinstance(executor, str) else executor) as parts:
         _check_version(path, parts.suite)
         # A server that does not answer is found before anything is begun.
         capabilities = await wait_unless_stopped(parts.team.probe(), stop, _PROBING)
@@ -319,19 +323,28 @@ class _Parts:
     executor: Executor
 
 
+def build_executor(config: RunConfig, suite: Suite, team: Team) -> Executor:
+    """Return what plays the episodes of a run, not started yet."""
+    return RayExecutor(config, suite, team) if config.executor == "ray" else LocalExecutor(suite)
+
+
 @contextlib.asynccontextmanager
-async def _open_parts(config: RunConfig, given: Suite | None = None) -> AsyncIterator[_Parts]:
-    """Build the parts of a run and close them again; a given suite stays open."""
+async def _open_parts(
+    config: RunConfig, given: Suite | None = None, started: Executor | None = None
+) -> AsyncIterator[_Parts]:
+    """Build the parts of a run and close them again; a given suite and a started executor stay open."""
     suite = given or build_suite(config)
     try:
         team = build_team(config)
-        executor = RayExecutor(config, suite, team) if config.executor == "ray" else LocalExecutor(suite)
+        executor = started or build_executor(config, suite, team)
         try:
             # A missing browser or device is found before anything is written.
-            await executor.start()
+            if started is None:
+                await executor.start()
             yield _Parts(suite=suite, team=team, executor=executor)
         finally:
-            await executor.close()
+            if started is None:
+                await executor.close()
             await team.close()
     finally:
         if given is None:

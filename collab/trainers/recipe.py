@@ -238,9 +238,10 @@ class RLRecipe(Recipe):
 
     epochs: Literal[1] = 1
     """Turns are drawn, as many as the method has updates for."""
-    loss: Literal["likelihood", "ppo-clip"] = "likelihood"
+    loss: Literal["likelihood", "ppo-clip", "importance"] = "likelihood"
     """"likelihood" multiplies log π of a reply by its weight. "ppo-clip" takes the weight as an advantage, multiplies
-    the ratio of π to the policy before the epoch's updates by it, and clips that ratio."""
+    the ratio of π to the policy before the epoch's updates by it, and clips that ratio. "importance" multiplies log π
+    by the weight and by the ratio of π to the policy that said the reply, cut at 1, without a gradient."""
     clip: float = Field(default=0.2, gt=0, lt=1)
     """ε: a ratio that has left 1 ± ε on the side that its advantage pushes to has no gradient. Of "ppo-clip"."""
     per_token: bool = False
@@ -249,9 +250,17 @@ class RLRecipe(Recipe):
     sharing: Sharing = "none"
     """"prefix" computes once what the turns of a forward pass have in common from their start, e.g. the prompt of
     several replies to one state, with the same losses; a model that it would compute otherwise is refused."""
+    entropy_weight: float = Field(default=0.0, ge=0)
+    """β: weight of the mean entropy of π over reply tokens, which the loss rewards; 0 leaves it out."""
     keeps_optimizer: bool = True
     """Whether each epoch begins with the optimizer's moments of the one before; else each begins with none, and its
     first steps are as long as its gradients are steady."""
+
+    @model_validator(mode="after")
+    def _weighs_replies(self) -> RLRecipe:
+        if self.loss == "importance" and self.per_token:
+            raise ValueError("per_token: true, but the ratio of loss importance is of a whole reply; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _has_moments(self) -> RLRecipe:

@@ -41,6 +41,7 @@ SETTINGS = ("updates=10", "rl.batch_rows=16", "held_out.episodes=24", "held_out.
 TRAININGS = {
     "filtered-bc": (*SETTINGS, "episodes=16"),
     "digirl": (*SETTINGS, "episodes=24", "offline={steps: 60, updates: 10, values: {step: 30, instruct: 30}}"),
+    "distrl": (*SETTINGS, "steps=100", "offline={steps: 60, updates: 10, value_updates: 30}"),
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=4"),
     "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
     "coach": (
@@ -180,6 +181,10 @@ def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monke
 WEIGHTLESS = {
     "filtered-bc": ("episodes=12", "updates=3"),
     "digirl": ("episodes=12", "updates=3", "offline={steps: 60, updates: 3, values: {step: 3, instruct: 3}}"),
+    "distrl": (
+        *("steps=50", "updates=3", "offline={steps: 60, updates: 3, value_updates: 3}"),
+        "rl.entropy_weight=0",  # which would change weights by itself
+    ),
     "grpo": ("episodes=16", "passes=1", "rl.batch_rows=8"),
     "ppo": ("episodes=12", "passes=1", "rl.batch_rows=8"),
     "coach": ("epochs=2", "warmup_epochs=0", "episodes=8", "passes=1", "rl.batch_rows=8"),

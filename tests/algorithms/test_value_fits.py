@@ -18,8 +18,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from collab.algorithms.digirl import features
-from collab.algorithms.digirl.features import FEATURES, describe_state
 from collab.algorithms.experience import TurnBuilder
+from collab.algorithms.state_features import FEATURES, describe_state
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.errors import CollabError, ConfigError, NothingToLearn, RunFormatError, UnknownName, UsageError
 from collab.library import Library

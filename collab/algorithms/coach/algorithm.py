@@ -101,6 +101,7 @@ class Coach(OnPolicyAlgorithm):
     presets = Path(__file__).parent / "presets"
     default_preset = "sound"
     ablations = ABLATIONS
+    can_replay = False  # it samples candidates
     toy = (
         *("episodes=12", "warmup_epochs=0", "rl.batch_rows=8"),
         *("values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}",),

@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod, EncoderChoice
-from collab.algorithms.digirl.features import open_encoders
+from collab.algorithms.digirl.config import ABLATIONS, DigiRLMethod
 from collab.algorithms.digirl.learner import NAMES, STEP, DigiRLLearner, estimate_values
 from collab.algorithms.lesson_counts import LessonCounts, name_policies, read_counts_of
+from collab.algorithms.state_features import EncoderChoice, open_encoders
 from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.config import Budget, Definition
 from collab.envs.base import Suite

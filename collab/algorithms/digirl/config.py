@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
+from collab.algorithms.state_features import EncoderChoice
 from collab.algorithms.turn_learner import OfflinePhase, ReplayMethod
 from collab.config import Definition, RunConfig
 from collab.loop.config import Ablation
-from collab.loop.policy import make_path_absolute
 from collab.trainers.recipe import ValueRecipe
 from collab.trainers.rl.estimators import RELEASED_MARGIN
 
@@ -31,33 +31,6 @@ class ValueUpdates(Definition):
     """Steps of V of states."""
     instruct: Updates = 5
     """Steps of V of tasks."""
-
-
-class EncoderChoice(Definition):
-    """The frozen encoder whose features value models read (see `collab.models.features`)."""
-
-    kind: Literal["hidden", "transformers"] = "hidden"
-    """"hidden" reads the hidden state of the first policy's checkpoint, "transformers" encoders of their own."""
-    text: str | None = None
-    """Directory of a text encoder (BERT, RoBERTa …), which reads screen, latest actions and task; None reads none."""
-    image: str | None = None
-    """Directory of an image encoder (SigLIP, DINOv2, CLIP, BLIP-2 …), which reads the screenshot and the one before;
-    None reads none."""
-
-    @field_validator("text", "image")
-    @classmethod
-    def _make_absolute(cls, path: str | None) -> str | None:
-        # So that a training resumes from anywhere.
-        return None if path is None else make_path_absolute(path)
-
-    @model_validator(mode="after")
-    def _has_directories(self) -> EncoderChoice:
-        named = [name for name in ("text", "image") if getattr(self, name) is not None]
-        if self.kind == "hidden" and named:
-            raise ValueError(f"{named[0]}: is of kind transformers; set kind: transformers, or leave it out")
-        if self.kind == "transformers" and not named:
-            raise ValueError("kind: transformers needs the directory of an encoder in text, in image, or in both")
-        return self
 
 
 class DigiRLValues(ValueRecipe):

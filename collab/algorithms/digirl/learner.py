@@ -18,7 +18,6 @@ models with their optimizers. So nothing is encoded twice, and a resumed epoch f
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -27,14 +26,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collab.algorithms.digirl.config import DigiRLMethod
-from collab.algorithms.digirl.features import (
+from collab.algorithms.experience import JudgedEpisode
+from collab.algorithms.state_features import (
     NO_SCREENSHOT,
     Matrix,
     load_features,
     time_encoding,
+    time_updates,
     write_fresh_features,
 )
-from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.turn_learner import (
     VALUING,
     Experience,
@@ -69,8 +69,6 @@ BEYOND_SHARE = "outcomes of others were expected less"
 NO_ROW = "no remembered episode that is not held out from fitting"
 TOO_LITTLE = "its advantage is at most the threshold"
 NO_VALUES = "values could not be fitted"
-_TIMED = 20
-"""Updates that a plan measures."""
 
 
 class DigiRLLearner(TurnLearner):
@@ -78,8 +76,10 @@ class DigiRLLearner(TurnLearner):
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Encode the new states, fit both value models, and estimate every step that may be chosen."""
+        method = state.config.method
+        assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
         with state.time_part(VALUING, whole=True):
-            await run_in_background(write_fresh_features, state, group, experience)
+            await run_in_background(write_fresh_features, state, group, experience, method.values.encoder)
             return await run_in_background(_fit_and_estimate, state, group, experience)
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
@@ -97,36 +97,21 @@ class DigiRLLearner(TurnLearner):
 
 async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEstimate:
     """Estimate what values take, for `--plan`: encoding of every step, and the updates of both models."""
-    seconds, size = await run_in_background(time_encoding, config, tried)
+    method = config.method
+    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
+    seconds, size = await run_in_background(time_encoding, config, tried, method.values.encoder)
+    each = await run_in_background(time_updates, method.values.recipe, size)
+    updates = map(method.get_value_updates, range(1, method.epochs + 1))
     return LabelEstimate(
         name="values",
         doing="valuing",
         asked=NONE_ASKED,
         seconds=seconds,
-        fixed_s=await run_in_background(_time_updates, config, size),
+        fixed_s=each * sum(one.step + one.instruct for one in updates) * len(config.groups),
     )
 
 
 # -------------------------------------------------------------------------------------------------------- values
-
-
-def _time_updates(config: TrainingConfig, size: int) -> float:
-    """Fit a value model on random features, and return the seconds of all updates in the whole training."""
-    from collab.trainers.rl.values import ValueModel
-
-    method = config.method
-    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
-    recipe = method.values.recipe
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(recipe.batch, size)).astype(np.float32)
-    outcomes = [float(one) for one in rng.integers(2, size=recipe.batch)]
-    model, names = ValueModel(recipe, size=size, seed=0), [str(one) for one in range(recipe.batch)]
-    model.fit(features, outcomes, names, steps=1, seed=0)  # the first computation also sets up the scale
-    began = time.perf_counter()
-    model.fit(features, outcomes, names, steps=_TIMED, seed=1)
-    each = (time.perf_counter() - began) / _TIMED
-    updates = map(method.get_value_updates, range(1, method.epochs + 1))
-    return each * sum(one.step + one.instruct for one in updates) * len(config.groups)
 
 
 def _fit_and_estimate(state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:

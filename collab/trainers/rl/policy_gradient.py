@@ -2,11 +2,15 @@
 
     likelihood   loss = −1/N Σ_i w_i log π(a_i | x_i),   log π(a | x) = Σ_t log π(a_t | x, a_<t)
     ppo-clip     loss = −1/N Σ_i min(ρ_i w_i, clip(ρ_i, 1 ± ε) w_i),   ρ = π / π_old
+    importance   loss = −1/N Σ_i ρ̄_i w_i log π(a_i | x_i),   ρ̄ = min(1, π / μ) without a gradient
 
 over the N turns of an optimizer step, or with `per_token` over the tokens of their replies (`losses.nll`,
-`losses.ppo_clip`). With weights of 0 and 1, the first is filtered imitation: Filtered BC, and the hard filter of DigiRL
-(Bai et al. 2024, eq. 2.2). With other weights it is advantage-weighted regression. Of the second, the weight is an
-advantage, as PPO, GRPO and Android Coach compute it, each in its own way. Weights carry no gradient.
+`losses.ppo_clip`, `losses.policy_gradient`). With weights of 0 and 1, the first is filtered imitation: Filtered BC, and
+the hard filter of DigiRL (Bai et al. 2024, eq. 2.2). With other weights it is advantage-weighted regression. Of the
+second, the weight is an advantage, as PPO, GRPO and Android Coach compute it, each in its own way. Weights carry no
+gradient. The third is DistRL's (eq. 1), for replies that older policies said: μ is what was recorded when a reply was
+sampled. With `entropy_weight`, −β times the mean entropy over reply tokens is added to any of them
+(`losses.entropy_bonus`).
 
 π_old is the policy that a training begins with. Its log-probabilities are computed here, from its weights, before the
 first step and again by a resumed process; they are not those that were recorded, which an engine of other precision may
@@ -30,6 +34,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -37,11 +42,15 @@ from torch import Tensor
 from trl import SFTTrainer
 
 from collab.errors import RunFormatError, UsageError
+from collab.library import resolve_checkpoint
+from collab.models.checkpoint import Checkpoint
+from collab.models.tokenizer import open_chat
 from collab.trainers.dpo import PASSES, unwrap_model
 from collab.trainers.prefix_sharing import pack_batch, score_labels_only, score_replies, share
 from collab.trainers.recipe import RLRecipe
-from collab.trainers.rl.losses import nll, ppo_clip
-from collab.trainers.rl.turns import EncodedTurn
+from collab.trainers.rl.estimators import UNDERFLOW
+from collab.trainers.rl.losses import entropy_bonus, nll, policy_gradient, ppo_clip
+from collab.trainers.rl.turns import EncodedTurn, Turn
 
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 """AdamW's state of a weight."""
@@ -110,10 +119,11 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
         passes = self._prepare_inputs(inputs)[PASSES]
         # Passes may differ in size: each adds its part of one mean over the step.
         recipe = self.rl
-        total = float(sum(one["completion_mask"].sum() if recipe.per_token else len(one["weights"]) for one in passes))
+        said = float(sum(one["completion_mask"].sum() for one in passes))
+        total = said if recipe.per_token else float(sum(len(one["weights"]) for one in passes))
         losses, found = [], defaultdict[str, list[Tensor]](list)
         for one in passes:
-            output = score_replies(model, one)
+            output = score_replies(model, one, entropy=recipe.entropy_weight > 0)
             log_probs, mask = output.log_probs.float(), output.label_mask
             if recipe.loss == "ppo-clip":
                 old = self._pad_old(one["rows"], log_probs)
@@ -129,8 +139,14 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
                 for name, values in measure_ratios(log_probs.detach(), old, mask, recipe).items():
                     found[name].append(values)
                 found["mismatch"].append(measure_mismatch(old, one["behaviour"], mask))
+            elif recipe.loss == "importance":
+                ratios = compute_ratios(log_probs.detach(), one["behaviour"], mask)
+                loss = policy_gradient(log_probs, mask, one["weights"], ratios, total=total)
+                found["ratio"].append(ratios)
             else:
                 loss = nll(log_probs, mask, one["weights"], per_token=recipe.per_token, total=total)
+            if recipe.entropy_weight:
+                loss = loss + entropy_bonus(output.entropy, mask, recipe.entropy_weight, total=said)
             self.accelerator.backward(loss)
             losses.append(loss.detach())
             found["logp"].append(log_probs.detach().sum(1))  # (rows,): log π(a|x)
@@ -148,6 +164,17 @@ class PolicyGradientTrainer(SFTTrainer):  # type: ignore[misc]
             one = self.old[row]
             found[place, : len(one)] = one
         return found.detach()
+
+
+def compute_ratios(log_probs: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
+    """Return ρ̄ = min(1, π / μ) of whole replies, (rows,); 0 below e^−80, and NaN where μ is not known.
+
+    Args:
+        log_probs, behaviour: log π and log μ of each reply token, (rows, C).
+        mask: (rows, C), bool.
+    """
+    logs = torch.where(mask, log_probs - behaviour, 0.0).sum(1)
+    return torch.where(logs < UNDERFLOW, 0.0, logs.clamp(max=0).exp())
 
 
 def measure_ratios(log_probs: Tensor, old: Tensor, mask: Tensor, recipe: RLRecipe) -> dict[str, Tensor]:
@@ -222,6 +249,47 @@ def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: in
         "weights": torch.tensor([one.weight for one in turns]),
         "temperature": torch.tensor([one.temperature for one in turns]),
     }
+
+
+# ------------------------------------------------------------------------------------------------------- scores
+
+
+class PolicyScorer:
+    """A policy that tells how likely recorded replies are to it, and how sure it is of them; it is not trained.
+
+    Each reply is computed by itself, so that its numbers do not depend on what is scored beside it.
+    """
+
+    def __init__(self, path: str, adapter: str | None, device: str) -> None:
+        """Load the weights.
+
+        Args:
+            path: directory of a checkpoint, or "built-in:NAME".
+            adapter: directory of a LoRA adapter over it; None for none.
+            device: "auto" (a GPU when there is one) or "cpu".
+
+        Raises:
+            ConfigError: the weights cannot be loaded.
+        """
+        self._checkpoint = Checkpoint(open_chat(resolve_checkpoint(path)), device=device, dtype="float32")
+        if adapter is not None:
+            self._checkpoint.add_adapter("policy", adapter)
+            self._checkpoint.use("policy")
+
+    @torch.inference_mode()
+    def score(self, turn: Turn) -> tuple[float, float]:
+        """Return Σ log π over a reply's tokens, and the mean entropy over the vocabulary at each, in nats."""
+        ids = np.concatenate((turn.prompt, turn.reply)).astype(np.int64)
+        wanted = torch.from_numpy(turn.reply.astype(np.int64)).to(self._checkpoint.device)  # (C,)
+        output = self._checkpoint.model(
+            input_ids=torch.from_numpy(ids)[None].to(self._checkpoint.device),
+            use_cache=False,
+            logits_to_keep=len(wanted) + 1,
+        )
+        # The logits at a token are of the next one: the last prompt token's to the last but one's, (C, vocabulary).
+        logps = (output.logits[0, -len(wanted) - 1 : -1].float() / turn.temperature).log_softmax(-1)
+        entropy = -(logps.exp() * logps).sum(-1)  # (C,)
+        return float(logps.gather(1, wanted[:, None]).double().sum()), float(entropy.mean())
 
 
 # ------------------------------------------------------------------------------------------------------ moments

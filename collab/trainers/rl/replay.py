@@ -224,6 +224,9 @@ class PrioritisedReplay:
     def __len__(self) -> int:
         return len(self.buffer)
 
+    def __contains__(self, key: tuple[str, str]) -> bool:
+        return key in self._held
+
     def add(self, episode: EpisodeRef, surprise: Surprise, *, epoch: int) -> tuple[EpisodeRef, ...]:
         """Hold one more measured episode and return those that left for it, as `ReplayBuffer.add`."""
         refused = self.buffer.refused

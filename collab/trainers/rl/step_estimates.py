@@ -44,6 +44,16 @@ class StepEstimate:
     """Advantage of its episode over its instruction."""
     advantage: float | None = None
     """Advantage of the step itself."""
+    penalty: float | None = None
+    """What its advantage lost, e.g. for a repetition; at most 0."""
+    ratio: float | None = None
+    """Probability of its reply now over that when it was sampled, cut at 1."""
+    entropy: float | None = None
+    """Mean entropy of the policy over its reply's tokens, in nats."""
+    staleness: int | None = None
+    """Versions between the policy that replied and the one that learns."""
+    priority: float | None = None
+    """Priority of its episode among those remembered, after the epoch."""
     threshold: float | None = None
     """Above which an advantage is learned."""
     weight: float
@@ -81,7 +91,8 @@ def read_estimates(folder: Path, *, run: str | None = None, trajectory: str | No
 _ESTIMATE = {
     **{"run": "string", "trajectory": "string", "step": "int32", "reward": "double", "value": "double"},
     **{"value_next": "double", "step_reward": "double", "target": "double", "instruct_value": "double"},
-    **{"instruct_advantage": "double", "advantage": "double", "threshold": "double", "weight": "double"},
+    **{"instruct_advantage": "double", "advantage": "double", "penalty": "double", "ratio": "double"},
+    **{"entropy": "double", "staleness": "int32", "priority": "double", "threshold": "double", "weight": "double"},
     **{"why": "string"},
 }
 """Column → type of `estimates.parquet`."""

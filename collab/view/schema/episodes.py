@@ -159,7 +159,7 @@ class EstimateView:
     reward: float
     """Reward of the episode."""
     value: float | None
-    """V of its state; where a return is named, Q of its reply."""
+    """V of its state; where a target and no V behind it is named, Q of its reply."""
     value_next: float | None
     """V of the state behind it; 0 behind the last one."""
     step_reward: float | None
@@ -172,6 +172,16 @@ class EstimateView:
     """Advantage of the episode over its task."""
     advantage: float | None
     """Advantage of the step."""
+    penalty: float | None
+    """What its advantage lost, at most 0."""
+    ratio: float | None
+    """Probability of its reply when it was learned over that when it was sampled, cut at 1."""
+    entropy: float | None
+    """Mean entropy of the policy over its reply, in nats."""
+    staleness: int | None
+    """Versions between the policy that replied and the one that learned."""
+    priority: float | None
+    """Priority of its episode among those remembered."""
     threshold: float | None
     """Above which an advantage is learned."""
     weight: float

@@ -16,6 +16,11 @@ const NUMBERS = [
   ["value", "V"],
   ["value_next", "V next"],
   ["advantage", "A"],
+  ["penalty", "penalty"],
+  ["ratio", "ratio"],
+  ["entropy", "entropy"],
+  ["staleness", "versions behind"],
+  ["priority", "priority of its episode"],
   ["threshold", "threshold"],
   ["weight", "weight"],
   ["instruct_value", "V of its task"],
@@ -51,9 +56,9 @@ export function estimateWords(one) {
   return [...numbers, one.why].join(", ");
 }
 
-/** Values that are fitted to a return of the step are of its action. @param {any} one an `EstimateView` */
+/** A value without one of the next state is of the step's reply. @param {any} one an `EstimateView` */
 function valueName(one) {
-  return isKnown(one.target) ? "Q" : "V";
+  return isKnown(one.target) && !isKnown(one.value_next) ? "Q" : "V";
 }
 
 /** V below a step, filled where the step is learned. @param {any} one an `EstimateView`, or undefined */

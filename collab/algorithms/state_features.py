@@ -1,8 +1,8 @@
-"""Features of states and tasks that DigiRL's value models read: which encoder gives them, and where they are kept.
+"""Features of states and tasks that value models read: which encoder gives them, and where they are kept.
 
-    write_fresh_features(state, group, experience)           # of this epoch's episodes, once
+    write_fresh_features(state, group, experience, choice)   # of this epoch's episodes, once
     features = load_features(state, group, experience)       # of the remembered ones
-    seconds, size = time_encoding(config, tried)             # for `--plan`
+    seconds, size = time_encoding(config, tried, choice)     # for `--plan`
 
 A hidden state is that of the step's own prompt. Encoders of their own read a state in words (`describe_state`) and the
 screenshots of this step and the one before, as the public code does; of an episode without one of its screenshots there
@@ -15,20 +15,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import field_validator, model_validator
 
-from collab.algorithms.digirl.config import DigiRLMethod, EncoderChoice
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import Experience, get_lesson_dir
+from collab.config import Definition
 from collab.errors import ConfigError, RunFormatError, UnknownName
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep
-from collab.loop.policy import Policy, build_chat_tokenizer
+from collab.loop.policy import Policy, build_chat_tokenizer, make_path_absolute
 from collab.loop.state import LoopState
 from collab.store.blobs import read_blob
+from collab.trainers.recipe import ValueRecipe
 from collab.types import Observation, Step
 from collab.utils.files import report_write_errors, resolve_within
 
@@ -39,10 +41,39 @@ FEATURES = "features.safetensors"
 """Beside a lesson."""
 HISTORY = 3
 """Latest actions in the words of a state."""
+_TIMED = 20
+"""Updates that a plan measures."""
 NO_SCREENSHOT = "a screenshot of it is not recorded"
 
 Matrix = NDArray[np.float32]
 """(rows, size of the encoder)."""
+
+
+class EncoderChoice(Definition):
+    """The frozen encoder whose features value models read (see `collab.models.features`)."""
+
+    kind: Literal["hidden", "transformers"] = "hidden"
+    """"hidden" reads the hidden state of the first policy's checkpoint, "transformers" encoders of their own."""
+    text: str | None = None
+    """Directory of a text encoder (BERT, RoBERTa …), which reads screen, latest actions and task; None reads none."""
+    image: str | None = None
+    """Directory of an image encoder (SigLIP, DINOv2, CLIP, BLIP-2 …), which reads the screenshot and the one before;
+    None reads none."""
+
+    @field_validator("text", "image")
+    @classmethod
+    def _make_absolute(cls, path: str | None) -> str | None:
+        # So that a training resumes from anywhere.
+        return None if path is None else make_path_absolute(path)
+
+    @model_validator(mode="after")
+    def _has_directories(self) -> EncoderChoice:
+        named = [name for name in ("text", "image") if getattr(self, name) is not None]
+        if self.kind == "hidden" and named:
+            raise ValueError(f"{named[0]}: is of kind transformers; set kind: transformers, or leave it out")
+        if self.kind == "transformers" and not named:
+            raise ValueError("kind: transformers needs the directory of an encoder in text, in image, or in both")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +103,13 @@ def describe_state(goal: str, steps: Sequence[Step], index: int) -> str:
     return "\n".join([step.observation.text, *done, f"Task: {goal}"])
 
 
-def write_fresh_features(state: LoopState, group: str, experience: Experience) -> None:
+def write_fresh_features(state: LoopState, group: str, experience: Experience, choice: EncoderChoice) -> None:
     """Write the features of this epoch's episodes, unless they are written."""
     from safetensors.numpy import save_file
 
-    method = state.config.method
-    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
     place = get_lesson_dir(state.folder, experience.number, group)
     if (place / FEATURES).exists():
         return
-    choice = method.values.encoder
     # The checkpoint that the training began with, not the policy of the epoch: features stay comparable.
     encoder = _open_encoder(choice, state.first, state.config.groups[group], state.device)
     found: dict[str, Matrix] = {}
@@ -127,7 +155,7 @@ def load_features(state: LoopState, group: str, experience: Experience) -> dict[
     return found
 
 
-def time_encoding(config: TrainingConfig, tried: TriedStep) -> tuple[float, int]:
+def time_encoding(config: TrainingConfig, tried: TriedStep, choice: EncoderChoice) -> tuple[float, int]:
     """Encode the tried step, and return the seconds that it takes and the size of its features.
 
     Raises:
@@ -135,9 +163,7 @@ def time_encoding(config: TrainingConfig, tried: TriedStep) -> tuple[float, int]
     """
     from collab.models.features import FeatureInput
 
-    method, slots = config.method, next(iter(config.groups.values()))
-    assert isinstance(method, DigiRLMethod), "the loop gives each algorithm its own method"
-    choice, steps = method.values.encoder, tried.trajectory.steps
+    slots, steps = next(iter(config.groups.values())), tried.trajectory.steps
     encoder = _open_encoder(choice, tried.policy, slots, tried.device)
     inputs: list[FeatureInput] | None
     if choice.kind == "hidden":
@@ -151,6 +177,20 @@ def time_encoding(config: TrainingConfig, tried: TriedStep) -> tuple[float, int]
     began = time.perf_counter()
     size = encoder.encode(inputs).shape[1]
     return time.perf_counter() - began, size
+
+
+def time_updates(recipe: ValueRecipe, size: int) -> float:
+    """Fit a value model on random features of that size, and return the seconds of an optimizer step, for `--plan`."""
+    from collab.trainers.rl.values import ValueModel
+
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(recipe.batch, size)).astype(np.float32)
+    outcomes = [float(one) for one in rng.integers(2, size=recipe.batch)]
+    model, names = ValueModel(recipe, size=size, seed=0), [str(one) for one in range(recipe.batch)]
+    model.fit(features, outcomes, names, steps=1, seed=0)  # the first computation also sets up the scale
+    began = time.perf_counter()
+    model.fit(features, outcomes, names, steps=_TIMED, seed=1)
+    return (time.perf_counter() - began) / _TIMED
 
 
 # ------------------------------------------------------------------------------------------------------ inside

@@ -1,0 +1,195 @@
+"""Measure what it saves to play on while a policy learns, instead of waiting for each epoch's slowest episode.
+
+    python scripts/bench_collect.py --quick                    # 8 and 32 workers, in seconds
+    python scripts/bench_collect.py --out collect.json         # and 1,000 workers
+
+Episodes take lognormal times, 60 s in the median, whose 99th percentile is `--spread` times the first. Both arms have
+the same times in the same order:
+
+waiting   an epoch plays one episode per worker and waits for all of them, as a synchronous training does
+playing   the same number arrives in each epoch, from whichever policy; what is running is carried over
+          (`collab.loop.continuous`, the code of trainings)
+
+The clock is virtual: it jumps to the next end of an episode when nothing is left to compute. So hours take seconds, and
+only the host's own work costs time, which is printed as CPU seconds per virtual second: below 1, one core serves all
+workers. `bound` is the time that list scheduling needs for the same episodes, where no worker is ever idle while one is
+left to begin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import heapq
+import itertools
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from collab.loop.continuous import RunGate, SharedWorkers
+from collab.rollout.collector import collect
+from collab.rollout.episode import Episode, Stage
+from collab.seeds import Seeds
+from collab.testing.corridor import CorridorSuite
+from collab.types import Outcome, Trajectory
+from collab.utils.files import write_json
+
+MEDIAN_S = 60.0
+PER_WORKER = 100
+"""Episodes per worker: with fewer, the end of the measurement, where workers run out of episodes, weighs in."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps to the next timer when nothing is ready."""
+
+    _now = 0.0
+
+    def time(self) -> float:
+        """Return virtual seconds."""
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self._now = max(self._now, self._scheduled[0].when())  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+def draw_seconds(spread: float, seed: int) -> Iterator[float]:
+    """Yield the seconds of episodes in the order in which they begin."""
+    rng = random.Random(seed)
+    sigma = math.log(spread) / (2 * 2.3263)  # 2.3263 deviations on either side hold 98 %
+    while True:
+        yield MEDIAN_S * rng.lognormvariate(0.0, sigma)
+
+
+class Sleeper:
+    """Executor and worker in one: an episode takes its time, and does nothing."""
+
+    def __init__(self, seconds: Iterator[float]) -> None:
+        self._seconds = seconds
+
+    async def start(self) -> None:
+        """Do nothing."""
+
+    def open_worker(self) -> Sleeper:
+        """Return itself: nothing tells its workers apart."""
+        return self
+
+    async def play(self, episode: Episode, network: Any, stage: Stage, recorder: Any, **named: Any) -> Trajectory:
+        """Wait for as long as the next episode takes."""
+        await asyncio.sleep(next(self._seconds))
+        return Trajectory(
+            id=episode.id,
+            task=stage.suite.instance(episode.task, episode.seed),
+            episode=episode.number,
+            epoch=episode.epoch,
+            steps=(),
+            final=None,
+            outcome=Outcome(success=False, score=0.0),
+            environment=stage.label,
+            environment_version=stage.suite.version,
+        )
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+async def play(count: int, workers: int, executor: Any, epoch: int = 0, admit: Any = None) -> None:
+    """Play a run of so many episodes, as trainings play theirs, without a record."""
+    suite = CorridorSuite()
+    plan = [Episode(task=suite.tasks()[0].name, number=number, seed=number, epoch=epoch) for number in range(count)]
+    stage, nobody, nothing = Stage(suite=suite, seeds=Seeds(0)), lambda episode: None, None
+    await collect(plan, nobody, stage, nothing, executor=executor, concurrency=workers, admit=admit)  # type: ignore[arg-type]
+
+
+async def wait_for_each(total: int, workers: int, seconds: Iterator[float]) -> float:
+    """Play epochs of one episode per worker, one after the other, and return the virtual seconds."""
+    for _ in range(total // workers):
+        await play(workers, workers, Sleeper(seconds))
+    return asyncio.get_running_loop().time()
+
+
+async def play_on(total: int, workers: int, seconds: Iterator[float]) -> float:
+    """Publish a policy whenever so many episodes have arrived, and return the virtual seconds until all have."""
+    shared, arrived = SharedWorkers(Sleeper(seconds), workers), itertools.count(1)
+    over, runs = asyncio.get_running_loop().create_future(), list[asyncio.Task[None]]()
+
+    def arrive(_: Trajectory) -> None:
+        number = next(arrived)
+        if number == total:
+            over.set_result(asyncio.get_running_loop().time())
+        elif number % workers == 0:
+            publish()
+
+    def publish() -> None:
+        shared.newest += 1
+        gate = RunGate(workers=shared, epoch=shared.newest, begun=set(), arrive=arrive)
+        runs.append(asyncio.create_task(play(2 * workers, workers, gate, shared.newest, gate.admit)))
+        shared.tell()
+
+    publish()
+    needed: float = await over
+    for run in runs:
+        run.cancel()
+    await asyncio.gather(*runs, return_exceptions=True)
+    return needed
+
+
+def schedule(total: int, workers: int, seconds: Iterator[float]) -> float:
+    """Return when the last of so many episodes arrives if each worker begins one whenever it is free."""
+    ends = [next(seconds) for _ in range(workers)]
+    heapq.heapify(ends)
+    end = 0.0
+    for _ in range(total):
+        end = heapq.heappop(ends)
+        heapq.heappush(ends, end + next(seconds))
+    return end
+
+
+def measure(workers: int, spread: float, seed: int) -> dict[str, float]:
+    """Measure both arms with the same times of episodes."""
+    total, found = PER_WORKER * workers, dict[str, float]()
+    for name, arm in (("waiting", wait_for_each), ("playing", play_on)):
+        began = time.process_time()
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            found[name] = runner.run(arm(total, workers, draw_seconds(spread, seed)))
+        found[f"{name}_cpu"] = time.process_time() - began
+    bound = schedule(total, workers, draw_seconds(spread, seed))
+    return {
+        "workers": workers,
+        "spread": spread,
+        "episodes": total,
+        **found,
+        "gain": found["waiting"] / found["playing"],
+        "of_bound": bound / found["playing"],
+        "host": found["playing_cpu"] / found["playing"],
+    }
+
+
+def main() -> None:
+    """Measure, print a line per number of workers and spread, and write all numbers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", help="default: 8, 32 and 1000")
+    parser.add_argument("--spread", type=float, nargs="+", default=[100.0], help="p99 / p1 of an episode's time")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="8 and 32 workers alone")
+    parser.add_argument("--out", type=Path, help="JSON with all numbers")
+    options = parser.parse_args()
+    found = []
+    for workers in options.workers or ([8, 32] if options.quick else [8, 32, 1000]):
+        for spread in options.spread:
+            one = measure(workers, spread, options.seed)
+            found.append(one)
+            print(
+                f"{workers} workers, spread {spread:g}: {one['gain']:.2f} times as many episodes per second as with "
+                f"waiting, {one['of_bound']:.1%} of the bound; host {one['host']:.4f} CPU s per s"
+            )
+    if options.out is not None:
+        write_json(options.out, found)
+
+
+if __name__ == "__main__":
+    main()

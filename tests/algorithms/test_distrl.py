@@ -1,0 +1,312 @@
+"""DistRL: what is drawn and corrected, what the loss of old replies is, and that all of it resumes exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collab.algorithms.distrl.config import DistRLMethod
+from collab.algorithms.distrl.learner import (
+    METRICS,
+    NOT_DRAWN,
+    REPLAY,
+    TOO_OLD,
+    compute_advantages,
+    compute_penalties,
+    compute_targets,
+)
+from collab.algorithms.experience import read_experience
+from collab.algorithms.turn_learner import get_lesson_dir
+from collab.cli.main import main
+from collab.config import override
+from collab.errors import ConfigError, RunFormatError
+from collab.loop.continuous import Arrival, read_arrivals
+from collab.loop.interfaces import load_algorithm, load_method
+from collab.loop.loop import resume, start
+from collab.loop.record import TrainingDir, read_record, read_records
+from collab.loop.replay import replay
+from collab.store.run import RunStore
+from collab.testing.corridor import CorridorSuite
+from collab.testing.toy_team import configure_toy_training, write_library
+from collab.trainers.rl.replay import PrioritisedReplay
+from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.turns import read_lesson
+
+DISTRL = load_algorithm("distrl")
+
+
+def make_method(*settings: str, preset: str = "sound") -> DistRLMethod:
+    method = override(load_method(DISTRL, preset), settings)
+    assert isinstance(method, DistRLMethod)
+    return method
+
+
+REWARDS, VALUES, RATIOS = (np.array(one) for one in ([0.0, 0.0, 1.0], [0.5, 0.4, 0.3], [0.5, 2.0, 0.8]))
+NONE = np.zeros(3)
+
+
+def test_values_and_advantages_are_corrected_by_the_ratios() -> None:
+    """The numbers of `retrace_values` in both forms, and what an advantage makes of them."""
+    sound = make_method()
+    targets = compute_targets(sound, REWARDS, VALUES, RATIOS)
+    assert targets == pytest.approx([0.68, 0.86, 0.86])
+    assert compute_advantages(sound, REWARDS, VALUES, targets, NONE) == pytest.approx([0.36, 0.46, 0.7])
+    fined = compute_advantages(sound, REWARDS, VALUES, targets, np.array([0.0, -0.1, 0.0]))
+    assert fined == pytest.approx([0.36, 0.36, 0.7])
+    assert compute_targets(make_method("target=q"), REWARDS, VALUES, RATIOS) == pytest.approx([0.86, 0.86, 1.0])
+    assert compute_targets(make_method("target=returns"), REWARDS, VALUES, RATIOS).tolist() == [1, 1, 1]
+    # The paper's, at γ = 0.5: r + G_next + γ V_next − V, so (0.5 + 0.2 − 0.5, 1 + 0.15 − 0.4, 1 + 0 − 0.3).
+    paper = make_method(preset="paper")
+    assert compute_advantages(paper, REWARDS, VALUES, targets, NONE) == pytest.approx([0.2, 0.75, 0.7])
+    cut = make_method("most_advantage=0.4")
+    assert compute_advantages(cut, REWARDS, VALUES, targets, NONE) == pytest.approx([0.36, 0.4, 0.4])
+
+
+def make_steps(*seen: tuple[str, str | None]) -> list[Any]:
+    return [SimpleNamespace(executed=action, observation=SimpleNamespace(digest=screen)) for screen, action in seen]
+
+
+def test_an_action_that_was_just_tried_on_the_same_screen_is_penalised() -> None:
+    steps = make_steps(("a", "tap"), ("a", "tap"), ("a", "tap"), ("b", "tap"), ("b", "type"), ("b", None), ("b", None))
+    assert compute_penalties(make_method(), steps).tolist() == [0, -0.05, -0.05, 0, 0, 0, 0]
+    grown = compute_penalties(make_method("repeats_add_up=true"), steps)
+    assert grown == pytest.approx([0, -0.05, -0.1, 0, 0, 0, 0])
+
+
+def test_ratios_in_the_loss_are_of_whole_replies_and_at_most_1() -> None:
+    torch = pytest.importorskip("torch")
+    from collab.trainers.rl.policy_gradient import compute_ratios
+
+    now = torch.tensor([[-1.0, -2.0], [-1.0, -9.0], [-90.0, -1.0]])
+    then = torch.tensor([[-1.5, -2.5], [-0.5, torch.nan], [-1.0, -1.0]])
+    said = torch.tensor([[True, True], [True, False], [True, True]])
+    assert compute_ratios(now, then, said).tolist() == pytest.approx([1.0, np.exp(-0.5), 0.0])
+
+
+@pytest.mark.parametrize("name", DISTRL.ablations)
+def test_an_ablation_changes_one_thing(name: str) -> None:
+    method = make_method()
+    changed = override(method, DISTRL.ablations[name].settings)
+    assert changed != method
+
+
+def test_the_loss_of_the_present_policy_alone_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"rl\.loss: ppo-clip, but replies of older policies are learned by importance"
+    ):
+        make_method("rl.loss=ppo-clip")
+
+
+@pytest.mark.timeout(600)
+def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, *DISTRL.toy, "epochs=3", algorithm="distrl", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    assert result.summary is not None
+    places = [get_lesson_dir(folder, number, "shared") for number in (1, 2, 3)]
+
+    # Replies of the first epoch are those of the policy that learns; later ones are drawn from all that fits.
+    first, *_, last = result.records[1:]
+    assert list(first.metrics["distrl"]["staleness"]) == ["0"]
+    assert len(last.metrics["distrl"]["staleness"]) > 1
+    assert first.metrics["distrl"]["ratio"] == pytest.approx(1.0, abs=1e-3), "μ and π are one policy"
+    assert last.metrics["distrl"]["remembered_steps"] <= 60
+    buffer = PrioritisedReplay.of(json.loads((places[2] / REPLAY).read_text()))
+    runs = {one.run for one in buffer.buffer.episodes}
+    assert len(runs) > 1
+
+    estimates = list(read_estimates(places[2]))
+    learned = [one for one in estimates if one.weight]
+    assert {one.why for one in estimates} >= {"kept", NOT_DRAWN}
+    assert all(one.priority is not None for one in estimates)
+    assert any(one.staleness for one in learned)
+    for one in learned:
+        assert one.ratio is not None
+        assert 0 <= one.ratio <= 1
+        assert one.advantage is not None
+        assert -1 <= one.advantage <= 1
+    lesson = read_lesson(places[2])
+    assert [len(step) for step in lesson.order] == [8, 8]
+    lines = DISTRL.format_lines(last)
+    assert any(line.startswith("replay   ") for line in lines)
+    assert any(line.startswith("age      drawn replies by versions since: ") for line in lines)
+
+    # Resumed in its last epoch, it draws the same episodes and ends with the same weights.
+    again = TrainingDir(shutil.copytree(result.path, tmp_path / "elsewhere"))
+    shutil.rmtree(again.get_epoch(3).path)
+    again.write({name: part for name, part in again.read().items() if name != "summary"})
+    spoilt = TrainingDir(shutil.copytree(again.path, tmp_path / "spoilt"))
+    assert asyncio.run(resume(again.path)).summary == result.summary
+    assert (get_lesson_dir(again, 3, "shared") / METRICS).read_text() == (places[2] / METRICS).read_text()
+    assert main(["runs", "show", str(again.path)]) == 0
+    assert "replay   " in capsys.readouterr().out
+
+    (get_lesson_dir(spoilt, 2, "shared") / REPLAY).write_text("{}")
+    with pytest.raises(RunFormatError, match="epoch 3 begins with these episodes, and they cannot be read"):
+        asyncio.run(resume(spoilt.path))
+
+
+def list_taken(folder: TrainingDir, epochs: int) -> list[list[Arrival]]:
+    found = [read_arrivals(folder.get_epoch(number)) for number in range(1, epochs + 1)]
+    return [one for one in found if one is not None]
+
+
+ASYNC = ("collection=async", "steps=24", "epochs=3", "run.concurrency=4")
+
+
+@pytest.mark.timeout(600)
+def test_episodes_are_played_on_while_the_policy_learns(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No episode is learned twice, and what is learned tells its age; a training that is resumed takes up the rest."""
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, *DISTRL.toy, *ASYNC, algorithm="distrl", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    assert result.summary is not None
+    taken = list_taken(folder, 3)
+    assert len(taken) == 3
+    every = [one.key for arrivals in taken for one in arrivals]
+    assert len(every) == len(set(every)), "an episode is learned once as a new one"
+    for number, arrivals in enumerate(taken, 1):
+        steps = [one.steps for one in arrivals]
+        wanted = 30 if number == 1 else 24
+        assert sum(steps[:-1]) < wanted <= sum(steps)
+        experience = read_experience(folder, number)
+        assert {one.trajectory for one in experience} == {one.trajectory for one in arrivals if one.steps}
+        assert all(one.epoch <= number for one in arrivals)
+    # While epoch 1 learned, its policy went on beginning episodes.
+    assert any(one.epoch < number for number, arrivals in enumerate(taken, 1) for one in arrivals)
+    ages = [one.metrics["distrl"]["staleness"] for one in result.records[1:]]
+    assert list(ages[0]) == ["0"]
+    assert max(map(int, ages[-1])) >= 1
+
+    # Learned again from what was recorded, without an environment, every weight is the same.
+    monkeypatch.setattr(CorridorSuite, "open", None)
+    assert main(["train", "--replay", str(result.path), "--out", str(tmp_path / "replayed")]) == 0
+    told = capsys.readouterr()
+    assert f"epoch 3: its lessons and weights are those of {result.path}" in told.err
+    replayed = read_records(TrainingDir(tmp_path / "replayed"), 3)
+    for one, before in zip(replayed, result.records, strict=True):
+        assert one.hashes.get("weights") == before.hashes.get("weights")
+        assert one.hashes.get("values") == before.hashes.get("values")
+        assert one.success is None
+    monkeypatch.undo()
+
+    # What ended and was not learned when a process died is the next one's.
+    again = TrainingDir(shutil.copytree(result.path, tmp_path / "elsewhere"))
+    last = again.get_epoch(3)
+    for path in (last.examples, last.path / "training", last.evaluation):
+        shutil.rmtree(path, ignore_errors=True)
+    for file in (last.record, last.path / "arrivals.json"):
+        file.unlink()
+    again.write({name: part for name, part in again.read().items() if name != "summary"})
+    resumed = asyncio.run(resume(again.path))
+    assert resumed.summary is not None
+    afresh = list_taken(again, 3)
+    assert afresh[:2] == taken[:2]
+    assert not {one.key for one in afresh[2]} & {one.key for arrivals in taken[:2] for one in arrivals}
+    assert {one.key for one in afresh[2]} >= {one.key for one in taken[2] if one.epoch < 3}
+
+
+def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*DISTRL.toy, *ASYNC, "max_staleness=0", "held_out.before=false", "held_out.every=9")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    for number in (2, 3):
+        old = {one.trajectory for one in read_experience(folder, number) if one.versions[0] < number - 1}
+        found = {
+            one.trajectory: one.why
+            for one in read_estimates(get_lesson_dir(folder, number, "shared"))
+            if one.why == TOO_OLD
+        }
+        assert set(found) == old
+
+
+def test_a_replay_that_learns_otherwise_or_cannot_is_refused(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*DISTRL.toy, "epochs=1", "held_out.before=false", "held_out.episodes=1")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
+    run = asyncio.run(start(config, tmp_path / "run", device="cpu")).path
+    assert main(["train", "--replay", str(run), "--out", str(tmp_path / "a"), "--seed", "1"]) == 2
+    assert "--replay repeats the training as it is; leave out --seed" in capsys.readouterr().err
+
+    # Another record of what was learned: the first epoch says so, and nothing is left to look right.
+    record = TrainingDir(run).get_epoch(1).record
+    known = read_record(record)
+    changed = known.model_copy(update={"hashes": {**known.hashes, "weights": "0" * 64}})
+    record.write_text(changed.model_dump_json())
+    assert main(["train", "--replay", str(run), "--out", str(tmp_path / "b")]) == 1
+    assert "epoch 1 ends with other weights than" in capsys.readouterr().err
+
+    head = json.loads((run / "training.json").read_text())
+    head["config"]["algorithm"] = "coach"
+    (run / "training.json").write_text(json.dumps(head))
+    assert main(["train", "--replay", str(run), "--out", str(tmp_path / "c")]) == 2
+
+
+TRAIN = """
+import asyncio, sys
+from pathlib import Path
+from collab.library import Library
+from collab.loop.interfaces import load_algorithm
+from collab.loop.loop import start
+from collab.testing.toy_team import configure_toy_training
+
+library, out, *settings = sys.argv[1:]
+toy = load_algorithm("distrl").toy
+config = configure_toy_training(Library.for_recorded_training(library), *toy, *settings, algorithm="distrl", seed=3)
+asyncio.run(start(asyncio.run(config), Path(out), device="cpu"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_training_that_is_killed_while_it_plays_on_loses_no_episode(finetuned: Path, tmp_path: Path) -> None:
+    """Killed wherever it is, at three moments, it ends, has learned no episode twice, and can be replayed."""
+    write_library(tmp_path / "library", finetuned)
+    run, rng = tmp_path / "run", random.Random(1)
+    settings = (*ASYNC, "held_out.before=false", "held_out.every=9", "held_out.episodes=1")
+    begin = [sys.executable, "-c", TRAIN, str(tmp_path / "library"), str(run), *settings]
+    again = [sys.executable, "-m", "collab", "train", "--resume", str(run)]
+    for kill in range(3):
+        process = subprocess.Popen(begin if not (run / "training.json").exists() else again)
+        place = run / "epochs" / str(kill + 1) / ("rollout" if kill % 2 else "arrivals.json")
+        while not place.exists() and process.poll() is None:
+            time.sleep(0.05)
+        time.sleep(rng.random())
+        process.kill()
+        process.wait()
+    subprocess.run(again, check=True)
+    folder = TrainingDir(run)
+    every = [one.key for arrivals in list_taken(folder, 3) for one in arrivals]
+    assert len(every) == len(set(every)) > 3
+    ended = {
+        (number, one.id)
+        for number in (1, 2, 3)
+        for one in RunStore.open(folder.get_epoch(number).rollout).open_reader().list_episodes()
+        if one.state == "finished"
+    }
+    assert set(every) <= ended
+    replayed = asyncio.run(replay(run, tmp_path / "replayed"))
+    assert [one.hashes["weights"] for one in replayed.records[1:]] == [
+        one.hashes["weights"] for one in read_records(folder, 3)[1:]
+    ]
