@@ -45,8 +45,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
-from collab.loop.example_store import read_counts, write_counts
-from collab.loop.examples import RETOKENISED
+from collab.loop.examples import RETOKENISED, read_counts, write_counts
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, TriedStep, Update, join_labels
 from collab.loop.phases import refuse_barren_rollout

@@ -277,11 +277,15 @@ def _begin(config: TrainingConfig, out: Path, *, as_json: bool, **choices: Any) 
 
 
 def _replay(path: Path, out: Path, as_json: bool) -> None:
+    from collab.loop.loop import TrainingResult, resume
     from collab.loop.record import TrainingDir
-    from collab.loop.replay import replay
+    from collab.loop.recorded import begin_replay
 
-    job = functools.partial(replay, path, out, note=note)
-    TRAINING.begin(job, TrainingDir(out), f"learning again what {path} learned, in {out}", as_json)
+    async def learn(**watched: Any) -> TrainingResult:
+        begin_replay(path, out)
+        return await resume(out, note=note, **watched)
+
+    TRAINING.begin(learn, TrainingDir(out), f"learning again what {path} learned, in {out}", as_json)
 
 
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:

@@ -58,7 +58,7 @@ class Arrival(Definition):
     """An episode that an epoch learns from."""
 
     epoch: int = Field(ge=1)
-    """Whose run it is of."""
+    """Number of the epoch in whose run it lies."""
     trajectory: str
     steps: int
 
@@ -189,7 +189,7 @@ class LentWorker:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
+class _PlayedRun:
     """A run that is being played."""
 
     gate: RunGate
@@ -204,7 +204,7 @@ class ContinuousCollection:
     def __init__(self, state: LoopState, suite: Suite, executor: Executor) -> None:
         self._state, self._suite, self._executor = state, suite, executor
         self._workers: SharedWorkers | None = None
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _PlayedRun] = {}
         self._arrived: list[Arrival] = []
         """Episodes that are over and in no epoch's list, in the order in which they ended."""
         self._taken: set[tuple[int, str]] = set()
@@ -212,7 +212,7 @@ class ContinuousCollection:
     async def begin(self, number: int, run: RunConfig) -> None:
         """Let episodes begin with the policy of this run, and those that older ones began come to their end."""
         if self._workers is None:
-            self._workers = SharedWorkers(self._executor, run.concurrency)
+            self._workers = SharedWorkers(self._executor, min(run.concurrency, run.episodes))
             self._read_recorded(number)
         self._workers.newest = number
         if number not in self._runs:
@@ -304,7 +304,7 @@ class ContinuousCollection:
             return await start(config.model_copy(update={"budget": budget}), state.library, out, executor=gate, **named)
 
         gate = RunGate(workers=self._workers, epoch=epoch, begun=begun, arrive=arrive)
-        run = _Run(gate=gate, task=asyncio.create_task(play()), stop=stop)
+        run = _PlayedRun(gate=gate, task=asyncio.create_task(play()), stop=stop)
         run.task.add_done_callback(lambda _: self._wake())
         self._runs[epoch] = run
 
@@ -325,7 +325,7 @@ class ContinuousCollection:
             if epoch == self._workers.newest and all(one.task.done() for one in self._runs.values()):
                 raise RunError(
                     f"{result.path}: all {result.progress.planned} episodes are over, and too few came to their end; "
-                    f"mend what broke them, and go on with: {self._state.folder.resume}"
+                    f"mend what broke them, and resume with: {self._state.folder.resume}"
                 )
 
     async def _wait(self) -> None:

@@ -4,6 +4,8 @@
     overlap = await check_inputs(config, allow_overlap=False)
     with open_inputs(state) as rollouts: ...                # in epoch 1
 
+    begin_replay(Path("runs/distrl"), Path("runs/again"))   # all epochs learn from what another training recorded
+
 Such a run was finished or stopped before, by any policy. A training names its directory and its run hash: the episodes
 are learned from again in later epochs, so it is resumed with the same ones or not at all.
 """
@@ -30,7 +32,7 @@ from collab.envs.base import Suite
 from collab.errors import RunError, RunFormatError, UsageError
 from collab.evaluation.report import find_recorded
 from collab.loop.config import RecordedInput, TrainingConfig
-from collab.loop.interfaces import Rollout
+from collab.loop.interfaces import Rollout, load_algorithm, read_training
 from collab.loop.record import EpochRecord, TrainingDir, read_record
 from collab.loop.state import LoopState
 from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
@@ -39,10 +41,13 @@ from collab.rollout.plan import load_splits, plan_episodes
 from collab.rollout.run import Trajectories, read_recorded_config
 from collab.seeds import Seeds
 from collab.store.fingerprint import hash_run
+from collab.store.manifest import format_now
 from collab.store.reader import RunReader
 from collab.store.run import RunStore
+from collab.trainers.prepare import check_installed
 from collab.types import Trajectory
 from collab.utils.text import format_amount
+from collab.utils.trust import check_trusted
 
 REPLAYED = "replayed"
 """In the head of a training that only learns again: the directory of the one that played."""
@@ -166,6 +171,36 @@ def list_trajectories(reader: RunReader, steps: int | None) -> Sequence[Trajecto
     names = list_counted(reader, steps)
     over = (one.id for one in reader.list_episodes() if one.state == "finished")
     return Trajectories(lambda: nullcontext(reader), tuple(id for id in over if names is None or id in names))
+
+
+def begin_replay(path: Path, out: Path) -> None:
+    """Make a training that learns again what another one learned, from its recorded episodes alone.
+
+    A training writes down which episodes each epoch learned from, and in which order, before it learns. All else
+    follows from that, from seeds and from the number of threads. So `collab.loop.loop.resume` of the new directory ends
+    with the same weights, bit for bit, or with an error. Nothing is played and nothing is measured.
+
+    Args:
+        path: of the training, which is only read.
+        out: directory to make.
+
+    Raises:
+        UsageError: its algorithm cannot be replayed, or `out` already holds something; nothing was made.
+        RunFormatError: the training cannot be read.
+    """
+    source, folder = TrainingDir(path), TrainingDir(out)
+    # The head may name modules to import, so trust is asked for before any of it is built.
+    check_trusted(source.read().get("config", {}), str(source.file))
+    head, config = read_training(source)
+    if not load_algorithm(config.algorithm).can_replay:
+        raise UsageError(
+            f"--replay {path}: {config.algorithm} asks models while it learns, so its learning cannot be repeated "
+            "without them; resume it, or train anew"
+        )
+    check_installed()
+    folder.check_free()
+    kept = {name: part for name, part in head.items() if name != "summary"}
+    folder.begin({**kept, "created": format_now(), REPLAYED: str(path.resolve())})
 
 
 def find_source(folder: TrainingDir) -> TrainingDir | None:

@@ -79,7 +79,7 @@ class TrainingProgress:
 
 
 class Closable(Protocol):
-    """What plays on in the background."""
+    """A collection that plays on in the background."""
 
     async def close(self) -> None:
         """End it."""

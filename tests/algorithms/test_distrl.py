@@ -35,7 +35,8 @@ from collab.loop.continuous import Arrival, read_arrivals
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir, read_record, read_records
-from collab.loop.replay import replay
+from collab.loop.recorded import begin_replay
+from collab.rollout.run import read_recorded_config
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import configure_toy_training, write_library
@@ -306,7 +307,32 @@ def test_a_training_that_is_killed_while_it_plays_on_loses_no_episode(finetuned:
         if one.state == "finished"
     }
     assert set(every) <= ended
-    replayed = asyncio.run(replay(run, tmp_path / "replayed"))
+    begin_replay(run, tmp_path / "replayed")
+    replayed = asyncio.run(resume(tmp_path / "replayed"))
     assert [one.hashes["weights"] for one in replayed.records[1:]] == [
         one.hashes["weights"] for one in read_records(folder, 3)[1:]
     ]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_workers_of_ray_play_on_with_the_newest_policy(finetuned: Path, tmp_path: Path) -> None:
+    """They live for the whole training, and each reply has the version and the seed of its own run."""
+    pytest.importorskip("ray")
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*ASYNC, "run.executor=ray", "run.concurrency=2", "held_out.before=false", "held_out.every=9")
+    config = asyncio.run(configure_toy_training(library, *DISTRL.toy, *settings, algorithm="distrl", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    folder = TrainingDir(result.path)
+    for number in (1, 2, 3):
+        played = RunStore.open(folder.get_epoch(number).rollout).open_reader()
+        run = read_recorded_config(folder.get_epoch(number).rollout)
+        for episode in played.iterate_trajectories():
+            for step in episode.steps:
+                (cell,) = step.matrix
+                assert cell.policy.version == number - 1
+                wanted = run.seeds.cell(0, episode.task.name, episode.episode, step.index, cell.agent, cell.round)
+                assert cell.seed == wanted

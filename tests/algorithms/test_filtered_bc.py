@@ -24,8 +24,7 @@ from collab.config import override
 from collab.data.tokenize import get_reply_tokens
 from collab.errors import ConfigError, UnknownName
 from collab.library import Library
-from collab.loop.example_store import read_counts
-from collab.loop.examples import RecordedRun
+from collab.loop.examples import RecordedRun, read_counts
 from collab.loop.interfaces import Labels, Rollout, load_algorithm, load_method
 from collab.loop.phases import load_trajectories
 from collab.loop.policy import Policy, build_chat_tokenizer

@@ -41,7 +41,10 @@ SETTINGS = ("updates=10", "rl.batch_rows=16", "held_out.episodes=24", "held_out.
 TRAININGS = {
     "filtered-bc": (*SETTINGS, "episodes=16"),
     "digirl": (*SETTINGS, "episodes=24", "offline={steps: 60, updates: 10, values: {step: 30, instruct: 30}}"),
-    "distrl": (*SETTINGS, "steps=100", "offline={steps: 60, updates: 10, value_updates: 30}"),
+    "distrl": (
+        *(*SETTINGS[1:], "steps=150", "updates=30", "rl.learning_rate=2e-4", "capacity=5000", "value_updates=20"),
+        *("offline={steps: 150, updates: 30, value_updates: 60}", "values={hidden: 32, learning_rate: 1e-2}"),
+    ),
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=4"),
     "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
     "coach": (
@@ -118,6 +121,15 @@ def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
     assert measure_gain(result) > CERTAIN_GAIN
 
 
+@pytest.mark.variations
+@pytest.mark.timeout(600)
+def test_success_rises_while_episodes_are_played_on(train: Train) -> None:
+    """Replies of older policies are learned as well: workers never wait for the learner."""
+    result = train("distrl", 0, "collection=async", "run.concurrency=4")
+    assert measure_gain(result) > CERTAIN_GAIN
+    assert any(int(age) > 0 for age in result.records[-1].metrics["distrl"]["staleness"])
+
+
 LIMIT = 8
 SMALL_PRESET = (
     f"{FAKE}.max_steps={LIMIT}",
@@ -182,7 +194,7 @@ WEIGHTLESS = {
     "filtered-bc": ("episodes=12", "updates=3"),
     "digirl": ("episodes=12", "updates=3", "offline={steps: 60, updates: 3, values: {step: 3, instruct: 3}}"),
     "distrl": (
-        *("steps=50", "updates=3", "offline={steps: 60, updates: 3, value_updates: 3}"),
+        *("steps=50", "updates=3", "offline={steps: 60, updates: 3, value_updates: 3}", "capacity=5000"),
         "rl.entropy_weight=0",  # which would change weights by itself
     ),
     "grpo": ("episodes=16", "passes=1", "rl.batch_rows=8"),

@@ -37,7 +37,7 @@ from collab.algorithms.judging import hash_judgements, judge_rollout, open_label
 from collab.config import PartDefinition, RunConfig
 from collab.envs.base import Suite
 from collab.errors import CollabError, RunFormatError
-from collab.loop.example_store import read_counts
+from collab.loop.examples import read_counts
 from collab.loop.interfaces import Labels as Labels
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import refuse_barren_rollout

@@ -33,8 +33,16 @@ from collab.envs.grammar import ActionSpace
 from collab.errors import RunFormatError
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
-from collab.loop.example_store import Examples, draw_older, get_examples_file, read_counts, store
-from collab.loop.examples import ExampleBuilder, Target, make_builder
+from collab.loop.examples import (
+    ExampleBuilder,
+    Examples,
+    Target,
+    draw_older,
+    get_examples_file,
+    make_builder,
+    read_counts,
+    store,
+)
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, Update
 from collab.loop.policy import Policy

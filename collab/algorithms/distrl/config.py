@@ -24,7 +24,7 @@ class DistRLOffline(OfflinePhase):
 
 
 class Priorities(Definition):
-    """How remembered episodes are drawn (DistRL, section 5.3; `estimators.trajectory_priority`)."""
+    """Settings of drawing remembered episodes (DistRL, section 5.3; `estimators.trajectory_priority`)."""
 
     exponent: float = Field(default=0.5, ge=0)
     """α: P ∝ p^α; at 0 all episodes are drawn alike."""

@@ -106,7 +106,7 @@ class StateValueQuality(Definition):
 
 
 class DistRLMetrics(Definition):
-    """What was remembered, drawn and corrected in an epoch, for its record."""
+    """Numbers of the replay and its corrections in an epoch, for its record."""
 
     remembered_episodes: int
     remembered_steps: int
@@ -332,6 +332,7 @@ def _estimate(
     priority = replay.get_priority(episode.key)
     if read is None or not len(read.weights):
         return [replace(one, priority=priority) for one in estimate_alike(episode, weight=0.0, why=NOT_DRAWN)]
+    # Numbers of the present policy and V, with which the step is learned.
     return [
         StepEstimate(
             run=episode.run,
@@ -358,6 +359,7 @@ def _describe(
     replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], lesson: DrawnLesson, version: int, fit: _Fit
 ) -> DistRLMetrics:
     """Return the metrics of an epoch; numbers of replies count each as often as it was drawn."""
+    # Drawn replies alone: those that are only remembered were not scored by this policy.
     priorities = sorted(replay.get_priority(one.key) for one in replay.buffer.episodes)
     told: dict[str, Any] = {}
     if drawn:
@@ -488,7 +490,7 @@ class _Fit:
 
     quality: StateValueQuality | None = None
     loss: float | None = None
-    """Of the last one; None where it was lost."""
+    """Loss of the last one; None where it was lost."""
     lost: str | None = None
     count: int = 0
 

@@ -350,7 +350,9 @@ class _HostedEpisode:
 
     async def listen(self, actor: Any, group: asyncio.TaskGroup) -> Trajectory:
         """Play in a worker to the end; answers run in the group."""
-        order = Order(episode=self.episode, done=tuple(self.steps), admits=self.admit is not None)
+        order = Order(
+            episode=self.episode, done=tuple(self.steps), admits=self.admit is not None, seeds=self.stage.seeds
+        )
         # Steps that are executed again come from the record; new ones are appended as they come.
         async for reference in actor.play.remote(order):
             self._take(await reference, actor, group)

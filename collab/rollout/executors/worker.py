@@ -37,6 +37,7 @@ from collab.models.base import Capabilities, Reply, Request
 from collab.rollout.build import build_stage, build_suite, build_team
 from collab.rollout.episode import Episode
 from collab.rollout.executors.base import LocalExecutor
+from collab.seeds import Seeds
 from collab.store.events import (
     EpisodeFinished,
     EpisodeResumed,
@@ -97,6 +98,8 @@ class Order:
     """Recorded steps that are executed again; see `collab.rollout.episode.play`."""
     admits: bool
     """Whether to ask before each step."""
+    seeds: Seeds
+    """Seeds of the run that the episode belongs to: a worker may play episodes of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,7 @@ class WorkerActor:
             await self._worker.play(
                 order.episode,
                 self._team.build_network(order.episode),
-                build_stage(self._spec.config, self._suite),
+                replace(build_stage(self._spec.config, self._suite), seeds=order.seeds),
                 RemoteRecorder(send),
                 done=order.done,
                 watch=self._count_step,

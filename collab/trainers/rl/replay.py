@@ -174,7 +174,7 @@ class SumTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surprise:
-    """What the steps of an episode taught when they were last measured."""
+    """Lesson of an episode's steps when they were last measured."""
 
     error: float
     """Mean |δ|."""

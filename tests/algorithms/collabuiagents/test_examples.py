@@ -30,8 +30,17 @@ from collab.data.tokenize import read_data
 from collab.errors import RunFormatError, StoreFailure
 from collab.library import Library
 from collab.loop.config import Origin
-from collab.loop.example_store import OLDER, get_examples_file, read_counts
-from collab.loop.examples import EMPTY, OTHER_PROMPT, RETOKENISED, ExampleBuilder, RecordedRun, rebuild_prompt
+from collab.loop.examples import (
+    EMPTY,
+    OLDER,
+    OTHER_PROMPT,
+    RETOKENISED,
+    ExampleBuilder,
+    RecordedRun,
+    get_examples_file,
+    read_counts,
+    rebuild_prompt,
+)
 from collab.loop.record import TrainingDir
 from collab.models.tokenizer import ChatTokenizer
 from collab.prompts.render import Template

@@ -23,7 +23,7 @@ from collab.algorithms.judging import hash_judgements, judge_rollout
 from collab.config import Budget, RunConfig
 from collab.errors import ModelFailure, RunFormatError, UsageError
 from collab.library import Library
-from collab.loop.example_store import COUNTS
+from collab.loop.examples import COUNTS
 from collab.loop.interfaces import Rollout
 from collab.loop.phases import load_trajectories
 from collab.loop.record import LABELS, EpochDir, EpochRecord, TrainingDir, find_training

@@ -10,7 +10,7 @@ import pytest
 from collab.algorithms.collabuiagents.metrics import CollabCounts, read_metrics
 from collab.errors import NothingToLearn
 from collab.loop.config import TrainingConfig
-from collab.loop.example_store import read_counts
+from collab.loop.examples import read_counts
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import LABELS, TrainingDir
 from collab.loop.state import LoopState

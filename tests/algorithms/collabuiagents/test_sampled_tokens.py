@@ -24,8 +24,7 @@ from collab.algorithms.collabuiagents.learner import (
     store_examples,
 )
 from collab.data.tokenize import Encoded, EncodedExample, encode_pairs, encode_replies, read_data
-from collab.loop.example_store import get_examples_file
-from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun
+from collab.loop.examples import RETOKENISED, ExampleBuilder, RecordedRun, get_examples_file
 from collab.loop.finetuning import build_task
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy

@@ -114,8 +114,8 @@ def test_the_help_lists_what_every_algorithm_takes(
     for name in ("collabuiagents", "digirl", "filtered-bc"):
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
-    others = ", ".join(load_algorithm("digirl").ablations)
-    assert f"of collabuiagents: {', '.join(ablations)}; of digirl: {others}; of grader: strict; of grpo: " in told
+    digirl, distrl = (", ".join(load_algorithm(name).ablations) for name in ("digirl", "distrl"))
+    assert f"of collabuiagents: {', '.join(ablations)}; of digirl: {digirl}; of distrl: {distrl}; of grader: " in told
     judged = "Let the critic or verifier judge without a sufficient calibration."
     assert f"{judged} Of coach, collabuiagents, digirl, distrl, filtered-bc, grader, grpo, ppo alone." in told
 
