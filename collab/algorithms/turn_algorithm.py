@@ -121,19 +121,23 @@ class OutcomeLabeller:
         if choice.is_exact:
             return Labels()
         state.begin(PART)
-        name = LABELS if state.config.is_played(rollout.number) else choice.labels
-        # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more.
-        if state.source is not None or has_experience(state.folder, rollout.number):
+        is_recorded = state.config.is_recorded(rollout.number)
+        is_earlier = not is_recorded and not state.config.is_played(rollout.number)
+        name = choice.labels if is_recorded else LABELS
+        # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more, and
+        # none asks about the rollout of an earlier one, or of another training.
+        if state.source is not None or is_earlier or has_experience(state.folder, rollout.number):
             cases = list(iterate_cases(rollout.trajectories, rollout.reader))
             verified = read_verified(rollout.path, name, cases)
         else:
             verified = await _verify(state, rollout, choice, name)
         counts = count_verdicts(choice.name, verified, rollout)
-        _warn_if_alike(state, rollout, counts)
+        if not is_earlier:
+            _warn_if_alike(state, rollout, counts)
         return Labels(
             value={name: float(success) for name, success in verified.successes.items()},
             metrics={"verdicts": counts.model_dump(mode="json")},
-            spent={PART: VERDICTS.read(rollout.path, name).spent},
+            spent={} if is_earlier else {PART: VERDICTS.read(rollout.path, name).spent},
             hashes={PART: verified.digest},
         )
 
@@ -426,7 +430,9 @@ async def _count_episodes(config: TurnConfig, tried: TriedStep) -> Range:
         await suite.close()
     method, found = config.method, Range(low=0, high=0)
     for number in range(1, method.epochs + 1):
-        if not config.is_played(number):
+        if not config.is_recorded(number) and not config.is_played(number):
+            continue
+        if config.is_recorded(number):
             known = float(sum(one.episodes for one in config.recorded))
             found = found.plus(Range(low=known, high=known))
             continue

@@ -214,6 +214,22 @@ class TurnLearner:
         """Return the replies of a step that are learned if it is; here all of them, in every round."""
         return step.matrix
 
+    def draw(
+        self, state: LoopState, experience: Experience, said: Sequence[StepEstimate], rng: random.Random
+    ) -> list[list[int]]:
+        """Return the replies of each optimizer step, as positions among those that may be learned.
+
+        Args:
+            said: of each of these replies, at least one, the estimate of its step.
+        """
+        method = state.config.method
+        assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
+        return method.draw(experience.number, len(said), rng)
+
+    def choose_start(self, state: LoopState, number: int, policy: Policy) -> Policy:
+        """Return the policy whose weights an epoch trains; here the one that it begins with."""
+        return policy
+
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
         """Return metrics that the estimates of an epoch left on disk, beside those of the lesson."""
         return {}
@@ -282,7 +298,7 @@ class TurnLearner:
         finetuning = Finetuning(
             nothing=NOTHING,
             has_examples=lambda group: counts[group].examples > 0,
-            prepare=lambda group: _prepare(state, number, group, policy),
+            prepare=lambda group: _prepare(state, number, group, self.choose_start(state, number, policy)),
         )
         trained, untrained = await finetune(state, number, finetuning)
         return Update(
@@ -320,7 +336,7 @@ class TurnLearner:
             ]
             # By a seed of its own, so that the order is the same however often the epoch is begun.
             rng = generator(derive(config.run.seed, "turns", number, group))
-            drawn = method.draw(number, len(said), rng) if said else []
+            drawn = self.draw(state, experience, [one for _, one in said], rng) if said else []
             lesson = DrawnLesson(refuses=method.retokenised == "refuse", estimates=estimates)
             lesson.draw(drawn, said, builders)
             return lesson

@@ -308,7 +308,8 @@ def verify_resume(
         str, typer.Option("--algo", metavar="NAME", help="Algorithm to train with; see collab train --help.")
     ] = options.COLLAB,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Train one epoch in one thread with two kills, in about half a minute.")
+        bool,
+        typer.Option("--quick", help="Train as few epochs as possible, in one thread with two kills: a minute."),
     ] = False,
     kills: Annotated[
         int | None,

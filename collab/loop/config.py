@@ -139,6 +139,10 @@ class Method(Definition):
             return self.held_out.before
         return number % self.held_out.every == 0 or number == self.epochs
 
+    def is_played(self, number: int) -> bool:
+        """Return whether an epoch, from 1, plays; one that does not learns again from all rollouts before it."""
+        return True
+
     def get_steps(self, number: int) -> int | None:
         """Return the step budget of an epoch, from 1; an algorithm's epochs may differ."""
         return self.steps
@@ -223,9 +227,13 @@ class TrainingConfig(Definition):
     library: str | None = None
     """Folder of the user's own definitions; None when there is none."""
 
+    def is_recorded(self, number: int) -> bool:
+        """Return whether an epoch, from 1, learns from runs that were recorded before the training."""
+        return number == 1 and bool(self.recorded)
+
     def is_played(self, number: int) -> bool:
         """Return whether an epoch, from 1, plays its rollout."""
-        return number > 1 or not self.recorded
+        return not self.is_recorded(number) and self.method.is_played(number)
 
     @property
     def called(self) -> str:

@@ -164,7 +164,10 @@ class Learner(Protocol):
 
 @runtime_checkable
 class RecordedLearner(Learner, Protocol):
-    """A learner that can learn from several runs; see `Algorithm.learn_recorded` and `Algorithm.branch`."""
+    """A learner that can learn from several runs: recorded ones, what began in states of a rollout, or its own again.
+
+    See `Algorithm.learn_recorded` and `Algorithm.branch`.
+    """
 
     async def update_from_recorded(
         self, state: LoopState, labelled: Sequence[tuple[Rollout, Labels]], policy: Policy
@@ -292,6 +295,8 @@ class Algorithm:
     its work (`collab verify-resume`)."""
     toy_graph: ClassVar[str] = ""
     """Built-in graph of such a training; empty for two agents with two rounds."""
+    toy_epochs: ClassVar[int] = 1
+    """Fewest epochs of such a training."""
     toy_options: ClassVar[Mapping[str, Any]] = {}
     """Those of `options` for such a training, because nothing (e.g. a calibration) was prepared for it."""
 

@@ -63,10 +63,14 @@ class DrawnTasks:
 
     async def plan(self, state: LoopState, number: int, policy: Policy) -> EpochPlan:
         """Return the run of an epoch; a graph that was drawn before is read."""
-        config = state.config
+        config, tasks = state.config, self.list_tasks(state, number)
         dag = draw_graph(config, number, state.folder.get_epoch(number), state.folder.resume)
         suite = await state.open_suite(config.run)
-        return EpochPlan(run=await build_rollout_config(config, number, policy, dag, suite))
+        return EpochPlan(run=await build_rollout_config(config, number, policy, dag, suite, tasks=tasks))
+
+    def list_tasks(self, state: LoopState, number: int) -> Sequence[str]:
+        """Return the tasks that an epoch draws from, at least one; here all of the run's."""
+        return state.config.run.tasks
 
 
 def get_curriculum(algorithm: Algorithm) -> Curriculum:
@@ -103,7 +107,7 @@ def draw(config: TrainingConfig, number: int) -> Dag:
 
 
 async def build_rollout_config(
-    config: TrainingConfig, number: int, policy: Policy, dag: Dag, suite: Suite
+    config: TrainingConfig, number: int, policy: Policy, dag: Dag, suite: Suite, *, tasks: Sequence[str] | None = None
 ) -> RunConfig:
     """Return the run of an epoch: its own seed, its own order of tasks, the epoch's graph and policy.
 
@@ -112,13 +116,15 @@ async def build_rollout_config(
 
     Args:
         suite: of the training's run (`LoopState.open_suite`).
+        tasks: that are drawn from; None for all of the run's.
     """
     run = config.run
-    tasks = _draw_tasks(run, suite, number)[: config.method.tasks]
+    wanted = run.tasks if tasks is None else tasks
+    drawn = [name for name in _draw_tasks(run, suite, number) if name in wanted][: config.method.tasks]
     graph = run.graph.model_copy(update={"edges": list(dag.edges), "rewire": "never"})
     team = config.explore(assign_policy(run, policy, config.method.determinism))
     episodes = config.method.get_episodes(number) or run.episodes
-    team = team.model_copy(update={"tasks": tasks, "graph": graph, "episodes": episodes})
+    team = team.model_copy(update={"tasks": drawn, "graph": graph, "episodes": episodes})
     for attempt in count():
         seed = derive(run.seed, "rollout of epoch", number, attempt)
         chosen = team.model_copy(update={"seed": seed})
@@ -222,8 +228,8 @@ class Collected:
     """Rollouts that an epoch learns from."""
 
     rollouts: Sequence[Rollout]
-    """The one that it played, and the episodes that begin in its states, or recorded runs; episodes are read on
-    request."""
+    """The one that it played, and the episodes that begin in its states, or runs that were recorded before; episodes are
+    read on request."""
     report: Report
     """Over all planned episodes but those that begin in states of others."""
     paid: Usage
@@ -239,7 +245,8 @@ class Collected:
 async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> AsyncIterator[Collected]:
     """Play the rollout of an epoch, and let the algorithm label finished episodes while others are played.
 
-    An epoch that learns from recorded runs plays nothing. One that plays on takes what has arrived.
+    An epoch that learns from recorded runs, or again from the rollouts before it, plays nothing. One that plays on takes
+    what has arrived.
 
     Raises:
         Halted: it stopped before its end.
@@ -251,7 +258,7 @@ async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: P
             yield collected
         return
     if not state.config.is_played(number):
-        with open_inputs(state.config, number) as rollouts:
+        with open_inputs(state.config, state.folder, number) as rollouts:
             yield Collected(rollouts=rollouts, report=_report_inputs(rollouts), paid=Usage())
         return
     out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)

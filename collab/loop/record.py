@@ -226,7 +226,7 @@ class EpochRecord(Definition):
     adapters: dict[str, str] = Field(default_factory=dict)
     """Slot → LoRA adapter after the epoch; slots without one are missing."""
     recorded: list[str] = Field(default_factory=list)
-    """Runs that stand for the rollout, recorded before the training; empty where the epoch played."""
+    """Runs that stand for the rollout, recorded before the epoch; empty where it played."""
     edges: list[tuple[str, str]] = Field(default_factory=list)
     """(speaker, hearer) of the rollout."""
     temperatures: dict[str, float] = Field(default_factory=dict)

@@ -1,13 +1,13 @@
-"""Recorded runs that a training begins with, in place of its first rollout.
+"""Recorded runs that an epoch learns from in place of a rollout: those a training begins with, or its own earlier ones.
 
     inputs = read_inputs([Path("runs/played")])             # what is learned from them, with their hashes
     overlap = await check_inputs(config, allow_overlap=False)
-    with open_inputs(state) as rollouts: ...                # in epoch 1
+    with open_inputs(config, folder, 1) as rollouts: ...    # of an epoch that does not play
 
     begin_replay(Path("runs/distrl"), Path("runs/again"))   # all epochs learn from what another training recorded
 
-Such a run was finished or stopped before, by any policy. A training names its directory and its run hash: the episodes
-are learned from again in later epochs, so it is resumed with the same ones or not at all.
+A run that a training begins with was finished or stopped before, by any policy. The training names its directory and
+its run hash: the episodes are learned from again in later epochs, so it is resumed with the same ones or not at all.
 """
 
 from __future__ import annotations
@@ -152,18 +152,23 @@ def list_doubts(config: TrainingConfig) -> list[str]:
 
 
 @contextmanager
-def open_inputs(config: TrainingConfig, number: int) -> Iterator[list[Rollout]]:
-    """Yield the recorded runs as the rollouts of an epoch, while they are open."""
+def open_inputs(config: TrainingConfig, folder: TrainingDir, number: int) -> Iterator[list[Rollout]]:
+    """Yield the runs that an epoch learns from as its rollouts, while they are open."""
     with ExitStack() as stack:
         found = []
-        for one in config.recorded:
-            path = Path(one.run)
+        for path in _list_inputs(config, folder, number):
             reader = stack.enter_context(RunStore.open(path).open_reader())
             played = list_trajectories(reader, read_step_budget(path))
             found.append(
                 Rollout(number=number, run=read_recorded_config(path), path=path, trajectories=played, reader=reader)
             )
         yield found
+
+
+def _list_inputs(config: TrainingConfig, folder: TrainingDir, number: int) -> list[Path]:
+    """Return the runs that a training begins with, and behind its first epoch those that it played before this one."""
+    played = [one for one in range(1, number) if config.is_played(one)]
+    return [*(Path(one.run) for one in config.recorded), *(folder.get_epoch(one).rollout for one in played)]
 
 
 def list_trajectories(reader: RunReader, steps: int | None) -> Sequence[Trajectory]:

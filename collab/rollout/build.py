@@ -101,6 +101,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
         "sampler": "collab.preferences.adversary:SamplerAdversary",
     },
     "algorithms": {
+        "appvlm": "collab.algorithms.appvlm.algorithm:AppVLM",
         "collabuiagents": "collab.algorithms.collabuiagents.algorithm:CollabUIAgents",
         "filtered-bc": "collab.algorithms.filtered_bc.algorithm:FilteredBC",
         "digirl": "collab.algorithms.digirl.algorithm:DigiRL",

@@ -416,7 +416,7 @@ def verify(
         out: a new or empty directory.
         kills: wanted; see `draw`.
         seed: of the points.
-        epochs: of either training.
+        epochs: of either training; an algorithm's `toy_epochs` at least.
         threads: of either new training; with several, more is trained at once (`SPLIT`).
         algorithm: of both, by name.
         settings: of both, as for `--set` of a training; applied after its own.
@@ -434,7 +434,7 @@ def verify(
     known = load_algorithm(algorithm)
     again = () if isinstance(load_method(known).recipe, RLRecipe) else AGAIN
     steps = [f"{known.method.RECIPE}.{one}" for one in (*STEPS, *again, *(SPLIT if threads > 1 else ()))]
-    wanted = (f"epochs={epochs}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
+    wanted = (f"epochs={max(epochs, known.toy_epochs)}", *steps, *(("episodes=4",) if threads > 1 else ()), *settings)
     # Settings are checked before a directory is made.
     _check(algorithm, wanted)
     _make(out)

@@ -47,6 +47,7 @@ TRAININGS = {
     ),
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=4"),
     "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
+    "appvlm": (*SETTINGS[1:], "rounds=1", "epochs=3", "episodes=24", "tau=null", "passes=6", "final_passes=6"),
     "coach": (
         *(*SETTINGS[2:], "epochs=3", "warmup_epochs=1", "episodes=16", "passes=2", "rl.batch_rows=32"),
         *("rl.sharing=none", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}", "truth_states=0"),
@@ -199,6 +200,7 @@ WEIGHTLESS = {
     ),
     "grpo": ("episodes=16", "passes=1", "rl.batch_rows=8"),
     "ppo": ("episodes=12", "passes=1", "rl.batch_rows=8"),
+    "appvlm": ("epochs=2", "episodes=12", "passes=1", "final_passes=1", "rl.batch_rows=8"),
     "coach": ("epochs=2", "warmup_epochs=0", "episodes=8", "passes=1", "rl.batch_rows=8"),
 }
 

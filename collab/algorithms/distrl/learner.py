@@ -43,6 +43,7 @@ from collab.algorithms.state_features import (
     write_fresh_features,
 )
 from collab.algorithms.turn_learner import (
+    VALUING,
     DrawnLesson,
     Experience,
     TurnLearner,
@@ -143,7 +144,8 @@ class DistRLLearner(TurnLearner):
 
     async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
         """Remember, draw, correct and deal out."""
-        return await run_in_background(_make_lesson, state, group, experience)
+        with state.time_part(VALUING, whole=True):
+            return await run_in_background(_make_lesson, state, group, experience)
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
         """Return what was remembered, drawn and corrected."""

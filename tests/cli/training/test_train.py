@@ -110,14 +110,14 @@ def test_the_help_lists_what_every_algorithm_takes(
     monkeypatch.setenv("COLUMNS", "400")
     assert main([command, "--help"]) == 0
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "One of: coach, collabuiagents, digirl, distrl, filtered-bc, grader, grpo, newest, ppo." in told
+    assert "One of: appvlm, coach, collabuiagents, digirl, distrl, filtered-bc, grader, grpo, newest, ppo." in told
     for name in ("collabuiagents", "digirl", "filtered-bc"):
         assert f"f {name}: {', '.join(list_presets(load_algorithm(name).presets))}" in told
     ablations = [name for name, one in ABLATIONS.items() if command != "transfer" or one.graph is None]
     digirl, distrl = (", ".join(load_algorithm(name).ablations) for name in ("digirl", "distrl"))
     assert f"of collabuiagents: {', '.join(ablations)}; of digirl: {digirl}; of distrl: {distrl}; of grader: " in told
     judged = "Let the critic or verifier judge without a sufficient calibration."
-    assert f"{judged} Of coach, collabuiagents, digirl, distrl, filtered-bc, grader, grpo, ppo alone." in told
+    assert f"{judged} Of appvlm, coach, collabuiagents, digirl, distrl, filtered-bc, grader, grpo, ppo alone." in told
 
 
 def test_the_help_of_train_marl_lists_what_its_own_algorithm_takes(
