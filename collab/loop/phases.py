@@ -258,7 +258,7 @@ async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: P
             yield collected
         return
     if not state.config.is_played(number):
-        with open_inputs(state.config, state.folder, number) as rollouts:
+        with open_inputs(state.config, state.source or state.folder, number) as rollouts:
             yield Collected(rollouts=rollouts, report=_report_inputs(rollouts), paid=Usage())
         return
     out, steps = state.folder.get_epoch(number).rollout, state.config.method.get_steps(number)
