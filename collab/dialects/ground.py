@@ -2,36 +2,37 @@
 
     parsed = read_in_dialect(reply.text, dialect, space, observation, finish=reply.finish)
 
-Points become screen pixels by the dialect's grid and the size in which the picture was sent. On pages they become the
-element below them, since actions of pages name elements. What an environment cannot do is refused by its name:
-"unsupported". Two things are approximate: a swipe from point to point keeps its start and its longer direction and
-loses its length, and a scroll's amount is the environment's own.
+Points become screen pixels by the dialect's grid and the size in which the picture was sent; the canonical form makes
+elements of them (`ActionSpace.canonical`). What an environment cannot do is refused by its name: "unsupported". One
+thing is approximate: a scroll's amount is the environment's own.
 
-A typed text on a page is put behind what the field holds, unless the dialect's verb empties it first.
+A text is typed at the cursor. Where the dialect's verb names a field of a page, it is put behind what the field holds,
+unless the verb empties it first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from collab.dialects.actions import DIRECTIONS, GuiAction, Pair
+from collab.dialects.actions import GuiAction, Pair
 from collab.dialects.base import Dialect
 from collab.dialects.registry import recognise
 from collab.envs.grammar import ActionSpace
-from collab.envs.syntax import Reject
+from collab.envs.syntax import Reject, order_keys
 from collab.envs.text import find_element_at
 from collab.prompts.parse import ParsedReply, read_withheld
 from collab.types import Action, Element, Observation, ParseFailure
 
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
-_MEANS_ENTER = frozenset({"enter", "return", "keycode_enter"})
 _KEY_KINDS = {
-    **{"back": "back", "keycode_back": "back", "home": "home", "keycode_home": "home"},
-    **{"alt+left": "back", "alt+right": "forward"},
+    "mobile": {"enter": "enter", "back": "back", "home": "home", "recents": "recents", "app_switch": "recents"},
+    "web": {"alt+left": "back", "alt+right": "forward"},
 }
-"""Keys that are an action of their own."""
+"""Keys that are an action of their own, by space."""
+_NEEDS_HELP = "help is needed"
+"""Question of a reply that hands over without one."""
 
 
 def read_in_dialect(
@@ -75,7 +76,7 @@ def _explain(failure: ParseFailure, text: str, dialect: Dialect, finish: str | N
         if other is not None:
             detail = f"the reply looks like {other.name}, and the agent's dialect is {dialect.name}"
             return ParseFailure(kind="other_dialect", detail=detail)
-    if finish == "length" and failure.kind in ("no_action", "malformed"):
+    if finish == "length" and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
     return failure
 
@@ -92,11 +93,9 @@ class _Ground:
 
     def build(self, said: GuiAction) -> Action:
         """Return the action that was said; raises Reject."""
-        keys = (said.text or "").lower()
-        if said.kind == "keys" and keys in _MEANS_ENTER:
-            said = GuiAction(kind="enter")
-        elif said.kind == "keys" and keys in _KEY_KINDS:
-            said = GuiAction(kind=_KEY_KINDS[keys])
+        if said.kind == "keys":
+            kind = _KEY_KINDS.get(self.space.name, {}).get(order_keys(said.text or ""))
+            said = said if kind is None else GuiAction(kind=kind)
         table = _PHONE if self.space.name == "mobile" else _PAGE if self.space.name == "web" else {}
         handler = table.get(said.kind)
         if handler is None:
@@ -122,7 +121,7 @@ class _Ground:
         return x, y
 
     def aim(self, said: GuiAction, *, needed: bool = True) -> dict[str, int]:
-        """Return the arguments that name the target: an element's number, or a pixel on a phone."""
+        """Return the arguments that name the target: an element's number, or a pixel."""
         if said.index is not None:
             return {self.space.index_field: said.index}
         if said.point is None:
@@ -130,37 +129,26 @@ class _Ground:
                 raise Reject("missing_field", f"{said}: it needs a point")
             return {}
         x, y = self.find_pixel(said.point)
-        if self.space.points:
-            return {"x": x, "y": y}
-        element = find_element_at(self.observation, x, y)
-        if element is None:
-            raise Reject("no_such_element", f"{said}: there is no element at pixel ({x}, {y})")
-        return {self.space.index_field: element.index}
+        return {"x": x, "y": y}
 
-    def find_direction(self, said: GuiAction) -> str:
-        """Return the direction of a finger that moves between two points: the longer one."""
-        if said.direction in DIRECTIONS:
-            return said.direction
-        if said.point is None or said.to is None:
-            raise Reject("missing_field", f"{said}: it needs a direction or two points")
-        (x, y), (to_x, to_y) = self.find_pixel(said.point), self.find_pixel(said.to)
-        if (x, y) == (to_x, to_y):
+    def drag(self, said: GuiAction) -> Action:
+        """Return the way from one point to another."""
+        if said.to is None:
+            raise Reject("missing_field", f"{said}: it needs a point where it ends")
+        start, (to_x, to_y) = self.aim(said), self.find_pixel(said.to)
+        if start == {"x": to_x, "y": to_y}:
             raise Reject("bad_field", f"{said}: it starts and ends at one point")
-        if abs(to_x - x) > abs(to_y - y):
-            return "right" if to_x > x else "left"
-        return "down" if to_y > y else "up"
+        return self.make("drag", **start, to_x=to_x, to_y=to_y)
 
-    def find_field(self, said: GuiAction) -> Element:
-        """Return the field of a page that is typed into: at the point, else the one with the focus."""
-        if said.point is not None or said.index is not None:
-            index = self.aim(said)[self.space.index_field]
-            if index < len(self.observation.elements):
-                return self.observation.elements[index]
-            raise Reject("no_such_element", f"{said}: there is no such element")
-        for element in self.observation.elements:
-            if "focused" in element.flags:
-                return element
-        raise Reject("no_such_element", f"{said}: no field has the cursor, click one first")
+    def find_field(self, target: dict[str, int]) -> Element | None:
+        """Return the element that a target names, without one the element with the cursor; None if there is none."""
+        elements = self.observation.elements
+        if "x" in target:
+            return find_element_at(self.observation, target["x"], target["y"])
+        if target:
+            index = target[self.space.index_field]
+            return elements[index] if index < len(elements) else None
+        return next((element for element in elements if "focused" in element.flags), None)
 
 
 Handler = Callable[[_Ground, GuiAction], Action]
@@ -178,8 +166,18 @@ def _build_text_handler(type: str, argument: str, default: str | None = None) ->
     return lambda ground, said: ground.make(type, **{argument: said.text if said.text is not None else default})
 
 
+def _drag(ground: _Ground, said: GuiAction) -> Action:
+    return ground.drag(said)
+
+
+def _press_keys(ground: _Ground, said: GuiAction) -> Action:
+    return ground.make("press_keys", keys=said.text)
+
+
 def _swipe(ground: _Ground, said: GuiAction) -> Action:
-    return ground.make("swipe", direction=ground.find_direction(said), **ground.aim(said, needed=False))
+    if said.direction is None:
+        return ground.drag(said)
+    return ground.make("swipe", direction=said.direction, **ground.aim(said, needed=False))
 
 
 def _scroll(ground: _Ground, said: GuiAction) -> Action:
@@ -192,27 +190,34 @@ def _type_on_phone(ground: _Ground, said: GuiAction) -> Action:
 
 
 def _type_on_page(ground: _Ground, said: GuiAction) -> Action:
-    field = ground.find_field(said)
-    held = "" if said.clear else field.value or ""
-    content = held + (said.text or "")
-    return ground.make("type_string", id=field.index, content=content, press_enter=said.enter)
-
-
-def _enter_on_page(ground: _Ground, said: GuiAction) -> Action:
-    """Press Enter in the field with the cursor: pages have no key of their own, but typing ends with one."""
-    return _type_on_page(ground, replace(said, text="", enter=True))
+    target = ground.aim(said, needed=False)
+    if not target and not said.clear:
+        return ground.make("insert_text", content=said.text, press_enter=said.enter)
+    field = ground.find_field(target)
+    if not target and field is None:
+        raise Reject("no_such_element", f"{said}: no field has the cursor, click one first")
+    held = "" if said.clear or field is None else field.value or ""
+    target = target or {"id": field.index if field is not None else 0}
+    return ground.make("type_string", **target, content=held + (said.text or ""), press_enter=said.enter)
 
 
 def _scroll_page(ground: _Ground, said: GuiAction) -> Action:
-    return ground.make("scroll_page", direction=said.direction)
+    target = ground.aim(said, needed=False)
+    return ground.make("scroll_at" if target else "scroll_page", direction=said.direction, **target)
 
 
 def _swipe_page(ground: _Ground, said: GuiAction) -> Action:
-    return ground.make("scroll_page", direction=_OPPOSITE[ground.find_direction(said)])
+    if said.direction is None:
+        return ground.drag(said)
+    return ground.make("scroll_page", direction=_OPPOSITE[said.direction])
 
 
 def _select_on_page(ground: _Ground, said: GuiAction) -> Action:
     return ground.make("select", option=said.text, **ground.aim(said))
+
+
+def _end_task(ground: _Ground, said: GuiAction) -> Action:
+    return ground.make("status", goal_status="complete", answer=said.text)
 
 
 def _finish(ground: _Ground, said: GuiAction) -> Action:
@@ -227,6 +232,11 @@ _PHONE: dict[str, Handler] = {
     "scroll": _scroll,
     "type": _type_on_phone,
     "enter": _plain("keyboard_enter"),
+    "drag": _drag,
+    "keys": _press_keys,
+    "menu": _plain("press_keys", keys="menu"),
+    "recents": _plain("open_recents"),
+    "ask_user": _build_text_handler("ask_user", "question", _NEEDS_HELP),
     "back": _plain("navigate_back"),
     "home": _plain("navigate_home"),
     "open_app": _build_text_handler("open_app", "app_name"),
@@ -234,21 +244,27 @@ _PHONE: dict[str, Handler] = {
     "screenshot": _plain("wait"),
     "note": _plain("wait"),
     "answer": _build_text_handler("answer", "text"),
-    "done": _plain("status", goal_status="complete"),
+    "done": _end_task,
     "failed": _plain("status", goal_status="infeasible"),
 }
 _PAGE: dict[str, Handler] = {
     "click": _touch("click"),
+    **{f"{one}_click": _touch(f"{one}_click") for one in ("double", "triple", "right", "middle")},
     "hover": _touch("hover"),
+    "drag": _drag,
+    "keys": _press_keys,
     "select": _select_on_page,
     "scroll": _scroll_page,
     "swipe": _swipe_page,
     "type": _type_on_page,
-    "enter": _enter_on_page,
+    "enter": _plain("press_keys", keys="enter"),
+    "wait": _plain("wait"),
+    "screenshot": _plain("wait"),
+    "note": _plain("wait"),
     "back": _plain("go", direction="backward"),
     "forward": _plain("go", direction="forward"),
     "open_url": _build_text_handler("jump_to", "url"),
-    "ask_user": _build_text_handler("user_input", "message", "help is needed"),
+    "ask_user": _build_text_handler("user_input", "message", _NEEDS_HELP),
     "answer": _finish,
     "done": _finish,
     "failed": _plain("finish"),

@@ -6,19 +6,25 @@ a space of its own; the built-in ones are in `collab.envs.grammar`.
 
 Canonical form (what votes are counted on): a point becomes the innermost element that contains it, unless that
 element is a surface (canvas, slider) or there is none; normalised points become pixels; fields are normalised as
-their spec says. Environments execute the canonical form, so equal canonical forms from equal states lead to equal
+their spec says. An end of a drag becomes the element only in the inner half of its box, since its rim means something
+else (a corner resizes); texts and fields are selected from point to point and keep their points, and so does a drag
+within one element. Environments execute the canonical form, so equal canonical forms from equal states lead to equal
 states.
 
 The two action spaces of this project are data, too:
 
-MOBILE   14 actions in AndroidWorld's JSON form   {"action_type": "click", "index": 7}
-WEB      10 actions in AutoWebGLM's call form     click(id=7)
+MOBILE   AndroidWorld's 14 actions in its JSON form    {"action_type": "click", "index": 7}
+WEB      AutoWebGLM's 10 actions in its call form      click(id=7)
+
+Each also understands actions that its prompt does not list (`ActionSpec.listed`): pointer and keyboard, as models
+use them that were trained to operate screens.
 
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -27,6 +33,7 @@ from collab.envs.syntax import (
     _LONGEST_NUMBER,
     Fields,
     Reject,
+    order_keys,
     read_call,
     read_json,
     shorten_value,
@@ -34,7 +41,7 @@ from collab.envs.syntax import (
     write_call,
     write_json,
 )
-from collab.envs.text import describe_target, locate
+from collab.envs.text import describe_target, locate, locate_middle
 from collab.types import Action, ElementTarget, Observation, ParseFailure, Point, Scalar, Target
 
 _KIND_WORDS = {"text": "text", "integer": "a whole number", "boolean": "true or false"}
@@ -55,7 +62,7 @@ class FieldSpec:
     default: Scalar = None
     """Value when left out; a field without `optional` must be given."""
     optional: bool = False
-    normalise: Literal["exact", "strip", "casefold"] = "exact"
+    normalise: Literal["exact", "strip", "casefold", "keys"] = "exact"
     """How equal meanings are made equal in the canonical form."""
     example: str = ""
     """What the prompt shows in its place."""
@@ -89,6 +96,8 @@ class FieldSpec:
         """Return the value with irrelevant differences removed."""
         if not isinstance(value, str) or self.normalise == "exact":
             return value
+        if self.normalise == "keys":
+            return order_keys(value)
         return value.strip() if self.normalise == "strip" else value.strip().casefold()
 
 
@@ -105,6 +114,10 @@ class ActionSpec:
     preposition: str = "in"
     """Joins an optional target to the phrase."""
     fields: tuple[FieldSpec, ...] = ()
+    has_end: bool = False
+    """Whether it leads to a second target, given as to_index (or to_id), or as to_x and to_y."""
+    listed: bool = True
+    """Whether the prompt lists it; one that is not listed is understood all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +143,11 @@ class ActionSpace:
     def types(self) -> tuple[str, ...]:
         """All action types, in grammar order."""
         return tuple(spec.name for spec in self.specs)
+
+    @property
+    def listed(self) -> tuple[ActionSpec, ...]:
+        """The actions that the prompt lists."""
+        return tuple(spec for spec in self.specs if spec.listed)
 
     # ------------------------------------------------------------------------------------------------- building
 
@@ -170,7 +188,7 @@ class ActionSpace:
             raise Reject("unknown_type", f"action {shorten_value(type)}, allowed: {', '.join(self.types)}")
         spec = self.spec(type)
         target = self._read_target(spec, given)
-        arguments: list[tuple[str, Scalar]] = []
+        arguments = self._list_end(self._read_target(spec, given, _TO)) if spec.has_end else []
         for field in spec.fields:
             if field.name not in given:
                 if not field.optional:
@@ -188,15 +206,21 @@ class ActionSpace:
 
     def _list_arguments(self, spec: ActionSpec) -> list[str]:
         """Return the names of what an action takes, in the order of the grammar; points apart."""
-        return ([] if spec.target == "none" else [self.index_field]) + [field.name for field in spec.fields]
+        targets = [] if spec.target == "none" else [self.index_field]
+        targets += [_TO + self.index_field] * spec.has_end
+        return targets + [field.name for field in spec.fields]
 
-    def _read_target(self, spec: ActionSpec, given: Fields) -> Target | None:
-        # Taken out of the fields, so that what is left is the arguments.
-        index = given.pop(self.index_field, None)
-        point = {name: given.pop(name) for name in ("x", "y", "normalised") if self.points and name in given}
+    def _read_target(self, spec: ActionSpec, given: Fields, prefix: str = "") -> Target | None:
+        """Take a target out of the fields, so that what is left is the arguments; `prefix` is that of its fields."""
+        index_field = prefix + self.index_field
+        index = given.pop(index_field, None)
+        # Both ends of a drag are pixels: fractions of one of them alone would not be seen.
+        names = ("x", "y") if spec.has_end else ("x", "y", "normalised")
+        point = {name: given.pop(prefix + name) for name in names if self.points and prefix + name in given}
         if index is None and not point:
             if spec.target == "required":
-                raise Reject("missing_field", f"{spec.name} needs {self.index_field}" + (" or x and y" * self.points))
+                points = f" or {prefix}x and {prefix}y" * self.points
+                raise Reject("missing_field", f"{spec.name} needs {index_field}{points}")
             return None
         if spec.target == "none":
             raise Reject("bad_field", f"{spec.name} takes no target")
@@ -205,10 +229,21 @@ class ActionSpace:
         # One target: an index and a point may contradict each other.
         number = _read_integer(index)
         if number is None or number < 0 or point:
-            raise Reject(
-                "bad_field", f"{spec.name}: {self.index_field} is {shorten_value(index)}, allowed: one index ≥ 0"
-            )
+            raise Reject("bad_field", f"{spec.name}: {index_field} is {shorten_value(index)}, allowed: one index ≥ 0")
         return ElementTarget(index=number)
+
+    def _list_end(self, end: Target | None) -> list[tuple[str, Scalar]]:
+        """Return the arguments that name the second target."""
+        if isinstance(end, ElementTarget):
+            return [(_TO + self.index_field, end.index)]
+        return [] if end is None else [(f"{_TO}x", end.x), (f"{_TO}y", end.y)]
+
+    def find_end(self, action: Action) -> Target | None:
+        """Return the second target of an action; None when it has none."""
+        index, x, y = (action.get(_TO + name) for name in (self.index_field, "x", "y"))
+        if isinstance(index, int):
+            return ElementTarget(index=index)
+        return Point(x=x, y=y) if isinstance(x, int | float) and isinstance(y, int | float) else None
 
     # ----------------------------------------------------------------------------------------------- writing
 
@@ -231,7 +266,7 @@ class ActionSpace:
         """
         spec = self.spec(action.type)
         target = describe_target(action.target, observation)
-        words: dict[str, str] = {"target": target}
+        words: dict[str, str] = {"target": target, "end": describe_target(self.find_end(action), observation)}
         for field in spec.fields:
             value = action.get(field.name, field.default)
             free = field.kind == "text" and not field.choices
@@ -240,8 +275,8 @@ class ActionSpace:
         return f"{phrase} {spec.preposition} {target}" if target and "{target}" not in spec.phrase else phrase
 
     def listing(self) -> str:
-        """Return the action list of the prompt: one line per action, form first, then what it does."""
-        return "\n".join(f"{self._format_form(spec)} - {spec.doc}" for spec in self.specs)
+        """Return the action list of the prompt: one line per listed action, form first, then what it does."""
+        return "\n".join(f"{self._format_form(spec)} - {spec.doc}" for spec in self.listed)
 
     def _format_form(self, spec: ActionSpec) -> str:
         fields: dict[str, str] = {}
@@ -263,6 +298,8 @@ class ActionSpace:
     def canonical(self, action: Action, observation: Observation) -> Action:
         """Return the representative of all actions that mean the same here (see the head of this file)."""
         spec = self.spec(action.type)
+        if spec.has_end:
+            return self._canonical_drag(action, observation)
         known = {field.name: field for field in spec.fields}
         arguments = tuple((name, known[name].canonical(value)) for name, value in action.arguments)
         target = action.target
@@ -272,13 +309,28 @@ class ActionSpace:
             return action
         return replace(action, target=target, arguments=arguments)
 
+    def _canonical_drag(self, action: Action, observation: Observation) -> Action:
+        """Return a drag whose ends are elements where their middles were meant, whole pixels elsewhere."""
+        ends = [one for one in (action.target, self.find_end(action)) if one is not None]
+        named = [locate_middle(one, observation) if isinstance(one, Point) else one for one in ends]
+        # Within one element only the points say where to.
+        if len(set(named)) < len(named):
+            named = [Point(x=math.floor(one.x), y=math.floor(one.y)) if isinstance(one, Point) else one for one in ends]
+        return replace(action, target=named[0], arguments=tuple(self._list_end(named[-1])))
+
     def check(self, action: Action, observation: Observation) -> ParseFailure | None:
-        """Refuse an index that is not on the screen; None when the action can be tried."""
-        if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
-            count = len(observation.elements)
-            known = f"0 to {count - 1}" if count else "no elements"
-            detail = f"{self.index_field} {action.target.index}, the screen has {known}"
-            return ParseFailure(kind="no_such_element", detail=detail)
+        """Refuse a target that is not on the screen; None when the action can be tried."""
+        for target, prefix in ((action.target, ""), (self.find_end(action), _TO)):
+            if isinstance(target, ElementTarget) and target.index >= len(observation.elements):
+                count = len(observation.elements)
+                known = f"0 to {count - 1}" if count else "no elements"
+                detail = f"{prefix}{self.index_field} {target.index}, the screen has {known}"
+                return ParseFailure(kind="no_such_element", detail=detail)
+            if isinstance(target, Point) and target.space == "pixel":
+                if not (0 <= target.x < observation.width and 0 <= target.y < observation.height):
+                    size = f"{observation.width} × {observation.height}"
+                    detail = f"point ({target.x:g}, {target.y:g}) is outside the screen of {size} pixels"
+                    return ParseFailure(kind="outside", detail=detail)
         return None
 
 
@@ -307,7 +359,10 @@ def _point(where: str, x: Any = None, y: Any = None, normalised: Any = False) ->
     return Point(x=x, y=y, space="normalised")
 
 
+_TO = "to_"
+"""Begins the fields of a second target."""
 _DIRECTIONS = ("up", "down", "left", "right")
+_KEYS = FieldSpec(name="keys", normalise="keys", example="ctrl+a")
 
 MOBILE = ActionSpace(
     name="mobile",
@@ -359,7 +414,10 @@ MOBILE = ActionSpace(
         ActionSpec(
             name="status",
             phrase="declare the task {goal_status}",
-            fields=(FieldSpec(name="goal_status", choices=("complete", "infeasible")),),
+            fields=(
+                FieldSpec(name="goal_status", choices=("complete", "infeasible")),
+                FieldSpec(name="answer", normalise="strip", default="", optional=True),
+            ),
             doc="end the episode: the task is done, or cannot be done",
         ),
         ActionSpec(name="wait", phrase="wait", doc="let one second pass"),
@@ -370,15 +428,41 @@ MOBILE = ActionSpace(
             doc="give the answer to a question",
         ),
         ActionSpec(name="unknown", phrase="do nothing", doc="no action fits"),
+        ActionSpec(
+            name="drag",
+            target="required",
+            has_end=True,
+            phrase="drag {target} to {end}",
+            doc="put the finger down at one place and lift it at another",
+            listed=False,
+        ),
+        ActionSpec(
+            name="press_keys",
+            phrase="press the keys {keys}",
+            fields=(_KEYS,),
+            doc="press a key, e.g. delete",
+            listed=False,
+        ),
+        ActionSpec(
+            name="open_recents", phrase="open the recent apps", doc="show the apps that were used last", listed=False
+        ),
+        ActionSpec(
+            name="ask_user",
+            phrase="ask the user {question}",
+            fields=(FieldSpec(name="question", normalise="strip"),),
+            doc="ask the user something",
+            listed=False,
+        ),
     ),
 )
-"""A phone: AndroidWorld's fourteen actions. `scroll` moves the content's view, `swipe` the finger."""
+"""A phone: AndroidWorld's fourteen actions, then those that are understood beside them. `scroll` moves the content's
+view, `swipe` the finger."""
 
 WEB = ActionSpace(
     name="web",
     syntax="call",
     index_field="id",
-    points=False,
+    points=True,
     specs=(
         ActionSpec(name="click", target="required", phrase="click {target}", doc="click an element"),
         ActionSpec(name="hover", target="required", phrase="hover over {target}", doc="move the mouse over an element"),
@@ -438,9 +522,53 @@ WEB = ActionSpace(
             fields=(FieldSpec(name="answer", normalise="strip", optional=True),),
             doc='end the episode; finish(answer="…") gives an answer',
         ),
+        *(
+            ActionSpec(
+                name=f"{kind}_click",
+                target="required",
+                phrase=f"{kind}-click {{target}}",
+                doc=f"{kind}-click an element",
+                listed=False,
+            )
+            for kind in ("double", "triple", "right", "middle")
+        ),
+        ActionSpec(
+            name="drag",
+            target="required",
+            has_end=True,
+            phrase="drag {target} to {end}",
+            doc="press the mouse button at one place and release it at another",
+            listed=False,
+        ),
+        ActionSpec(
+            name="scroll_at",
+            target="required",
+            phrase="scroll {direction}",
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
+            doc="scroll the part of the page that lies there",
+            listed=False,
+        ),
+        ActionSpec(
+            name="insert_text",
+            phrase="type {content}",
+            fields=(
+                FieldSpec(name="content"),
+                FieldSpec(name="press_enter", kind="boolean", default=False, optional=True),
+            ),
+            doc="type at the cursor",
+            listed=False,
+        ),
+        ActionSpec(
+            name="press_keys",
+            phrase="press the keys {keys}",
+            fields=(_KEYS,),
+            doc="press a key or several together",
+            listed=False,
+        ),
+        ActionSpec(name="wait", phrase="wait", doc="let time pass", listed=False),
     ),
 )
-"""A web page: AutoWebGLM's ten actions."""
+"""A web page: AutoWebGLM's ten actions, then those that are understood beside them."""
 
 SPACES = {space.name: space for space in (MOBILE, WEB)}
 """The built-in spaces by name."""

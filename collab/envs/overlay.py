@@ -16,7 +16,9 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont
 
-from collab.types import Action, Box, Element, ElementTarget, Observation, Point
+from collab.envs.grammar import SPACES
+from collab.envs.text import find_place
+from collab.types import Action, Box, Element, Observation
 
 COLOURS = ((0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233), (240, 228, 66))
 """Okabe and Ito, the strongest first; element i has colour i mod 7."""
@@ -130,36 +132,30 @@ def _touch(one: Box, other: Box) -> bool:
 def draw_touch(image: Image.Image, action: Action, observation: Observation) -> None:
     """Draw an action on an RGB image in place.
 
-    A tap is a ring, a long press or a double tap two rings, a scroll or swipe an arrow along the finger's way. What
-    touches nothing (opening an app, going back) is not drawn.
+    A tap is a ring, a long press or a double click two rings, a scroll, swipe or drag an arrow along the finger's way.
+    What touches nothing (opening an app, going back) is not drawn.
     """
-    spot = _find_spot(action, observation)
+    space = SPACES.get(action.space)
+    target, end = action.target, None if space is None else space.find_end(action)
+    spot = None if target is None else find_place(target, observation)
+    stop = None if end is None else find_place(end, observation)
     way = _WAYS.get(str(action.get("direction")))
     if spot is None and way is None:
         return
     x, y = spot or (observation.width / 2, observation.height / 2)
-    x, y = x * image.width / observation.width, y * image.height / observation.height
+    scale = image.width / observation.width, image.height / observation.height
+    x, y = x * scale[0], y * scale[1]
     size = min(image.size) / 24
     draw = ImageDraw.Draw(image)
-    if way is None:
-        _draw_rings(draw, x, y, size, 2 if action.type in ("long_press", "double_tap") else 1)
+    if stop is not None:
+        _draw_arrow(draw, (x, y), (stop[0] * scale[0], stop[1] * scale[1]), size)
+    elif way is None:
+        _draw_rings(draw, x, y, size, 2 if action.type in ("long_press", "double_tap", "double_click") else 1)
     else:
         sign = 1 if action.type == "swipe" else -1  # a scroll names the way of the view, the finger goes the other
         length = min(image.size) / 4
         step = sign * way[0] * length, sign * way[1] * length
         _draw_arrow(draw, (x - step[0], y - step[1]), (x + step[0], y + step[1]), size)
-
-
-def _find_spot(action: Action, observation: Observation) -> tuple[float, float] | None:
-    """Return where an action is aimed at, in the observation's pixels; None when it has no place."""
-    target = action.target
-    if isinstance(target, ElementTarget):
-        box = observation.elements[target.index].box if target.index < len(observation.elements) else None
-        return None if box is None else box.center
-    if isinstance(target, Point):
-        scale = (observation.width, observation.height) if target.space == "normalised" else (1, 1)
-        return target.x * scale[0], target.y * scale[1]
-    return None
 
 
 def _draw_rings(draw: ImageDraw.ImageDraw, x: float, y: float, size: float, count: int) -> None:

@@ -192,3 +192,23 @@ def _read_literal(node: ast.expr, where: str, source: str) -> Any:
 
 _LONGEST_NUMBER = 100
 """Characters of a number that may stand for a text."""
+
+
+_KEY_NAMES = {
+    **{"control": "ctrl", "command": "meta", "cmd": "meta", "super": "meta", "win": "meta", "option": "alt"},
+    **{"return": "enter", "esc": "escape", "del": "delete", "ins": "insert", "spacebar": "space"},
+    **{"pgup": "pageup", "page_up": "pageup", "pgdn": "pagedown", "page_down": "pagedown", "prior": "pageup"},
+    **{f"arrow{side}": side for side in ("up", "down", "left", "right")},
+}
+_MODIFIERS = ("ctrl", "alt", "shift", "meta")
+
+
+def order_keys(keys: str) -> str:
+    """Return a key combination in one spelling: usual names joined by "+", modifiers first."""
+    text = keys.strip().casefold()
+    # The key "+" stands at the end: "+" or "ctrl++".
+    ending = ["plus"] * text.endswith("+")
+    parts = (re.sub(r"^(keycode_)+", "", part.strip()) for part in text.split("+"))
+    named = [_KEY_NAMES.get(part, part) for part in parts if part] + ending
+    held = [name for name in _MODIFIERS if name in named]
+    return "+".join([*held, *(name for name in named if name not in _MODIFIERS)])

@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from collab.types import Element, ElementTarget, Observation, Point, Target
 
@@ -25,6 +26,8 @@ MAX_LABEL, MAX_VALUE, MAX_TITLE, MAX_NOTICE = 1000, 12_000, 200, 400
 
 MAX_ELEMENTS = 600
 """Elements that an observation tells."""
+
+Direction: TypeAlias = Literal["up", "down", "left", "right"]
 
 _JOINER = "\u200d"
 _LONGEST_CHARACTER = 32
@@ -106,6 +109,44 @@ def locate(point: Point, observation: Observation) -> Target:
     if element is None or "surface" in element.flags:
         return Point(x=x, y=y)
     return ElementTarget(index=element.index)
+
+
+def locate_middle(point: Point, observation: Observation) -> Target:
+    """Return the element whose middle a drag is aimed at, or the point in whole pixels.
+
+    A point means an element in the inner half of its box. Surfaces are drawn upon, and texts and fields selected from
+    point to point: there only the point counts.
+    """
+    place = Point(x=math.floor(point.x), y=math.floor(point.y))
+    element = find_element_at(observation, place.x, place.y)
+    if element is None or element.box is None or element.role in _SELECTED:
+        return place
+    if {"surface", "editable"} & {*element.flags}:
+        return place
+    (x, y), box = element.box.center, element.box
+    is_inner = 4 * abs(place.x - x) <= box.right - box.left and 4 * abs(place.y - y) <= box.bottom - box.top
+    return ElementTarget(index=element.index) if is_inner else place
+
+
+_SELECTED = frozenset({"text", "heading", "input"})
+"""Roles whose text is selected by dragging over it."""
+
+
+def find_direction(start: tuple[float, float], end: tuple[float, float]) -> Direction:
+    """Return the direction of a finger that moves from one point to another: that of the longer part of its way."""
+    across, down = end[0] - start[0], end[1] - start[1]
+    if abs(across) > abs(down):
+        return "right" if across > 0 else "left"
+    return "down" if down > 0 else "up"
+
+
+def find_place(target: Target, observation: Observation) -> tuple[float, float] | None:
+    """Return the point that a target means, in pixels; None for an element that is not on the screen or has no box."""
+    if isinstance(target, ElementTarget):
+        box = observation.elements[target.index].box if target.index < len(observation.elements) else None
+        return None if box is None else box.center
+    scale = (observation.width, observation.height) if target.space == "normalised" else (1, 1)
+    return target.x * scale[0], target.y * scale[1]
 
 
 def find_element_at(observation: Observation, x: float, y: float) -> Element | None:

@@ -114,23 +114,36 @@ def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
         "Thought: t\nAction: click(start_box='(1,2)')",
         "I am not sure.",
     ) as server:
-        clamped, outside, unsupported, other, nothing = play(collab, server, "autoglm", 5)
+        clamped, outside, asked, other, nothing = play(collab, server, "autoglm", 5)
     assert clamped.action.type == "click"
     assert clamped.remarks == ("moved to the edge: (1040, 500)",)
     assert (outside.failure.kind, outside.failure.detail) == (
         "outside",
         "point (2000, 500) is outside the screen, allowed: 0 to 1000",
     )
-    assert unsupported.failure.kind == "unsupported"
-    assert unsupported.failure.detail.startswith("ask user 'Log in': this environment has no such action, it has click")
+    assert (asked.action.type, asked.action["question"]) == ("ask_user", "Log in")
     assert other.failure.kind == "other_dialect"
     assert other.failure.detail == "the reply looks like ui-tars-1.0, and the agent's dialect is autoglm"
     assert nothing.failure.kind == "no_action"
     assert 'expected e.g. <think></think> <answer>do(action="Tap"' in nothing.failure.detail
     code, out, _ = collab("runs", "show", "run")
     assert code == 0
-    for words in ("in another dialect", "a point outside the screen", "an action that the environment has not"):
+    for words in ("in another dialect", "a point outside the screen"):
         assert words in out, out
+
+
+def test_pointer_and_keys_reach_the_phone_and_what_it_has_not_is_counted(collab) -> None:
+    with speak(
+        "<think>t</think><action>Drag(start=(500,700), end=(500,300))</action>",
+        "<think>t</think><action>PressRecent()</action>",
+        "<think>t</think><action>Hover(point=(500,300))</action>",
+    ) as server:
+        drag, recents, unsupported = play(collab, server, "ui-venus-1.5", 3)
+    assert drag.action.type == "drag"
+    assert recents.action.type == "open_recents"
+    assert unsupported.failure.kind == "unsupported"
+    assert unsupported.failure.detail.startswith("hover (500, 300): this environment has no such action, it has click")
+    assert "an action that the environment has not" in collab("runs", "show", "run")[1]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collab.envs.grammar import MOBILE, SPACES, WEB, ActionSpace, ActionSpec, FieldSpec
@@ -32,6 +32,7 @@ def targets(space: ActionSpace, spec: ActionSpec):
         kinds.append(st.just({}))
     if space.points and spec.target != "none":
         kinds.append(st.builds(lambda x, y: {"x": x, "y": y}, PIXELS, PIXELS))
+    if space.points and spec.target != "none" and not spec.has_end:
         kinds.append(st.builds(lambda x, y: {"x": x, "y": y, "normalised": True}, FRACTIONS, FRACTIONS))
     return st.one_of(kinds)
 
@@ -41,6 +42,8 @@ def keyword_arguments(draw, space: ActionSpace):
     """A type of the space and fields that fit it."""
     spec = draw(st.sampled_from(space.specs))
     fields = dict(draw(targets(space, spec)))
+    if spec.has_end:
+        fields |= {f"to_{field}": value for field, value in draw(targets(space, spec)).items()}
     for field in spec.fields:
         if not field.optional or draw(st.booleans()):
             fields[field.name] = draw(field_values(field))
@@ -117,7 +120,8 @@ def test_call_arguments_may_come_in_any_order(drawn, rng):
 def test_call_arguments_may_be_positional(drawn):
     name, fields = drawn
     spec = WEB.spec(name)
-    order = (["id"] if spec.target != "none" else []) + [field.name for field in spec.fields]
+    assume("x" not in fields and "to_x" not in fields)  # points have names
+    order = (["id"] if spec.target != "none" else []) + ["to_id"] * spec.has_end + [field.name for field in spec.fields]
     values = [fields.get(key) for key in order]
     assert WEB.parse(f"{name}({', '.join(map(repr, values))})") == WEB.make(name, **fields)
 
@@ -165,8 +169,8 @@ def test_spellings_of_one_action(space, text, same):
 @BOTH
 def test_the_prompt_lists_what_the_grammar_parses(space):
     lines = space.listing().splitlines()
-    assert len(lines) == len(space.specs)
-    for line, spec in zip(lines, space.specs, strict=True):
+    assert len(lines) == len(space.listed)
+    for line, spec in zip(lines, space.listed, strict=True):
         form, doc = line.split(" - ", 1)
         assert doc == spec.doc
         for choice in re.findall(r"[a-z]+(?:\|[a-z]+)+", form)[:1] or [""]:
@@ -179,8 +183,11 @@ def test_the_prompt_lists_what_the_grammar_parses(space):
 
 
 def test_the_two_spaces():
-    assert len(MOBILE.types) == 14
-    assert len(WEB.types) == 10
+    assert len(MOBILE.listed) == 14
+    assert len(WEB.listed) == 10
+    assert set(MOBILE.types) - {spec.name for spec in MOBILE.listed} == {
+        *("drag", "press_keys", "open_recents", "ask_user")
+    }
     assert {"mobile": MOBILE, "web": WEB} == SPACES
 
 
@@ -235,7 +242,58 @@ def test_canonical_keeps_type_and_fields_apart(pair, screen):
     if pair[0].type != pair[1].type:
         assert one != other
     for before, after in zip(pair, (one, other), strict=True):
-        assert [name for name, _ in before.arguments] == [name for name, _ in after.arguments]
+        # An end of a drag may become an element, as its start may.
+        if before.type != "drag":
+            assert [name for name, _ in before.arguments] == [name for name, _ in after.arguments]
+
+
+BOARD = Observation(
+    space="web",
+    title="",
+    text="",
+    elements=(
+        Element(index=0, role="button", label="a", box=Box(0, 0, 40, 40)),
+        Element(index=1, role="item", label="b", box=Box(60, 0, 100, 40)),
+        Element(index=2, role="canvas", label="", box=Box(0, 60, 100, 100), flags=("surface",)),
+        Element(index=3, role="text", label="words", box=Box(0, 120, 100, 140)),
+    ),
+    width=200,
+    height=200,
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("click", {"x": 3, "y": 3}), ("click", {"id": 0})),
+        (("right_click", {"x": 39.9, "y": 39}), ("right_click", {"id": 0})),
+        (("click", {"x": 0.1, "y": 0.1, "normalised": True}), ("click", {"id": 0})),
+        (("type_string", {"x": 20, "y": 20, "content": "a"}), ("type_string", {"id": 0, "content": "a"})),
+        (("drag", {"x": 15, "y": 20, "to_x": 85, "to_y": 25}), ("drag", {"id": 0, "to_id": 1})),
+        (("drag", {"id": 0, "to_x": 85, "to_y": 25.5}), ("drag", {"id": 0, "to_id": 1})),
+        (("drag", {"x": 15, "y": 20, "to_x": 50, "to_y": 80}), ("drag", {"id": 0, "to_x": 50, "to_y": 80})),
+        (("press_keys", {"keys": "Control+A"}), ("press_keys", {"keys": "ctrl + a"})),
+        (("press_keys", {"keys": "shift+ctrl+Return"}), ("press_keys", {"keys": "ctrl+shift+enter"})),
+        (("press_keys", {"keys": "ctrl++"}), ("press_keys", {"keys": "ctrl+plus"})),
+    ],
+)
+def test_votes_for_an_index_and_for_a_point_in_its_box_are_one_action(one, other):
+    first, second = (WEB.canonical(WEB.make(name, **fields), BOARD) for name, fields in (one, other))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"x": 1, "y": 20, "to_x": 80, "to_y": 39},  # at the rims
+        {"x": 50, "y": 80, "to_x": 80, "to_y": 90},  # on a surface
+        {"x": 20, "y": 130, "to_x": 70, "to_y": 130},  # over a text
+        {"x": 15, "y": 20, "to_x": 25, "to_y": 20},  # within one element
+    ],
+)
+def test_a_drag_keeps_the_points_that_mean_more_than_an_element(fields):
+    drag = WEB.make("drag", **fields)
+    assert WEB.canonical(drag, BOARD) == drag
 
 
 EMPTY = Observation(space="mobile", title="", text="", elements=())
@@ -299,6 +357,11 @@ def test_describe_names_the_element():
         (WEB.make("select", id=0, option="Red"), 'select "Red" in button "Save all"'),
         (WEB.make("switch_tab", i=2), "switch to tab 2"),
         (WEB.make("finish"), "finish"),
+        (WEB.make("drag", id=0, to_x=3, to_y=4), 'drag button "Save all" to (3, 4)'),
+        (WEB.make("right_click", id=0), 'right-click button "Save all"'),
+        (WEB.make("press_keys", keys="ctrl+a"), 'press the keys "ctrl+a"'),
+        (MOBILE.make("open_recents"), "open the recent apps"),
+        (MOBILE.make("ask_user", question="Which?"), 'ask the user "Which?"'),
     ]
     for action, words in said:
         assert SPACES[action.space].describe(action, screen) == words
@@ -377,7 +440,11 @@ REFUSED = [
     (WEB, "click", "malformed", "not a call: 'click'"),
     (WEB, "page.click(1)", "malformed", "not a call: 'page.click(1)'"),
     (WEB, "tap(1)", "unknown_type", f"action 'tap', allowed: {WEB_TYPES}"),
-    (WEB, "click()", "missing_field", "click needs id"),
+    (WEB, "click()", "missing_field", "click needs id or x and y"),
+    (WEB, "drag(1)", "missing_field", "drag needs to_id or to_x and to_y"),
+    (WEB, "drag(1, to_x=3)", "bad_field", "drag: point (3, None), allowed: two numbers"),
+    (WEB, "drag(1, to_id=2, to_x=3)", "bad_field", "drag: to_id is 2, allowed: one index ≥ 0"),
+    (WEB, "drag(1, 2, keys='a')", "bad_field", "drag has no field 'keys', allowed: id, to_id"),
     (WEB, "select(1)", "missing_field", "select needs option"),
     (WEB, "click(1, 2)", "bad_field", "click takes 1 arguments, got 2"),
     (WEB, "click(1, id=1)", "bad_field", "click: argument 'id' given twice or unpacked"),
@@ -385,7 +452,7 @@ REFUSED = [
     (WEB, "click(*[1])", "bad_field", "click: an argument is not a plain value"),
     (WEB, "click(id=open('x'))", "bad_field", "click: an argument is not a plain value"),
     (WEB, "click(id=[1])", "bad_field", "click: id is [1], allowed: one index ≥ 0"),
-    (WEB, "click(id=1, x=3)", "bad_field", "click has no field 'x', allowed: id"),
+    (WEB, "click(id=1, x=3)", "bad_field", "click: id is 1, allowed: one index ≥ 0"),
     (WEB, f"click(id=0x{'f' * 5000})", "bad_field", "click: id is something huge, allowed: one index ≥ 0"),
     (WEB, f"select(1, 0x{'f' * 5000})", "bad_field", "select: option is something huge, allowed: text"),
     (WEB, "switch_tab(i='last')", "bad_field", "switch_tab: i is 'last', allowed: a whole number"),
@@ -403,7 +470,7 @@ def test_an_index_that_is_not_on_the_screen():
         EMPTY, elements=(Element(index=0, role="text", label="a"), Element(index=1, role="text", label="b"))
     )
     assert MOBILE.check(MOBILE.make("click", index=1), screen) is None
-    assert MOBILE.check(MOBILE.make("click", x=5000, y=5000), screen) is None
+    assert MOBILE.check(MOBILE.make("click", x=500, y=500), screen) is None
     assert MOBILE.check(MOBILE.make("wait"), EMPTY) is None
     assert MOBILE.check(MOBILE.make("click", index=2), screen) == ParseFailure(
         kind="no_such_element", detail="index 2, the screen has 0 to 1"
@@ -411,6 +478,20 @@ def test_an_index_that_is_not_on_the_screen():
     assert WEB.check(WEB.make("click", id=0), EMPTY) == ParseFailure(
         kind="no_such_element", detail="id 0, the screen has no elements"
     )
+    assert WEB.check(WEB.make("drag", id=0, to_id=7), BOARD) == ParseFailure(
+        kind="no_such_element", detail="to_id 7, the screen has 0 to 3"
+    )
+
+
+def test_a_point_that_is_not_on_the_screen():
+    assert WEB.check(WEB.make("click", x=199, y=0), BOARD) is None
+    for action in (WEB.make("click", x=200, y=9), WEB.make("drag", id=0, to_x=200, to_y=9)):
+        assert WEB.check(action, BOARD) == ParseFailure(
+            kind="outside", detail="point (200, 9) is outside the screen of 200 × 200 pixels"
+        )
+    refused = read_reply("Action: click(x=5000, y=3)", WEB, BOARD)
+    assert refused.failure is not None
+    assert refused.failure.kind == "outside"
 
 
 def test_make_raises_where_parse_refuses():

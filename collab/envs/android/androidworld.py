@@ -24,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -33,7 +33,7 @@ from collab.envs.android.device_adb import title_package
 from collab.envs.android.device_guard import TOUCHING
 from collab.envs.android.device_screen import observe, read_views
 from collab.envs.grammar import MOBILE
-from collab.envs.text import MAX_NOTICE, cut_middle
+from collab.envs.text import MAX_NOTICE, cut_middle, find_direction, find_place
 from collab.errors import EnvironmentFailure, UnknownName, UsageError
 from collab.types import Action, ElementTarget, Observation, Outcome, Point, StepResult, Task
 
@@ -89,6 +89,15 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
     Args:
         numbers: each element's index in AndroidWorld's list.
     """
+    if action.type in ("press_keys", "open_recents", "ask_user"):
+        return f"AndroidWorld has no action {action.type}"
+    end = MOBILE.find_end(action)
+    if action.target is not None and end is not None:
+        # It swipes by direction alone, from a start.
+        start, stop = find_place(action.target, observation), find_place(end, observation)
+        if start is None or stop is None:
+            return "the screen has no such element"
+        action = replace(action, type="swipe", arguments=(("direction", find_direction(start, stop)),))
     fields: dict[str, Any] = {"action_type": action.type, **dict(action.arguments)}
     fields.pop("press_enter", None)  # it types with Enter alone
     if action.type == "swipe":
@@ -164,12 +173,13 @@ class AndroidWorldEnvironment:
         self._look: Look | None = None
         self._goal = ""
         self._steps = 0
+        self._has_answered = False
         self.closed = False
         """Whether `close` was called."""
 
     async def reset(self, task: Task) -> Observation:
         """Let AndroidWorld make the task's initial state."""
-        self._task, self._steps = None, 0
+        self._task, self._steps, self._has_answered = None, 0, False
         logger.info("%s: begin %s, seed %d", self._remote.label, task.name, task.seed)
         self._goal = await self._do(partial(self._remote.begin, task))
         self._task = task
@@ -192,6 +202,9 @@ class AndroidWorldEnvironment:
         # `status` ends the episode in AndroidWorld's own words, and is never sent to the device.
         if action.type == "status":
             logger.info("%s step %d: %s", self._remote.label, self._steps, said)
+            # The last word of some models holds the answer; one that was given before counts.
+            if action.get("answer") and not self._has_answered:
+                await self._do(partial(self._remote.act, {"action_type": "answer", "text": str(action["answer"])}))
             return await self._end_episode(before.observation, str(action["goal_status"]))
         # Screens move while a team deliberates: the element is looked for again where it is now.
         aimed = await self._aim_again(action, before)
@@ -206,6 +219,7 @@ class AndroidWorldEnvironment:
             return await self._continue_episode(self._task, before, before, action, fields)
         logger.info("%s step %d: %s %s", self._remote.label, self._steps, said, fields)
         refused = await self._do(partial(self._remote.act, fields))
+        self._has_answered = self._has_answered or action.type == "answer"
         # Looked at in any case: a refused action may still have changed the screen.
         await self._see()
         return await self._continue_episode(self._task, before, self._look, action, refused)

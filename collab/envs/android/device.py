@@ -47,13 +47,13 @@ from collab.envs.android.device_adb import (
     parse_allowed_apps,
     title_package,
 )
-from collab.envs.android.device_drive import Driver
+from collab.envs.android.device_drive import KEYS, Driver
 from collab.envs.android.device_guard import TOUCHING, ask_for_confirmation, judge
 from collab.envs.android.device_screen import ScreenDump, observe
 from collab.envs.android.device_tasks import CarriedTasks, DeviceTask, DeviceTasks, EpisodeEnd, OwnTasks, load_tasks
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
-from collab.envs.text import find_element_at
+from collab.envs.text import cut, find_element_at
 from collab.errors import ConfigError, EnvironmentFailure, UsageError, boundary
 from collab.types import Action, Element, ElementTarget, Observation, Outcome, Point, StepResult, Task
 
@@ -102,6 +102,12 @@ def find_again(action: Action, before: Observation, now: Observation) -> Action 
         return action
     if not _is_same_screen(before, now):
         return None
+    end = MOBILE.find_end(action)
+    if isinstance(end, ElementTarget) and end.index < len(before.elements):
+        over = _find_element(before.elements[end.index], before, now)
+        if over is None:
+            return None
+        action = replace(action, arguments=(("to_index", over.index),))
     if isinstance(action.target, ElementTarget):
         if action.target.index >= len(before.elements):
             return action  # aims at nothing, whatever the screen shows
@@ -322,6 +328,8 @@ class DeviceEnvironment:
         self._steps += 1
         action = MOBILE.canonical(action or MOBILE.make("wait"), self._observation)
         if action.type == "status":
+            if action.get("answer") and self._answer is None:
+                await self._note_answer(str(action["answer"]))
             return await self._end_episode(self._task, self._observation, str(action["goal_status"]))
         before = self._observation
         words = await self._execute(action, before)
@@ -389,13 +397,17 @@ class DeviceEnvironment:
         """Do it, unless it is not allowed; what to tell instead of what the screen did."""
         # An answer touches nothing and needs no permission.
         if action.type == "answer":
-            self._answer = str(action["text"])
             logger.info("%s step %d: %s", self._label, self._steps, MOBILE.describe(action, observation))
-            await self._do(partial(self._tasks.report_answer, self._answer), "noting the answer")
+            await self._note_answer(str(action["text"]))
             return "noted the answer"
+        if action.type == "ask_user":
+            return "nothing changed: nobody answers questions here"
+        if action.type == "press_keys" and action["keys"] not in KEYS:
+            return f"nothing changed: the device has no key {cut(str(action['keys']), 40)}, it has {', '.join(KEYS)}"
         # A number that is not on the screen is a slip of the agent.
-        if isinstance(action.target, ElementTarget) and action.target.index >= len(observation.elements):
-            return f"nothing changed: the screen has no element {action.target.index}"
+        for target in (action.target, MOBILE.find_end(action)):
+            if isinstance(target, ElementTarget) and target.index >= len(observation.elements):
+                return f"nothing changed: the screen has no element {target.index}"
         words = MOBILE.describe(action, observation)
         try:
             # The guard may ask the user, and the screen may change meanwhile.
@@ -407,6 +419,10 @@ class DeviceEnvironment:
         await self._do(lambda: self._driver.perform(action, observation, self._options.allowed, enter=enter), words)
         # What was not done is reported, or the agent would wait for its effect.
         return "typed without Enter, which could send: allow_effects" if _cut(action, enter) else None
+
+    async def _note_answer(self, text: str) -> None:
+        self._answer = text
+        await self._do(partial(self._tasks.report_answer, text), "noting the answer")
 
     async def _ask_permission(self, action: Action, observation: Observation) -> tuple[Action, Observation, bool]:
         """Judge an action on the screen as it is now, and ask at the terminal where that is needed.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from collab.envs.android.device_adb import DeviceAddress, find, find_package
 from collab.envs.android.device_screen import ScreenDump, read_dump, read_size
+from collab.envs.grammar import MOBILE
+from collab.envs.text import find_place
 from collab.errors import MissingExtra
 from collab.types import Action, Box, ElementTarget, Observation, Point
 
@@ -24,6 +26,13 @@ DEEPEST = 1000
 """Levels of views that a dump tells; uiautomator2 stops at 50, below which web pages and lists have their content."""
 _FOCUS_S = 1.0
 """How long a tapped field may take to get the focus."""
+KEYS: Mapping[str, str | int] = {
+    **{"back": "back", "home": "home", "recents": "recent", "app_switch": "recent", "menu": "menu", "search": "search"},
+    **{"enter": "enter", "backspace": "del", "delete": "del", "tab": 61, "space": 62, "escape": 111},
+    **{"up": "up", "down": "down", "left": "left", "right": "right", "pageup": 92, "pagedown": 93, "end": 123},
+    **{name: name for name in ("volume_up", "volume_down", "volume_mute", "camera")},
+}
+"""Keys by name, as `order_keys` gives it → uiautomator2's name, or Android's code. None of them turns a device off."""
 _SELECT_ALL_AND_DELETE = "input keycombination 113 29 && input keyevent 67"
 
 
@@ -119,6 +128,13 @@ class Driver:
             wanted = bool(action.get("press_enter", True))
             clear = bool(action.get("clear_text", False))
             self._type(str(action["text"]), place, clear=clear, enter=enter and wanted)
+        elif kind == "drag" and place is not None:
+            end = MOBILE.find_end(action)
+            self._move(place, None if end is None else find_place(end, observation))
+        elif kind == "press_keys" and action["keys"] in KEYS:
+            self._device.press(KEYS[str(action["keys"])])
+        elif kind == "open_recents":
+            self._device.press("recent")
         elif kind == "keyboard_enter":
             self._device.press("enter")
         elif kind == "navigate_back":
@@ -137,6 +153,10 @@ class Driver:
             self._device.double_click(x, y, 0.05)
         else:
             self._device.long_click(x, y, LONG_PRESS_S)
+
+    def _move(self, place: Box, end: tuple[float, float] | None) -> None:
+        if end is not None:
+            self._device.swipe(*place.center, round(end[0]), round(end[1]), duration=0.5)
 
     def _drag(self, kind: str, direction: str, place: Box | None) -> None:
         """Scroll: from the middle to the edge, against the direction. Swipe: with it, over the whole screen.

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collab.envs.android.device_adb import find_package
-from collab.envs.text import cut, find_element_at
+from collab.envs.grammar import MOBILE
+from collab.envs.text import cut, find_direction, find_element_at, find_place
 from collab.types import Action, Element, ElementTarget, Observation, Point
 
 _EFFECTS = frozenset(
@@ -33,10 +34,10 @@ _LONGEST_LABEL = 4
 """Words; a longer label is content (a message, a title) and not the name of a control."""
 TERMINAL = Path("/dev/tty")
 """Where questions are asked, whatever stdin and stdout are connected to."""
-TOUCHING = frozenset({"click", "double_tap", "long_press", "input_text", "scroll", "swipe", "keyboard_enter"})
+TOUCHING = frozenset("click double_tap long_press input_text scroll swipe drag keyboard_enter press_keys".split())
 """Types of actions that put a finger on the screen or press a key in an app."""
 _PRESSING = frozenset({"click", "double_tap", "long_press"})
-_DRAGGING = frozenset({"scroll", "swipe"})
+_DRAGGING = frozenset({"scroll", "swipe", "drag"})
 _ROWS = ("list item", "checkbox")
 
 
@@ -80,12 +81,11 @@ def judge(action: Action, observation: Observation, package: str, allowed: Mappi
     # Swiping a row may delete or archive it, which no button says.
     row = _find_swept_row(action, element, observation)
     if row is not None:
-        return GuardVerdict(
-            effect=f'{action.type} {action["direction"]} on {row.role} "{cut(row.label, _SHOWN)}" in {package}'
-        )
+        way = _find_direction(action, observation)
+        return GuardVerdict(effect=f'{action.type} {way} on {row.role} "{cut(row.label, _SHOWN)}" in {package}')
     # Enter sends where a screen has something to send; elsewhere it ends a line.
     sending = any(has_outside_effect(one) for one in observation.elements)
-    if sending and (action.type == "keyboard_enter" or _has_lines(action)):
+    if sending and (action.type == "keyboard_enter" or action.get("keys") == "enter" or _has_lines(action)):
         return GuardVerdict(effect=f"the Enter key in {package}")
     # Where nothing can be sent, typing may end with Enter.
     return GuardVerdict(enter=not sending)
@@ -130,11 +130,20 @@ def _find_target(action: Action, observation: Observation) -> Element | None:
 
 def _find_swept_row(action: Action, element: Element | None, observation: Observation) -> Element | None:
     """Return the row that a finger moves over sideways; without a target it crosses the middle of the screen."""
-    if action.type not in _DRAGGING or action["direction"] not in ("left", "right"):
+    if action.type not in _DRAGGING or _find_direction(action, observation) not in ("left", "right"):
         return None
     if action.target is None:
         element = find_element_at(observation, observation.width // 2, observation.height // 2)
     return element if element is not None and element.role in _ROWS else None
+
+
+def _find_direction(action: Action, observation: Observation) -> str:
+    """Return the direction of a moving finger, by its name or from its two ends."""
+    end = MOBILE.find_end(action)
+    if action.target is None or end is None:
+        return str(action["direction"])
+    start, stop = find_place(action.target, observation), find_place(end, observation)
+    return find_direction(start, stop) if start is not None and stop is not None else ""
 
 
 def _has_lines(action: Action) -> bool:
@@ -144,7 +153,7 @@ def _has_lines(action: Action) -> bool:
 
 def _judge_on_launcher(action: Action, element: Element | None, allowed: Mapping[str, str]) -> GuardVerdict:
     """Judge an action on the home screen: scrolling and searching are free, opening only what is allowed."""
-    if action.type in ("scroll", "swipe") or (action.type == "input_text" and not _has_lines(action)):
+    if action.type in _DRAGGING or (action.type == "input_text" and not _has_lines(action)):
         return GuardVerdict(enter=False)
     if action.type == "click" and element is not None:
         if element.role == "input" or element.label.casefold() in allowed:

@@ -4,7 +4,7 @@ Execution follows AndroidWorld. `input_text` taps its target, types and presses 
 editor, the field's own action elsewhere). It does nothing for an empty text; `clear_text` empties the field first, and
 `press_enter: false` leaves the last Enter out.
 `scroll` names the direction of reading, `swipe` that of the finger. A swipe without a target starts at the screen's
-edge, so that one downwards pulls down the notifications.
+edge, so that one downwards pulls down the notifications. `drag` takes the content along as far as the finger goes.
 
 Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
 height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
@@ -20,16 +20,17 @@ from dataclasses import replace
 from functools import partial
 
 from collab.envs.androidworld_apps import find_app_package
+from collab.envs.grammar import MOBILE
 from collab.envs.simphone.app import App, Apps, UiNode
 from collab.envs.simphone.apps import TEXT_MENU
-from collab.envs.simphone.apps.system import pull_down
+from collab.envs.simphone.apps.system import open_recents, pull_down
 from collab.envs.simphone.distractions.interruptions import act_on
 from collab.envs.simphone.distractions.looks import load_english_names
 from collab.envs.simphone.distractions.presets import act_while_loading
 from collab.envs.simphone.state import Page, Phone, close_panel, edit_page, focus_on, go_home, push, put_field, start
 from collab.envs.simphone.ui.layout import KEYBOARD_TOP, STATUS_BAR
 from collab.envs.simphone.ui.screen import OVERLAYS, Frame, build_view, go_back, leave, list_inputs, look
-from collab.envs.text import MAX_TITLE, cut
+from collab.envs.text import MAX_TITLE, cut, find_direction, find_place, locate
 from collab.types import Action, Element, ElementTarget, Point
 
 DRAG = 1100
@@ -161,12 +162,31 @@ def _swipe(frame: Frame, action: Action) -> Phone:
     return _drag(frame, action, direction)
 
 
+def _drag_to(frame: Frame, action: Action) -> Phone:
+    """Move the finger from one place to another; along a slider it carries the knob."""
+    seen, end = frame.observation, MOBILE.find_end(action)
+    places = [find_place(one, seen) for one in (action.target, end) if one is not None]
+    start, stop = places[0], places[-1]
+    if start is None or stop is None or start == stop:
+        return frame.phone
+    finger = find_direction(start, stop)
+    swipe = replace(action, target=locate(Point(x=start[0], y=start[1]), seen), arguments=(("direction", finger),))
+    node = _find_target(frame, swipe)
+    if node is not None and node.slide is not None and finger in ("left", "right"):
+        box = frame.placed.boxes[frame.placed.nodes.index(node)]
+        return node.slide(frame.phone, min(1.0, max(0.0, (stop[0] - box.left) / max(1, box.right - 1 - box.left))))
+    if finger == "down" and _is_from_status_bar(swipe):
+        return pull_down(frame.phone)
+    return _drag(frame, swipe, finger, round(abs(stop[1] - start[1])))
+
+
 def _is_from_status_bar(action: Action) -> bool:
     """Return whether a swipe starts at the top edge; without a target it goes over the whole screen."""
     return action.target is None or (isinstance(action.target, Point) and action.target.y < STATUS_BAR)
 
 
-def _drag(frame: Frame, action: Action, finger: str) -> Phone:
+def _drag(frame: Frame, action: Action, finger: str, length: int | None = None) -> Phone:
+    """Move the finger; `length` is how far it takes the content along, None for the usual distance."""
     node = _find_target(frame, action)
     if node is not None and node.slide is not None and finger in ("left", "right"):
         return node.slide(frame.phone, 0.0 if finger == "left" else 1.0)
@@ -174,7 +194,7 @@ def _drag(frame: Frame, action: Action, finger: str) -> Phone:
         return node.swipes[finger](frame.phone)
     if finger in ("up", "down"):
         body = frame.placed.body
-        distance = min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
+        distance = length or min(DRAG, max(1, (body.bottom - body.top) * 3 // 4))
         before = min(frame.page.scroll, frame.placed.room)
         offset = before + distance if finger == "up" else before - distance
         offset = max(0, min(offset, frame.placed.room))
@@ -250,6 +270,40 @@ def press_enter(phone: Phone) -> Phone:
     return replace(phone, keyboard=False)
 
 
+def erase_letter(phone: Phone) -> Phone:
+    """Take the last letter off the focused field."""
+    node = find_focused_input(phone)
+    if node is None or node.field is None:
+        return phone
+    return put_field(phone, node.field, phone.page.fields.get(node.field, "")[:-1])
+
+
+def focus_next(phone: Phone) -> Phone:
+    """Move the focus to the next field, behind the last one to the first."""
+    fields = [node.field for node in list_inputs(build_view(phone))]
+    if phone.page.focus not in fields:
+        return phone
+    return focus(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
+
+
+def _press_keys(frame: Frame, action: Action) -> Phone:
+    key = _KEYS.get(str(action["keys"]))
+    return frame.phone if key is None else key(frame.phone)
+
+
+_KEYS: dict[str, Callable[[Phone], Phone]] = {
+    "back": go_back,
+    "escape": go_back,
+    "home": lambda phone: go_home(leave(phone)),
+    "recents": open_recents,
+    "app_switch": open_recents,
+    "enter": press_enter,
+    "backspace": erase_letter,
+    "delete": erase_letter,
+    "tab": focus_next,
+}
+"""Keys of the phone and its keyboard by name, as `order_keys` gives it."""
+
 # -------------------------------------------------------------------------------------------------- system actions
 
 
@@ -285,6 +339,10 @@ def _enter(frame: Frame, action: Action) -> Phone:
     return press_enter(frame.phone)
 
 
+def _open_recents(frame: Frame, action: Action) -> Phone:
+    return open_recents(frame.phone)
+
+
 def _wait(frame: Frame, action: Action) -> Phone:
     return replace(frame.phone, now_ms=frame.phone.now_ms + 1000)
 
@@ -306,6 +364,9 @@ _HANDLERS: dict[str, Callable[[Frame, Action], Phone]] = {
     "open_app": _open_app,
     "wait": _wait,
     "answer": _answer,
+    "drag": _drag_to,
+    "press_keys": _press_keys,
+    "open_recents": _open_recents,
 }
 
 
@@ -319,6 +380,10 @@ def describe_effect(before: Frame, after: Frame, action: Action) -> str:
         return f'the phone said "{after.observation.notice}"'
     if action.type == "wait":
         return "one second passed"
+    if action.type == "ask_user":
+        return "nothing changed: nobody answers questions here"
+    if action.type == "press_keys" and action["keys"] not in _KEYS:
+        return f"nothing changed: the phone has no key {cut(str(action['keys']), 40)}, it has {', '.join(_KEYS)}"
     # A notice that vanished is no change of the phone.
     if after.phone == before.phone or after.phone == replace(before.phone, notice=None):
         return "nothing changed"

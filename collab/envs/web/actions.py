@@ -2,6 +2,8 @@
 
 The web actions that touch the page, done the way a hand does them: mouse and keyboard.
 
+A point outside all elements, or on a surface, is touched as it is; everything else is an element that was seen.
+
 Each returns what became of it in a few words, or None when there is nothing to add to what the page shows. None of
 them raises for an action that makes no sense here.
 """
@@ -9,14 +11,15 @@ them raises for an action that makes no sense here.
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
-from collab.envs.text import cut
+from collab.envs.grammar import WEB
+from collab.envs.text import cut, find_element_at
 from collab.envs.web import dom
 from collab.envs.web.gate import HostPolicy
 from collab.envs.web.window import BrowserWindow
-from collab.types import Action, Element
+from collab.types import Action, Element, Observation, Point, Target
 from collab.utils.redact import hide_in_addresses
 
 if TYPE_CHECKING:
@@ -98,21 +101,56 @@ LONG_TEXT = 300
 """Longer texts are inserted at once instead of key by key."""
 
 
-async def perform(page: Page, action: Action, element: Element | None) -> str | None:
-    """Execute click, hover, select, type_string or scroll_page.
+Button: TypeAlias = Literal["left", "right", "middle"]
+Spot: TypeAlias = tuple[float, float]
+"""A point in CSS pixels of the window."""
+
+CLICKS: dict[str, tuple[Button, int]] = {
+    "click": ("left", 1),
+    "double_click": ("left", 2),
+    "triple_click": ("left", 3),
+    "right_click": ("right", 1),
+    "middle_click": ("middle", 1),
+}
+"""Type of action → button of the mouse, and how often it is pressed."""
+
+_NAMED_KEYS = {
+    **{"ctrl": "ControlOrMeta", "alt": "Alt", "shift": "Shift", "meta": "Meta", "plus": "+", "space": "Space"},
+    **{name.lower(): name for name in "Enter Escape Tab Backspace Delete Insert Home End PageUp PageDown".split()},
+    **{side: f"Arrow{side.capitalize()}" for side in ("up", "down", "left", "right")},
+    **{f"f{number}": f"F{number}" for number in range(1, 13)},
+}
+
+
+async def perform(page: Page, action: Action, seen: Observation) -> str | None:
+    """Execute an action that stays on the page.
 
     Nothing but the element that was seen is touched: the page may have changed while the action was chosen.
 
     Args:
         page: the page that is shown.
-        action: a canonical action of one of these types.
-        element: its target in the observation that the action was chosen on; None for scroll_page.
+        action: canonical.
+        seen: the observation that the action was chosen on.
 
     Raises:
         playwright.async_api.Error: the page is gone.
     """
-    if element is None:
+    if action.type == "scroll_page":
         return await _scroll(page, str(action["direction"]))
+    if action.type == "press_keys":
+        return await press_keys(page, str(action["keys"]))
+    if action.type == "insert_text":
+        return await _insert(page, str(action["content"]), find_focused(seen), bool(action.get("press_enter")))
+    if action.type == "drag":
+        return await _drag(page, action, seen)
+    if isinstance(action.target, Point):
+        return await _perform_at(page, action, (action.target.x, action.target.y))
+    assert action.target is not None
+    return await _perform_on(page, action, seen.elements[action.target.index])
+
+
+async def _perform_on(page: Page, action: Action, element: Element) -> str | None:
+    """Execute an action on an element."""
     # The element is looked for again: pages move while a team deliberates.
     place = await dom.locate(page, element.key, element)
     if place is None:
@@ -128,12 +166,124 @@ async def perform(page: Page, action: Action, element: Element | None) -> str | 
     if action.type == "hover":
         await page.mouse.move(*place.point)
         return None
+    if action.type == "scroll_at":
+        await _turn_wheel(page, place.point, str(action["direction"]))
+        return None
     # A disabled element takes clicks without an effect, which the agent has to know.
     if place.disabled:
         return f"{_describe_element(element)} is disabled; nothing happened"
     if action.type == "type_string":
         return await _type(page, element, place, str(action["content"]), bool(action.get("press_enter")))
-    return await _click(page, element, place)
+    return await _click(page, element, place, *CLICKS[action.type])
+
+
+async def has_same_points(page: Page, action: Action, seen: Observation) -> bool:
+    """Return whether the same things lie at an action's points as in the observation that it was chosen on."""
+    points = [one for one in (action.target, WEB.find_end(action)) if isinstance(one, Point)]
+    if not points:
+        return True
+    now = dom.observe(await dom.look(page))
+    return all(_describe_place(one, seen) == _describe_place(one, now) for one in points)
+
+
+def _describe_place(point: Point, screen: Observation) -> tuple[str, str] | None:
+    element = find_element_at(screen, point.x, point.y)
+    return None if element is None else (element.role, element.key)
+
+
+def find_focused(screen: Observation) -> Element | None:
+    """Return the element that has the cursor; None when no element has it."""
+    return next((element for element in screen.elements if "focused" in element.flags), None)
+
+
+async def _perform_at(page: Page, action: Action, spot: Spot) -> str | None:
+    """Execute an action at a point that belongs to no element."""
+    if action.type == "select":
+        return f"there is no list at ({spot[0]:g}, {spot[1]:g}); nothing happened"
+    if action.type == "scroll_at":
+        await _turn_wheel(page, spot, str(action["direction"]))
+        return None
+    await page.mouse.move(*spot)
+    if action.type == "hover":
+        return None
+    if action.type != "type_string":
+        await _press_button(page, *CLICKS[action.type])
+        return None
+    await _press_button(page, "left", 1)
+    await _replace(page, str(action["content"]), has_lines=True)
+    if action.get("press_enter"):
+        await page.keyboard.press("Enter")
+    return None
+
+
+async def _press_button(page: Page, button: Button, times: int) -> None:
+    for count in range(1, times + 1):
+        await page.mouse.down(button=button, click_count=count)
+        await page.mouse.up(button=button, click_count=count)
+
+
+async def _turn_wheel(page: Page, spot: Spot, direction: str) -> None:
+    """Scroll what lies at a point by half a window."""
+    size = page.viewport_size or {"width": 0, "height": 0}
+    x, y = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}[direction]
+    await page.mouse.move(*spot)
+    await page.mouse.wheel(x * size["width"] / 2, y * size["height"] / 2)
+
+
+async def _drag(page: Page, action: Action, seen: Observation) -> str | None:
+    ends = [one for one in (action.target, WEB.find_end(action)) if one is not None]
+    # Bringing the second end into the window may move the first, so that all are looked for once more.
+    for again in (False, True):
+        spots = [await _find_spot(page, end, seen, again=again) for end in ends]
+    start, end = spots
+    if isinstance(start, str) or isinstance(end, str):
+        return start if isinstance(start, str) else str(end)
+    await drag_mouse(page, start, end)
+    return None
+
+
+async def _find_spot(page: Page, target: Target, seen: Observation, *, again: bool) -> Spot | str:
+    """Return where a target is now, or why it cannot be reached, in words."""
+    if isinstance(target, Point):
+        return target.x, target.y
+    element = seen.elements[target.index]
+    place = await dom.locate(page, element.key, element, again=again)
+    if place is None:
+        return _report_gone(element)
+    return place.point or _report_unreached(element, place)
+
+
+async def drag_mouse(page: Page, start: Spot, end: Spot) -> None:
+    """Press at one point, move in a straight line, release at the other."""
+    await page.mouse.move(*start)
+    await page.mouse.down()
+    await page.mouse.move(*end, steps=5)
+    await page.mouse.up()
+
+
+async def press_keys(page: Page, keys: str) -> str | None:
+    """Press a key, or several together, by the names of `syntax.order_keys`."""
+    names = [_NAMED_KEYS.get(key, key) for key in keys.split("+")]
+    unknown = [key for key, name in zip(keys.split("+"), names, strict=True) if key == name and len(key) != 1]
+    if unknown:
+        return f"the keyboard has no key {unknown[0][:40]!r}; nothing happened"
+    for name in names[:-1]:
+        await page.keyboard.down(name)
+    await page.keyboard.press(names[-1])
+    for name in reversed(names[:-1]):
+        await page.keyboard.up(name)
+    return None
+
+
+async def _insert(page: Page, content: str, field: Element | None, press_enter: bool) -> str | None:
+    """Type at the cursor."""
+    place = None if field is None else await dom.locate(page, field.key, field)
+    if field is not None and place is not None and place.type in SET_NOT_TYPED:
+        return await _type(page, field, place, content, press_enter)
+    await _write(page, content, has_lines=place is not None and (place.tag == "textarea" or place.rich))
+    if press_enter:
+        await page.keyboard.press("Enter")
+    return None
 
 
 async def _scroll(page: Page, direction: str) -> str | None:
@@ -141,15 +291,20 @@ async def _scroll(page: Page, direction: str) -> str | None:
     return None if change.moved else f"the page cannot scroll {direction} any further"
 
 
-async def _click(page: Page, element: Element, place: dom.ElementPlace) -> str | None:
+async def _click(
+    page: Page, element: Element, place: dom.ElementPlace, button: Button = "left", times: int = 1
+) -> str | None:
     if place.type == "file" or element.role == "file input":
         return f"{_describe_element(element)} asks for a file; files cannot be given here"
-    if place.tag == "select":  # its list would open outside the page; the screen tells the options instead
+    # Its list would open outside the page; the screen tells the options instead.
+    if place.tag == "select" and button == "left":
         return _find_problem(element, await dom.focus(page, element.key, element))
-    return await _press(page, element, place)
+    return await _press(page, element, place, button, times)
 
 
-async def _press(page: Page, element: Element, place: dom.ElementPlace) -> str | None:
+async def _press(
+    page: Page, element: Element, place: dom.ElementPlace, button: Button = "left", times: int = 1
+) -> str | None:
     """Click on an element; what the arriving mouse brings up may lie over it or push it away."""
     assert place.point is not None
     # The arriving mouse may open menus, so the element is looked for once more.
@@ -162,8 +317,7 @@ async def _press(page: Page, element: Element, place: dom.ElementPlace) -> str |
     # It has moved: the click goes where it is now.
     if now.point != place.point:
         await page.mouse.move(*now.point)
-    await page.mouse.down()
-    await page.mouse.up()
+    await _press_button(page, button, times)
     return None
 
 
@@ -199,13 +353,17 @@ async def _type(page: Page, element: Element, place: dom.ElementPlace, content: 
         problem = await _press(page, element, place)
         if problem is not None:
             return problem
-        # Old text is selected and deleted, which pages notice as they notice a person.
-        await page.keyboard.press("ControlOrMeta+A")
-        await page.keyboard.press("Delete")
-        await _write(page, content, has_lines=place.tag == "textarea" or place.rich)
+        await _replace(page, content, has_lines=place.tag == "textarea" or place.rich)
     if press_enter:
         await page.keyboard.press("Enter")
     return None
+
+
+async def _replace(page: Page, content: str, *, has_lines: bool) -> None:
+    """Type a text in place of what the focused field holds, which pages notice as they notice a person."""
+    await page.keyboard.press("ControlOrMeta+A")
+    await page.keyboard.press("Delete")
+    await _write(page, content, has_lines=has_lines)
 
 
 async def _write(page: Page, content: str, *, has_lines: bool) -> None:

@@ -6,8 +6,8 @@ Rules of this environment, beside those of `window` (tabs, dialogs, downloads) a
 
 - An episode begins in a fresh window (no cookies, no storage) at the task's start address. Pages are what they are
   that day: the seed changes nothing, and an episode cannot be rebuilt from its actions.
-- An action only touches the element that was seen. If the page, the tab or that element changed meanwhile, the effect
-  is "the page changed; nothing happened", and the episode continues.
+- An action only touches the element that was seen, or the point at which the same lies as was seen. If the page, the
+  tab or that element changed meanwhile, the effect is "the page changed; nothing happened", and the episode continues.
 - Pages are read out of reach of their scripts, with frames of other origins and closed shadow roots (see `worlds`). A
   text that is cut says what was left out. A closed root is missed only if a plain element (no hyphen in its name) has
   one that shows all of its own content in slots and adds to it.
@@ -39,7 +39,7 @@ from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
 from collab.envs.task_files import list_task_infos
 from collab.envs.text import cut
-from collab.envs.web.actions import CHANGED, explain_arrival, navigate, perform
+from collab.envs.web.actions import CHANGED, explain_arrival, has_same_points, navigate, perform
 from collab.envs.web.browser import Browser, build_surroundings, take_picture
 from collab.envs.web.dom import Snapshot, look, observe
 from collab.envs.web.gate import HostPolicy, find_site_folder
@@ -47,7 +47,7 @@ from collab.envs.web.live_tasks import LiveTask, judge, load_tasks
 from collab.envs.web.window import BrowserWindow, open_window
 from collab.envs.web.worlds import find_world
 from collab.errors import ConfigError, EnvironmentFailure, UnknownName, UsageError
-from collab.types import Action, Element, ElementTarget, Observation, Outcome, StepResult, Task
+from collab.types import Action, Observation, Outcome, StepResult, Task
 from collab.utils.redact import HIDDEN, hide_in_addresses
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ NAME = "web"
 """Name of the environment."""
 
 _QUIET_S = 0.1
+_WAIT_S = 1.0
 
 _IS_PAINTED = "performance.getEntriesByType('paint').length > 0"
 """Whether a page has shown anything yet."""
@@ -216,18 +217,20 @@ class LiveEnvironment:
         if action.type in ("go", "jump_to", "switch_tab"):
             limit = self._options.nav_timeout_s
             return _ActionResult(effect=await navigate(episode.window, action, self._policy, limit))
-        element = None
-        if isinstance(action.target, ElementTarget):
-            element = episode.observation.elements[action.target.index]
-        return _ActionResult(effect=await self._touch(episode.window, action, element))
+        if action.type == "wait":
+            await asyncio.sleep(_WAIT_S)
+            return _ActionResult()
+        return _ActionResult(effect=await self._touch(episode.window, action, episode.observation))
 
-    async def _touch(self, window: BrowserWindow, action: Action, element: Element | None) -> str | None:
+    async def _touch(self, window: BrowserWindow, action: Action, seen: Observation) -> str | None:
         from playwright.async_api import Error
 
         page = window.page
         try:
             async with self._limit_answer(window):
-                return await perform(page, action, element)
+                if not await has_same_points(page, action, seen):
+                    return f"{CHANGED}: something else lies there now"
+                return await perform(page, action, seen)
         except Error:
             if window.crashed:
                 raise

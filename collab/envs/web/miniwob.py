@@ -29,12 +29,14 @@ from typing import Literal, NamedTuple
 
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
+from collab.envs.text import Direction, find_place
+from collab.envs.web.actions import CLICKS, find_focused
 from collab.envs.web.actions import perform as web_perform
 from collab.envs.web.dom import locate, observe
 from collab.envs.web.miniwob_page import ALL, XY, MiniwobPage, PageEpisode, Rules, Shown, Tabs, list_tags
 from collab.envs.web.solutions import SOLVED, Deed, solve
 from collab.errors import EnvironmentFailure, UnknownName, boundary
-from collab.types import Action, Box, Element, ElementTarget, Observation, Outcome, StepResult, Task
+from collab.types import Action, Box, Element, ElementTarget, Observation, Outcome, Point, StepResult, Target, Task
 
 Reward = Literal["raw==1", "raw>0", "original"]
 
@@ -277,24 +279,66 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
         return Effect(f"nothing changed: {_REFUSALS[action.type]}")
     if action.type == "finish":
         return Effect("the agent ended the episode", ended=True)
+    if action.type == "wait":
+        return Effect(time_ms=WAIT_MS)
     element = screen.elements[action.target.index] if isinstance(action.target, ElementTarget) else None
     if action.type == "scroll_page":
         await page.park()
     # Some shapes are drawn; where they are is the page's own knowledge.
-    if element is not None and action.type == "click":
+    if element is not None and action.type in CLICKS:
         spot = page.find_spot(element.key) or find_text_spot(element)
         if spot is not None:
-            await page.click(spot)
+            button, times = CLICKS[action.type]
+            await page.tab.mouse.click(*spot, button=button, click_count=times)
             return Effect()
+    if action.type in ("drag", "scroll_at"):
+        return await _move(page, action, screen)
+    if action.type == "insert_text":
+        field = find_focused(screen)
+        content = str(action["content"]) if field is None else await as_taken(page, field, str(action["content"]))
+        action = WEB.make("insert_text", content=content, press_enter=action.get("press_enter"))
     if element is not None and action.type == "type_string":
         if is_focus_forwarder(element):
             return await _type_beyond(page, element, str(action["content"]), bool(action.get("press_enter")))
         # Some fields rewrite what is typed; the text is given in the form that they take.
         content = await as_taken(page, element, str(action["content"]))
         action = WEB.make("type_string", id=element.index, content=content, press_enter=action.get("press_enter"))
-    return Effect(await web_perform(page.tab, action, element) or "")
+    return Effect(await web_perform(page.tab, action, screen) or "")
 
 
+async def _move(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
+    """Drag the mouse, or turn its wheel, at points that the page may know itself."""
+    start = None if action.target is None else await aim(page, action.target, screen)
+    if start is None:
+        return UNREACHABLE
+    end = WEB.find_end(action)
+    if end is not None:
+        # The mouse is released over the middle, whatever else lies there.
+        place = find_place(end, screen)
+        if place is None:
+            return UNREACHABLE
+        await page.drag(start, place)
+        return Effect()
+    moved = await page.scroll(start, _DIRECTIONS[str(action["direction"])])
+    return Effect() if moved else Effect("nothing changed: nothing more to scroll")
+
+
+async def aim(page: MiniwobPage, target: Target, screen: Observation) -> XY | None:
+    """Return where the mouse goes for a target, in the page's own pixels; None when it cannot be reached."""
+    if isinstance(target, Point):
+        return target.x, target.y
+    element = screen.elements[target.index]
+    # A spot that the page itself names is exact; else the element's middle.
+    spot = page.find_spot(element.key) or find_text_spot(element)
+    if spot is not None:
+        return spot
+    place = await locate(page.tab, element.key)
+    return None if place is None else place.point
+
+
+WAIT_MS = 1000
+UNREACHABLE = Effect("nothing changed: the element cannot be reached")
+_DIRECTIONS: dict[str, Direction] = {"up": "up", "down": "down", "left": "left", "right": "right"}
 _REFUSALS = {
     "go": "the page has no history",
     "jump_to": "the page cannot be left",

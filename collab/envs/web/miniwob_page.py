@@ -36,6 +36,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from collab.envs.web.actions import drag_mouse
 from collab.envs.web.browser import Browser, PagePool, build_surroundings, close_page
 from collab.envs.web.dom import Snapshot
 from collab.envs.web.worlds import trust
@@ -285,12 +286,9 @@ class MiniwobPage:
         await self._ask("pageClock.advance", ms)
         await self.tab.mouse.up()
 
-    async def drag(self, start: XY, end: XY, *, moves: int = 5) -> None:
+    async def drag(self, start: XY, end: XY) -> None:
         """Press at one point, move in a straight line, release at the other."""
-        await self.tab.mouse.move(*start)
-        await self.tab.mouse.down()
-        await self.tab.mouse.move(*end, steps=moves)
-        await self.tab.mouse.up()
+        await drag_mouse(self.tab, start, end)
 
     async def park(self) -> None:
         """Move the mouse into an empty corner: elements under a resting mouse are hovered at an unknown time."""

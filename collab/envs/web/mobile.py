@@ -6,9 +6,9 @@
     result = await environment.step(suite.space.make("click", index=1))
 
 A finger does what a mouse does: a tap is a click, a swipe on something that can be dragged drags it, a swipe
-anywhere else scrolls the other way. The window is a phone's, upright; screen pixels are `scale` times the page's
-own, in boxes, points and screenshots alike. As on AndroidWorld there is no time limit, and only full reward counts.
-An episode ends when the page is done or the agent says `status`.
+anywhere else scrolls the other way. `drag` goes from its one place to the other. The window is a phone's, upright;
+screen pixels are `scale` times the page's own, in boxes, points and screenshots alike. As on AndroidWorld there is no
+time limit, and only full reward counts. An episode ends when the page is done or the agent says `status`.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from typing import Literal
 
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import MOBILE
-from collab.envs.text import find_element_at
-from collab.envs.web.dom import choose, focus, locate
+from collab.envs.text import Direction, find_direction, find_element_at, find_place
+from collab.envs.web.actions import press_keys
+from collab.envs.web.dom import choose, focus
 from collab.envs.web.miniwob import (
     CAPABILITIES,
+    UNREACHABLE,
     VERSION,
+    WAIT_MS,
     Effect,
     MiniwobEnvironment,
     PageView,
+    aim,
     as_taken,
     build_task,
     is_focus_forwarder,
     list_infos,
 )
 from collab.envs.web.miniwob_page import PHONE, XY, MiniwobPage, Rules, Tabs
-from collab.types import Action, Element, ElementTarget, Observation, Point, Task
+from collab.types import Action, Element, ElementTarget, Observation, Point, Target, Task
 
-Direction = Literal["up", "down", "left", "right"]
-
-LONG_PRESS_MS = WAIT_MS = 1000
+LONG_PRESS_MS = 1000
 DRAG_SHARE = 0.4
 """How far a swipe drags, as a share of the task area's width."""
 AREA_WIDTH = 160
@@ -46,6 +48,8 @@ _STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 _REFUSALS = {
     "navigate_home": "the page fills the phone and cannot be left",
     "open_app": "the page fills the phone and cannot be left",
+    "open_recents": "the page fills the phone and cannot be left",
+    "ask_user": "nobody answers",
     "unknown": "no action",
 }
 
@@ -74,6 +78,10 @@ class Fingers:
             return Effect() if await page.blur() else Effect("nothing changed: there is nothing to go back from")
         if action.type in ("scroll", "swipe"):
             return await self._slide(page, action, screen)
+        if action.type == "drag":
+            return await self._drag(page, action, screen)
+        if action.type == "press_keys":
+            return Effect(await press_keys(page.tab, str(action["keys"])) or "")
         if action.type == "input_text":
             return await self._enter(page, action, screen)
         return await self._press(page, action, screen)
@@ -87,31 +95,21 @@ class Fingers:
             in_list = await _touch_list(page, element)
             if in_list is not None:
                 return in_list
-        point = await self._aim(page, action, screen)
+        point = await self._aim(page, action.target, screen)
         if point is None:
-            return _UNREACHABLE
+            return UNREACHABLE
         if action.type == "long_press":
             await page.hold(point, LONG_PRESS_MS)
         else:
             await page.click(point, times=2 if action.type == "double_tap" else 1)
         return Effect()
 
-    async def _aim(self, page: MiniwobPage, action: Action, screen: Observation) -> XY | None:
+    async def _aim(self, page: MiniwobPage, target: Target | None, screen: Observation) -> XY | None:
         """Return where the finger goes down, in the page's own pixels; None when it cannot."""
         # The agents' screen is scaled; the page has its own pixels.
-        if isinstance(action.target, Point):
-            x, y = action.target.x / self._scale, action.target.y / self._scale
-            is_inside = 0 <= action.target.x < screen.width and 0 <= action.target.y < screen.height
-            return (x, y) if is_inside else None
-        element = _find_element(action, screen)
-        if element is None:
-            return None
-        # A spot that the page itself names is exact; else the element's middle.
-        spot = page.find_spot(element.key)
-        if spot is not None:
-            return spot
-        place = await locate(page.tab, element.key)
-        return None if place is None else place.point
+        if isinstance(target, Point):
+            return target.x / self._scale, target.y / self._scale
+        return None if target is None else await aim(page, target, screen)
 
     # ----------------------------------------------------------------------------------------------- typing
 
@@ -127,9 +125,9 @@ class Fingers:
                 element = find_element_at(screen, action.target.x, action.target.y)
             if element is not None and not _is_text_field(element):
                 return Effect("nothing changed: the element takes no text")
-            point = await self._aim(page, action, screen)
+            point = await self._aim(page, action.target, screen)
             if point is None:
-                return _UNREACHABLE
+                return UNREACHABLE
             await page.click(point)
             text = text if element is None else await as_taken(page, element, text)
         if not await page.edit(text, clear=clear):
@@ -140,12 +138,24 @@ class Fingers:
 
     # ----------------------------------------------------------------------------------------------- sliding
 
+    async def _drag(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
+        start = await self._aim(page, action.target, screen)
+        target = MOBILE.find_end(action)
+        place = None if target is None else find_place(target, screen)
+        if start is None or place is None:
+            return UNREACHABLE
+        end = place[0] / self._scale, place[1] / self._scale
+        # A finger takes the page along where it scrolls, unless it lies on something loose.
+        if self._is_loose(start, screen) or not await page.scroll(start, _OPPOSITE[find_direction(start, end)]):
+            await page.drag(start, end)
+        return Effect()
+
     async def _slide(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
         # Twice reversed: any spelling of a direction becomes the usual one.
         direction: Direction = _OPPOSITE[_OPPOSITE[str(action["direction"])]]
-        start = None if action.target is None else await self._aim(page, action, screen)
+        start = None if action.target is None else await self._aim(page, action.target, screen)
         if action.target is not None and start is None:
-            return _UNREACHABLE
+            return UNREACHABLE
         # A swipe on something loose drags it; anywhere else it scrolls.
         if action.type == "swipe" and start is not None and self._is_loose(start, screen):
             dx, dy = (step * DRAG_SHARE * AREA_WIDTH for step in _STEPS[direction])
@@ -164,9 +174,6 @@ class Fingers:
     def _is_loose(self, start: XY, screen: Observation) -> bool:
         element = find_element_at(screen, start[0] * self._scale, start[1] * self._scale)
         return element is not None and "surface" in element.flags
-
-
-_UNREACHABLE = Effect("nothing changed: the element cannot be reached")
 
 
 def _clamp_within(value: float, size: float) -> float:

@@ -53,6 +53,28 @@ def test_an_app_opens_by_a_name_that_begins_what_is_said_if_it_is_allowed(said, 
         assert ("not in allow_apps" in result.info["effect"]) is (opened is None)
 
 
+def test_pointer_and_keys_reach_the_device_and_are_judged_like_all_touches():
+    with on_device(allow_apps=["Settings", "Contacts"]) as (suite, handle):
+        results = play(
+            suite,
+            [
+                MOBILE.make("open_app", app_name="Settings"),
+                MOBILE.make("drag", x=500, y=1500, to_x=500, to_y=900),
+                MOBILE.make("press_keys", keys="power"),
+                MOBILE.make("ask_user", question="Which?"),
+                MOBILE.make("open_recents"),
+                MOBILE.make("press_keys", keys="home"),
+                MOBILE.make("open_app", app_name="Contacts"),
+            ],
+        )
+        told = [one.info["effect"] for one in results]
+        assert results[1].observation.text != results[0].observation.text
+        assert told[2].startswith("nothing changed: the device has no key power, it has back, home")
+        assert told[3] == "nothing changed: nobody answers questions here"
+        assert 'app "Settings"' in results[4].observation.text
+        assert handle.phone.foreground == "com.google.android.contacts"
+
+
 def test_a_strange_app_in_front_can_only_be_left():
     with on_device(allow_apps=["Settings"]) as (suite, handle):
 

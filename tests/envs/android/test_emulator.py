@@ -160,6 +160,8 @@ def test_actions_reach_androidworld_in_its_own_form(suite, log):
         MOBILE.make("scroll", direction="down"),
         MOBILE.make("scroll", index=1, direction="up"),
         MOBILE.make("swipe", direction="left"),
+        MOBILE.make("drag", x=500, y=1500, to_x=520, to_y=700),
+        MOBILE.make("open_recents"),
         MOBILE.make("open_app", app_name="Contacts"),
         None,
     ]
@@ -172,6 +174,7 @@ def test_actions_reach_androidworld_in_its_own_form(suite, log):
         "{'action_type': 'scroll', 'direction': 'down'}",
         "{'action_type': 'scroll', 'index': 2, 'direction': 'up'}",
         "{'action_type': 'swipe', 'direction': 'right'}",
+        "{'action_type': 'swipe', 'x': 500, 'y': 1500, 'direction': 'up'}",
         "{'action_type': 'open_app', 'app_name': 'contacts'}",
         "{'action_type': 'wait'}",
     ]

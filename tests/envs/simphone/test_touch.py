@@ -197,6 +197,16 @@ def test_app_drawer_opens_and_closes_by_swipe_and_searches() -> None:
 # --------------------------------------------------------------------------------------------------------- sliders
 
 
+def test_the_last_word_holds_the_answer_unless_one_was_given() -> None:
+    phone = phone_with()
+    do(phone, "status", goal_status="complete", answer="7")
+    assert phone.phone.answer == "7"
+    phone = phone_with()
+    do(phone, "answer", text="Ada")
+    do(phone, "status", goal_status="complete", answer="It is done.")
+    assert phone.phone.answer == "Ada"
+
+
 def brightness() -> SimPhone:
     phone = phone_with("SystemBrightnessMax")
     open_app(phone, "Settings")
@@ -234,6 +244,44 @@ def test_tap_at_both_ends_of_the_slider_reaches_them() -> None:
     assert phone.phone.settings["system/screen_brightness"] == "255"
     do(phone, "click", x=box.left, y=box.top)
     assert phone.phone.settings["system/screen_brightness"] == "1"
+
+
+def test_a_drag_carries_the_knob_of_a_slider_to_where_it_ends() -> None:
+    phone = brightness()
+    box = phone.frame.observation.elements[phone.frame.index(SETTINGS + "slider") or 0].box
+    assert box is not None
+    half = (box.left + box.right) // 2
+    do(phone, "drag", x=box.left + 9, y=box.top + 5, to_x=half, to_y=box.top + 9)
+    assert 120 <= int(phone.phone.settings["system/screen_brightness"]) <= 136
+    do(phone, "drag", x=half, y=box.top + 5, to_x=1079, to_y=box.top)
+    assert phone.phone.settings["system/screen_brightness"] == "255"
+
+
+def test_a_drag_takes_the_list_along_as_far_as_the_finger_goes() -> None:
+    phone = phone_with()
+    open_app(phone, "Settings")
+    assert do(phone, "drag", x=500, y=1200, to_x=520, to_y=1170).info["effect"] == "scrolled down"
+    assert phone.phone.page.scroll == 30
+    assert do(phone, "drag", x=500, y=1000, to_x=500, to_y=1700).info["effect"] == "scrolled up"
+    assert phone.phone.page.scroll == 0
+    assert do(phone, "drag", x=500, y=5, to_x=500, to_y=900).info["effect"].startswith("opened")
+    assert phone.phone.panel is not None
+
+
+def test_keys_recents_and_questions() -> None:
+    phone = contact_form()
+    do(phone, "input_text", CONTACTS + "first", text="Ada", press_enter=False)
+    do(phone, "press_keys", keys="KEYCODE_DEL")
+    assert phone.phone.page.fields["first"] == "Ad"
+    do(phone, "press_keys", keys="Tab")
+    assert phone.phone.page.focus == "last"
+    before = phone.phone
+    told = do(phone, "press_keys", keys="Volume_Up").info["effect"]
+    assert told.startswith("nothing changed: the phone has no key volume_up, it has back, escape, home, recents")
+    assert do(phone, "ask_user", question="Which?").info["effect"] == "nothing changed: nobody answers questions here"
+    assert phone.phone == before
+    assert do(phone, "open_recents").info["effect"] == "opened Home: Recent apps"
+    assert 'app "Contacts"' in phone.frame.observation.text
 
 
 # ------------------------------------------------------------------------------------------------------ back stack

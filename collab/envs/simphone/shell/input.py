@@ -15,9 +15,9 @@ from collab.envs.grammar import MOBILE
 from collab.envs.simphone.apps.system import open_recents, open_shade
 from collab.envs.simphone.shell.session import Output, ShellSession
 from collab.envs.simphone.state import HEIGHT, WIDTH, Phone, put_field
-from collab.envs.simphone.touch import act, find_focused_input, focus, press_enter
+from collab.envs.simphone.touch import act, erase_letter, find_focused_input, focus_next, press_enter
 from collab.envs.simphone.ui.layout import KEYBOARD_TOP
-from collab.envs.simphone.ui.screen import build_view, list_inputs, look
+from collab.envs.simphone.ui.screen import look
 from collab.envs.text import find_element_at
 
 SLOP = 24
@@ -121,9 +121,9 @@ def press(phone: Phone, code: int) -> Phone:
     if code in _LETTERS:
         return type_text(phone, _LETTERS[code])
     if code == KEYS["DEL"]:
-        return put_text(phone, read_typed(phone)[:-1])
+        return erase_letter(phone)
     if code == KEYS["TAB"]:
-        return _focus_next_field(phone)
+        return focus_next(phone)
     # Copying needs a focused field; without one the key does nothing.
     if code in (KEYS["COPY"], KEYS["CUT"]) and find_focused_input(phone) is not None:
         copied = replace(phone, clipboard=read_typed(phone))
@@ -151,13 +151,6 @@ def put_text(phone: Phone, text: str) -> Phone:
     """Replace the text of the focused field; without a focus nothing happens."""
     node = find_focused_input(phone)
     return phone if node is None or node.field is None else put_field(phone, node.field, text)
-
-
-def _focus_next_field(phone: Phone) -> Phone:
-    fields = [node.field for node in list_inputs(build_view(phone))]
-    if phone.page.focus not in fields:
-        return phone
-    return focus(phone, fields[(fields.index(phone.page.focus) + 1) % len(fields)])
 
 
 def _clear_toast(phone: Phone) -> Phone:
