@@ -89,6 +89,11 @@ CAUSES: Mapping[str, str] = {
     "content_filter": "ended by a content filter",
 }
 """Causes of replies without an action, in words."""
+REMARKS: Mapping[str, str] = {
+    "also said": "with actions beside the executed one",
+    "moved to the edge": "with a point moved to the edge of the screen",
+}
+"""Kinds of `Utterance.remarks`, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +103,16 @@ class Replies:
     total: int = 0
     causes: Mapping[str, int] = field(default_factory=dict)
     """`ParseFailure.kind` → replies without an action, most first."""
+    remarks: Mapping[str, int] = field(default_factory=dict)
+    """Kind of remark → replies that have one."""
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Replies:
         """Count the replies of some steps."""
         cells = [cell for step in steps for cell in step.matrix]
-        return cls.from_counts(cell.failure.kind if cell.failure else None for cell in cells)
+        counted = cls.from_counts(cell.failure.kind if cell.failure else None for cell in cells)
+        remarks = Counter(kind for cell in cells for kind in list_remarks(cell.remarks))
+        return replace(counted, remarks=dict(remarks.most_common()))
 
     @classmethod
     def from_counts(cls, kinds: Iterable[str | None]) -> Replies:
@@ -115,20 +124,35 @@ class Replies:
     @classmethod
     def sum(cls, parts: Iterable[Replies]) -> Replies:
         """Add up several counts."""
-        total, causes = 0, Counter[str]()
+        total, causes, remarks = 0, Counter[str](), Counter[str]()
         for part in parts:
             total += part.total
             causes.update(part.causes)
-        return cls(total=total, causes=dict(causes.most_common()))
+            remarks.update(part.remarks)
+        return cls(total=total, causes=dict(causes.most_common()), remarks=dict(remarks.most_common()))
 
     @property
     def without_action(self) -> int:
         """Replies without an action."""
         return sum(self.causes.values())
 
+    def format_remarks(self) -> str:
+        """Format the kinds of remarks and their counts in one line; empty without any."""
+        return _format_counts(self.remarks, REMARKS)
+
     def __str__(self) -> str:
-        told = ", ".join(f"{count} {CAUSES.get(kind, kind)}" for kind, count in self.causes.items())
+        told = _format_counts(self.causes, CAUSES)
         return f"{self.without_action} of {self.total}{f' ({told})' if told else ''}"
+
+
+def list_remarks(remarks: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds of a reply's remarks, each once."""
+    return tuple(dict.fromkeys(remark.partition(":")[0] for remark in remarks))
+
+
+def _format_counts(counts: Mapping[str, int], words: Mapping[str, str]) -> str:
+    """Format counts by kind in one line."""
+    return ", ".join(f"{count} {words.get(kind, kind)}" for kind, count in counts.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

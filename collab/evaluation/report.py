@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,13 +132,27 @@ SELECT trajectory, failure, count(*) FROM cells JOIN episodes USING (key) GROUP 
 """
 
 
+_REMARKS = """
+SELECT trajectory, remarks, count(*) FROM cells JOIN episodes USING (key) WHERE remarks IS NOT NULL
+GROUP BY key, remarks ORDER BY 3 DESC, remarks
+"""
+
+
 def count_replies(reader: RunReader) -> dict[str, Replies]:
-    """Return episode → its recorded replies, and those without an action by cause."""
+    """Return episode → its recorded replies, those without an action by cause, and those with remarks by kind."""
     found: dict[str, dict[str | None, int]] = {}
     for episode, failure, count in reader.query(_REPLIES):
         found.setdefault(episode, {})[failure] = count
+    remarks: dict[str, Counter[str]] = {}
+    for episode, kinds, count in reader.query(_REMARKS):
+        for kind in str(kinds).split("; "):
+            remarks.setdefault(episode, Counter())[kind] += count
     return {
-        episode: Replies(total=sum(counts.values()), causes={kind: n for kind, n in counts.items() if kind is not None})
+        episode: Replies(
+            total=sum(counts.values()),
+            causes={kind: n for kind, n in counts.items() if kind is not None},
+            remarks=dict(remarks.get(episode, Counter()).most_common()),
+        )
         for episode, counts in found.items()
     }
 

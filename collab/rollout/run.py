@@ -32,7 +32,18 @@ from collab.evaluation.report import report_of
 from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
-from collab.rollout.build import Team, build_stage, build_suite, build_team, check_dialect, check_sees, with_prompts
+from collab.rollout.build import (
+    GUESSED,
+    Team,
+    build_stage,
+    build_suite,
+    build_team,
+    check_dialect,
+    check_sees,
+    find_model_name,
+    load_dialect,
+    with_prompts,
+)
 from collab.rollout.collector import Collection, RolloutProgress, collect
 from collab.rollout.episode import Admit, Episode, can_replay
 from collab.rollout.executors.base import Executor, LocalExecutor
@@ -189,7 +200,7 @@ async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
 
 
 def foresee(config: RunConfig, suite: Suite) -> list[str]:
-    """Warn of agents whose prompt uses other actions than the environment takes, a line per agents file.
+    """Warn of prompts with other actions than the environment takes, and name guessed dialects; a line per agents file.
 
     Args:
         config: with its prompts.
@@ -203,6 +214,8 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
                 f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
                 "choose other --agents or another --env"
             )
+        elif agent.dialect == GUESSED and (dialect := load_dialect(agent, f"agents/{name}")) is not None:
+            found[name] = f"agents/{name}: dialect {dialect.name}, guessed from the model {find_model_name(agent)}"
     return list(found.values())
 
 

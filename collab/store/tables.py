@@ -72,7 +72,7 @@ CREATE TABLE steps (
 CREATE TABLE cells (
     key INTEGER, step INTEGER, position INTEGER, agent TEXT, round INTEGER, layer INTEGER, ballot INTEGER, action TEXT,
     finish TEXT, failure TEXT, prompt_tokens INTEGER, completion_tokens INTEGER, computed_tokens INTEGER,
-    latency_s REAL, queue_s REAL, width REAL, cost_usd REAL,
+    latency_s REAL, queue_s REAL, width REAL, cost_usd REAL, remarks TEXT,
     PRIMARY KEY (key, step, position)
 ) WITHOUT ROWID;
 """
@@ -225,7 +225,7 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
         return
     depths = compute_layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
-        f"INSERT INTO cells VALUES ({', '.join('?' * 17)})",
+        f"INSERT INTO cells VALUES ({', '.join('?' * 18)})",
         [
             (
                 key,
@@ -245,6 +245,8 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
                 cell.queue_s,
                 cell.width,
                 cell.cost_usd,
+                # The kinds alone, each once; the whole remarks are in the record.
+                _clean_text("; ".join(dict.fromkeys(one.partition(":")[0] for one in cell.remarks))) or None,
             )
             for position, cell in enumerate(cells)
         ],

@@ -245,7 +245,7 @@ def _find_element(elements: Sequence[Element], index: int) -> Element | None:
 
 
 _TRIMMED = 20
-"""Most named omissions of a prompt."""
+"""Most named omissions of a prompt, and remarks on a reply."""
 
 
 def build_cell_view(
@@ -269,6 +269,7 @@ def build_cell_view(
         reason=common.to_text(cell.reason),
         action=None if cell.action is None else build_action_view(cell.action, step.observation),
         failure=_build_failure(cell),
+        remarks=[common.shorten(remark) for remark in cell.remarks[:_TRIMMED]],
         ballot=_build_ballot(cell.cell, step),
         representative=cell.cell == step.vote.representative,
         # `fsum`: thousands of small log-probabilities lose digits in a plain sum.

@@ -128,6 +128,7 @@ def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
     assert 'expected e.g. <think></think> <answer>do(action="Tap"' in nothing.failure.detail
     code, out, _ = collab("runs", "show", "run")
     assert code == 0
+    assert "replies with remarks: 1 with a point moved to the edge of the screen" in out
     for words in ("in another dialect", "a point outside the screen"):
         assert words in out, out
 
@@ -144,6 +145,14 @@ def test_pointer_and_keys_reach_the_phone_and_what_it_has_not_is_counted(collab)
     assert unsupported.failure.kind == "unsupported"
     assert unsupported.failure.detail.startswith("hover (500, 300): this environment has no such action, it has click")
     assert "an action that the environment has not" in collab("runs", "show", "run")[1]
+
+
+def test_a_guessed_dialect_is_printed(collab) -> None:
+    with speak("Thought: t\nAction: wait()") as server:
+        agents = write_agent(server, "auto", model="UI-TARS-1.5-7B")
+        code, _, err = collab(*PHONE, "--agents", agents, "--set", "environment.limits.max_steps=1", "--out", "run")
+    assert code == 0, err
+    assert "agents/mine.yaml: dialect ui-tars-1.5, guessed from the model UI-TARS-1.5-7B" in err
 
 
 @pytest.mark.parametrize(

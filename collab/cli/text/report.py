@@ -69,7 +69,8 @@ def report_data(report: Report) -> dict[str, Any]:
 
 def build_replies_data(replies: Replies) -> dict[str, Any]:
     """Return replies as JSON data."""
-    return {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
+    data = {"total": replies.total, "without_action": replies.without_action, "by_cause": dict(replies.causes)}
+    return data | ({"remarks": dict(replies.remarks)} if replies.remarks else {})
 
 
 def build_sampling_data(sampling: Mapping[str, Sampled]) -> dict[str, Any]:
@@ -181,6 +182,8 @@ def print_headline(label: str, report: Report, *, privileged: bool) -> None:
     if cut := sum(one.cut_short for one in report.results):
         say(f"         {cut} of {format_amount(over, 'episode')} ended with the first error, as asked for, unsolved")
     say(f"replies without an action: {report.replies}")
+    if report.replies.remarks:
+        say(f"replies with remarks: {report.replies.format_remarks()}")
     if report.sampling:
         say(f"sampled  at {describe_sampling(report.sampling)}")
 

@@ -34,6 +34,7 @@ export function cellPanel(step, cell, agents) {
         : ["No action: ", said(cell.failure?.detail ?? cell.failure?.kind, 500)],
     ),
     flags(cell),
+    cell.remarks.length > 0 && h("p", { class: "note" }, said(cell.remarks.join("; "), 500)),
     long("Reason", cell.reason),
     criticWords(step, cell),
     facts(cell),
