@@ -238,6 +238,7 @@ class Transport:
         wait: sleeps for given seconds between attempts.
         on_retry: called for every attempt beyond a call's first.
         on_lost: called for every attempt with unknown cost: cancelled, timed out or cut off.
+        headers: sent in place of the key as a bearer's; None for a bearer's.
     """
 
     def __init__(
@@ -252,6 +253,7 @@ class Transport:
         wait: Callable[[float], Awaitable[object]],
         on_retry: Callable[[], None],
         on_lost: Callable[[], None],
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self.who = f"{model} at {redact(url, key)}"
         """Model and server, for messages."""
@@ -265,6 +267,7 @@ class Transport:
         self._wait = wait
         self._on_retry = on_retry
         self._on_lost = on_lost
+        self._headers: dict[str, Any] = {} if headers is None else {"Authorization": openai.Omit(), **headers}
 
     def make_sibling(
         self,
@@ -480,6 +483,7 @@ class Transport:
                 max_retries=0,
                 timeout=self._timeout_s,
                 http_client=BoundedClient(),
+                default_headers=self._headers,
             )
             line.session = _Session(loop=loop, client=client, slots=Slots(self.window))
         return line.session

@@ -79,6 +79,7 @@ BUILT_IN: dict[Group, dict[str, str]] = {
     },
     "models": {
         "openai": "collab.models.openai:OpenAIModel",
+        "computer-use": "collab.models.computer_use:ComputerUseModel",
         "local": "collab.models.local:LocalModel",
         "rehearsal": "collab.models.rehearsal:RehearsalModel",
         "scripted": "collab.testing.scripted:ScriptedModel",
@@ -503,9 +504,11 @@ def load_dialect(definition: AgentDefinition, where: str) -> Dialect | None:
         UnknownName: there is no such dialect.
         ConfigError: it does not go together with the rest of the definition.
     """
-    if definition.dialect is None:
+    if definition.kind == "computer-use":
+        dialect = _find_own_dialect(definition, where)
+    elif definition.dialect is None:
         return None
-    if definition.dialect == GUESSED:
+    elif definition.dialect == GUESSED:
         model = find_model_name(definition)
         guessed = guess_dialect(model) if model else None
         if guessed is None:
@@ -517,10 +520,10 @@ def load_dialect(definition: AgentDefinition, where: str) -> Dialect | None:
     else:
         dialect = find_dialect(definition.dialect, where)
     # Refused here and not at the first reply: no model of an agents file answers in items, or sees without a picture.
-    if dialect.typed_items:
+    if dialect.typed_items and definition.kind != "computer-use":
         raise ConfigError(
-            f"{where}: dialect: {dialect.name} speaks in typed items of its vendor's interface, and models answer with "
-            "text here; choose another with: collab agents dialects"
+            f"{where}: dialect: {dialect.name} speaks in typed items of its vendor's interface, and kind: "
+            f"{definition.kind} answers with text; use kind: computer-use, or another dialect: collab agents dialects"
         )
     if definition.modality == "text":
         raise ConfigError(
@@ -530,11 +533,21 @@ def load_dialect(definition: AgentDefinition, where: str) -> Dialect | None:
     return dialect
 
 
+def _find_own_dialect(definition: AgentDefinition, where: str) -> Dialect:
+    """Return the dialect of a vendor's own interface, which is the only one that it speaks."""
+    own = f"{definition.options.get('vendor')}-computer"
+    if definition.dialect not in (None, GUESSED, own):
+        raise ConfigError(f"{where}: dialect is {definition.dialect!r}, allowed with this vendor: {own}, or none")
+    return find_dialect(own, where)
+
+
 def check_dialect(definition: AgentDefinition, space: str, where: str) -> None:
     """Refuse a dialect in an environment that it has no words for, with a ConfigError."""
     dialect = load_dialect(definition, where)
     if dialect is not None and space not in dialect.worlds:
-        fit = ", ".join(one.name for one in DIALECTS.values() if space in one.worlds and not one.typed_items)
+        fit = ", ".join(
+            one.name for one in DIALECTS.values() if space in one.worlds and one.typed_items <= dialect.typed_items
+        )
         raise ConfigError(
             f"{where}: dialect: {dialect.name} is for {' and '.join(dialect.worlds)} actions, the environment takes "
             f"{space} actions; allowed: {fit}"

@@ -169,6 +169,7 @@ class FakeServer:
         refuses: function of a request's body to a fault; None answers it.
         shapes: changes the shape of an answer.
         models: the whole list of models, as it is sent; a `Fault` for none; None for an ordinary one.
+        answers: function of a request's body to the whole answer, for interfaces that are no chat completions.
     """
 
     def __init__(
@@ -183,6 +184,7 @@ class FakeServer:
         refuses: Callable[[Mapping[str, Any]], Fault | None] | None = None,
         shapes: Callable[[dict[str, Any]], Any] | None = None,
         models: Any = None,
+        answers: Callable[[Mapping[str, Any]], Any] | None = None,
     ) -> None:
         # What tests look at stands first, public; how the server behaves is given and private.
         self.faults: deque[Fault] = deque()
@@ -190,6 +192,8 @@ class FakeServer:
         self.requests: list[dict[str, Any]] = []
         """Bodies received, in order of arrival."""
         self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        """Their paths."""
         self.delivered: list[dict[str, Any]] = []
         """Bodies whose answer went out whole, in order."""
         self.refusals = 0
@@ -209,6 +213,7 @@ class FakeServer:
         self._refuses = refuses
         self._shapes = shapes
         self._models = models
+        self._answers = answers
         # Requests are answered in threads, so everything that counts them is guarded.
         self._lock = threading.Lock()
         self._active = 0
@@ -263,6 +268,8 @@ class FakeServer:
             # A fault with a status takes the place of the answer; others spoil the answer on its way.
             if fault is not None and (fault.status is not None or fault.raw is not None):
                 return fault, {}
+            if self._answers is not None:
+                return fault, self._answers(body)
             text = self._says(body) if self._says else None
             answer = build_completion(body, self._supports, self._look_up(body), text)
             return fault, self._shapes(answer) if self._shapes else answer
@@ -315,6 +322,8 @@ class FakeServer:
         refused = self._refuses(body) if self._refuses else None
         if refused is not None:
             return refused
+        if self._answers is not None:
+            return None
         known = {"fake", "fake-adapter", *self.adapters}
         if "adapters" in self._supports and body["model"] not in known:
             return Fault(status=404, message=f"The model `{body['model']}` does not exist.")
@@ -408,6 +417,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._chat(body)
 
     def _chat(self, body: dict[str, Any]) -> None:
+        self.fake.paths.append(self.path)
         fault, answer = self.fake.answer(body, dict(self.headers), self.life)
         if fault is not None:
             self._misbehave(fault, answer)
