@@ -330,7 +330,8 @@ class Dialect:
 
     def _find_row(self, action: GuiAction, world: World | None = None) -> Verb | None:
         """Return the first row that expresses an action whole, one of this environment first."""
-        given = {name for name, value in _to_fields(action).items() if name != "kind" and value not in (None, False)}
+        told = {name: value for name, value in _to_fields(action).items() if name != "kind"}
+        given = {name for name, value in told.items() if value is not None and value is not False}  # 0 is a number
         for row in self._sort(world):
             known = set(row.takes) | set(row.sets)
             if row.signed and action.direction in row.signed:

@@ -107,6 +107,12 @@ def test_what_is_written_is_read_back(name, data):
     assert reply.actions == (said,), text
 
 
+def test_the_first_element_can_be_named():
+    dialect = DIALECTS["appvlm"]
+    said = GuiAction(kind="click", index=0)
+    assert dialect.read(dialect.write([said])).actions == (said,)
+
+
 @EACH
 def test_every_word_in_the_prompt_can_be_written_and_read(name):
     dialect = DIALECTS[name]
