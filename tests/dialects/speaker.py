@@ -175,12 +175,18 @@ class Speaker:
             if self.dialect.can_say(said):
                 yield said
                 return
-        yield self.choose(replace(plain, text=text), replace(always, text=text))
-        # A family without an Enter key goes on without it.
-        if enter and self.dialect.can_say(GuiAction(kind="enter")):
-            yield GuiAction(kind="enter")
-        elif enter and self.dialect.can_say(GuiAction(kind="keys", text="enter")):
-            yield GuiAction(kind="keys", text="enter")
+        said = self.choose(replace(plain, text=text), replace(always, text=text))
+        keys = [one for one in (GuiAction(kind="enter"), GuiAction(kind="keys", text="enter"))]
+        key = next((one for one in keys if self.dialect.can_say(one)), None)
+        # A family without an Enter key ends the text with a line break, where it can write one.
+        if enter and key is None and self.can_write(ended := replace(said, text=f"{text}\n")):
+            said = ended
+        yield said
+        if enter and key is not None:
+            yield key
+
+    def can_write(self, said: GuiAction) -> bool:
+        return self.dialect.read(self.dialect.write([said], "", self.world), self.world).actions == (said,)
 
     def find_field(self, action: Action) -> Element | None:
         seen = self.look()

@@ -37,7 +37,11 @@ def solve(dialect: str, task: str) -> str:
                     assert result.outcome is not None
                     return "" if result.outcome.success else str(result.outcome.reason)
         except LookupError as error:
-            return str(error)
+            if plan[0].type != "status" or "done" in {one.kind for one in DIALECTS[dialect].list_verbs("mobile")}:
+                return str(error)
+            # A family that cannot end an episode is judged where the solution ends it.
+            outcome = phone.step(plan[0]).outcome
+            return "" if outcome is not None and outcome.success else "the goal does not hold at the end"
     return "it goes round in circles"
 
 
@@ -45,29 +49,29 @@ def list_unsolved(dialect: str, tasks: list[str]) -> dict[str, str]:
     return {task: why for task in tasks if (why := solve(dialect, task))}
 
 
-def can_answer(dialect: str) -> bool:
-    """Return whether a family has a word for an answer, or says it with its last word."""
-    verbs = DIALECTS[dialect].list_verbs("mobile")
-    return any(one.kind == "answer" or (one.kind == "done" and "text" in one.takes) for one in verbs)
-
-
-def check(dialect: str, tasks: list[str]) -> None:
-    unsolved = list_unsolved(dialect, tasks)
-    # A family that cannot answer solves no question; everything else it solves.
-    assert can_answer(dialect) or all("answer" in why for why in unsolved.values()), unsolved
-    assert not can_answer(dialect) or not unsolved, unsolved
+QUESTIONS = 19
+"""Tasks that want an answer."""
+LACKING = {
+    **dict.fromkeys(("qwen2.5-vl", "agentcpm-gui", "appvlm"), QUESTIONS),  # no word for an answer
+    "os-atlas": QUESTIONS + 5,  # nor for a text of several lines
+    "gelab": 5,  # no text of several lines, and no way back
+}
+"""Dialect → tasks for which the family has no words, of 88."""
 
 
 @pytest.mark.parametrize("dialect", FEW)
 def test_some_tasks_are_solved_by_points(dialect: str) -> None:
-    check(dialect, TASKS[::11])
+    unsolved = list_unsolved(dialect, TASKS[::11])
+    assert all("no word for: answer" in why for why in unsolved.values()), unsolved
+    assert dialect in LACKING or not unsolved, unsolved
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", PLAYABLE)
 def test_all_tasks_are_solved_by_points(dialect: str) -> None:
     assert len(TASKS) == 88
-    check(dialect, TASKS)
+    unsolved = list_unsolved(dialect, TASKS)
+    assert len(unsolved) == LACKING.get(dialect, 0), unsolved
 
 
 # ------------------------------------------------------------------------------------------------------- pages
