@@ -7,7 +7,8 @@ give the stored prompt byte for byte, by its hash.
 
 A reply is learned in the tokens in which it was sampled, under a prompt in the tokens in which it was read. A row holds
 them if they differ from those of the text. If a sampled reply's tokens are not known in the policy's tokenizer, the
-text is tokenised again and counted ("retokenised"). Examples lie in a folder per policy, with the older ones that are mixed in:
+text is tokenised again and counted ("retokenised"). Examples lie in a folder per policy, with the older ones that
+are mixed in:
 
     counts = store(made, folder, 2, file="demonstration.parquet")
     read_counts(folder.get_epoch(2).examples, ExampleCounts) == counts

@@ -46,11 +46,11 @@ from collab.loop.step_budget import (
 )
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import Beginning, Trajectories, read_recorded_config, resume, start
+from collab.rollout.run import Beginning, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
-from collab.store.reader import RunReader
+from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunStore
 from collab.store.usage import read_usage
 from collab.types import Trajectory, Usage
@@ -228,8 +228,8 @@ class Collected:
     """Rollouts that an epoch learns from."""
 
     rollouts: Sequence[Rollout]
-    """The one that it played, and the episodes that begin in its states, or runs that were recorded before; episodes are
-    read on request."""
+    """The one that it played, and the episodes that begin in its states, or runs that were recorded before; their
+    episodes are read on request."""
     report: Report
     """Over all planned episodes but those that begin in states of others."""
     paid: Usage
@@ -245,8 +245,8 @@ class Collected:
 async def collect(state: LoopState, algorithm: Algorithm, number: int, policy: Policy) -> AsyncIterator[Collected]:
     """Play the rollout of an epoch, and let the algorithm label finished episodes while others are played.
 
-    An epoch that learns from recorded runs, or again from the rollouts before it, plays nothing. One that plays on takes
-    what has arrived.
+    An epoch that learns from recorded runs, or again from the rollouts before it, plays nothing. One that plays on
+    takes what has arrived.
 
     Raises:
         Halted: it stopped before its end.

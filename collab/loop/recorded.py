@@ -38,11 +38,11 @@ from collab.loop.state import LoopState
 from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
 from collab.rollout.build import build_suite
 from collab.rollout.plan import load_splits, plan_episodes
-from collab.rollout.run import Trajectories, read_recorded_config
+from collab.rollout.run import read_recorded_config
 from collab.seeds import Seeds
 from collab.store.fingerprint import hash_run
 from collab.store.manifest import format_now
-from collab.store.reader import RunReader
+from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunStore
 from collab.trainers.prepare import check_installed
 from collab.types import Trajectory

@@ -14,14 +14,13 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal
 
 from collab.config import Budget, RunConfig, hide_secrets, validate
 from collab.envs.android.device_adb import log_to
@@ -50,7 +49,7 @@ from collab.rollout.executors.base import Executor, LocalExecutor
 from collab.rollout.executors.ray import RayExecutor
 from collab.rollout.plan import check_workers, order_tasks, plan_episodes, resolve_task_names
 from collab.store.manifest import Manifest, find_home
-from collab.store.reader import RunReader
+from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunRecorder, RunStore, RunWriter
 from collab.store.usage import read_usage
 from collab.types import PlannedTask, Step, Trajectory, Usage
@@ -107,37 +106,6 @@ class Beginning:
     """Id of an episode there, of the same instance."""
     steps: int
     """How many of its steps lie before the state, at least 1."""
-
-
-class Trajectories(Sequence[Trajectory]):
-    """Episodes of a run by id; none is kept in memory.
-
-    Args:
-        opened: opens the reader of the run for each pass over them.
-    """
-
-    def __init__(self, opened: Callable[[], AbstractContextManager[RunReader]], ids: tuple[str, ...]) -> None:
-        self._opened, self._ids = opened, ids
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        with self._opened() as reader:
-            for id in self._ids:
-                yield reader.read_trajectory(id)
-
-    @overload
-    def __getitem__(self, index: int) -> Trajectory: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
-
-    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
-        if isinstance(index, slice):
-            return Trajectories(self._opened, self._ids[index])
-        with self._opened() as reader:
-            return reader.read_trajectory(self._ids[index])
 
 
 async def start(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from collab.errors import RunFormatError, UnknownName
 from collab.store import log
@@ -350,6 +351,37 @@ class RunReader:
         with self._mutex:
             tails = self.index.list_tails(self.directory)
         return [Problem(file=f"{log.FOLDER}/{one.segment}", line=one.line, reason=one.reason) for one in tails]
+
+
+class Trajectories(Sequence[Trajectory]):
+    """Episodes of a run by id; none is kept in memory.
+
+    Args:
+        opened: opens the reader of the run for each pass over them.
+    """
+
+    def __init__(self, opened: Callable[[], AbstractContextManager[RunReader]], ids: tuple[str, ...]) -> None:
+        self._opened, self._ids = opened, ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        with self._opened() as reader:
+            for id in self._ids:
+                yield reader.read_trajectory(id)
+
+    @overload
+    def __getitem__(self, index: int) -> Trajectory: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Trajectory]: ...
+
+    def __getitem__(self, index: int | slice) -> Trajectory | Sequence[Trajectory]:
+        if isinstance(index, slice):
+            return Trajectories(self._opened, self._ids[index])
+        with self._opened() as reader:
+            return reader.read_trajectory(self._ids[index])
 
 
 def _build_trajectory(start: EpisodeStarted, steps: tuple[Step, ...], end: EpisodeFinished | None) -> Trajectory:
