@@ -470,12 +470,12 @@ class _EpisodeReader:
 def _load_replay(state: LoopState, group: str, number: int) -> PrioritisedReplay:
     """Return what the epoch before remembered; an empty buffer in the first epoch."""
     method = narrow_method(state.config)
-    how = {"exponent": method.priorities.exponent, "weights": method.priorities.weights}
+    exponent, weights = method.priorities.exponent, method.priorities.weights
     if number == 1:
-        return PrioritisedReplay(method.capacity, **how)
+        return PrioritisedReplay(method.capacity, exponent=exponent, weights=weights)
     path = get_lesson_dir(state.folder, number - 1, group) / REPLAY
     try:
-        return PrioritisedReplay.of(read_json(path, ""), **how)
+        return PrioritisedReplay.of(read_json(path, ""), exponent=exponent, weights=weights)
     except (RunFormatError, ValueError, LookupError, TypeError) as error:
         raise RunFormatError(
             f"{path}: epoch {number} begins with these episodes, and they cannot be read: {error}; put the file back, "
