@@ -323,11 +323,11 @@ class ComputerUseModel:
             )
         if tool is not None and tool not in interface.tools:
             raise ConfigError(f"computer-use: tool is {tool!r}, allowed for {vendor}: {', '.join(interface.tools)}")
-        check_address(base_url)
+        check_address(base_url, "computer-use")
         written = find_misplaced_key({"api_key_env": api_key_env or "", "base_url": base_url}, "computer-use")
         if written is not None:
             raise ConfigError(written)
-        key = find_key(api_key_env or interface.key, base_url)
+        key = find_key(api_key_env or interface.key, base_url, "computer-use")
         self.policy = PolicyRef(base=model)
         self.meter = Meter()
         self._interface = interface

@@ -489,28 +489,31 @@ class Transport:
         return line.session
 
 
-def check_address(base_url: str | None) -> None:
-    """Check that base_url is an address without a password; else ConfigError. None is OpenAI's own."""
+def check_address(base_url: str | None, kind: str = "openai") -> None:
+    """Check that base_url is an address without a password; else ConfigError, which names the kind of model.
+
+    None is the vendor's own.
+    """
     if base_url is not None and not base_url.startswith(("http://", "https://")):
-        raise ConfigError(f"openai: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
+        raise ConfigError(f"{kind}: base_url {redact(base_url)!r} is no address; write it as http://host:port/v1")
     if base_url is not None and "@" in base_url.split("://", 1)[1].split("/", 1)[0]:
-        raise ConfigError("openai: base_url holds a user name or password; keys stand in the environment only")
+        raise ConfigError(f"{kind}: base_url holds a user name or password; keys stand in the environment only")
 
 
-def find_key(variable: str, base_url: str | None) -> str:
+def find_key(variable: str, base_url: str | None, kind: str = "openai") -> str:
     """Return the key in an environment variable and register it as a secret; a placeholder where none is needed.
 
     Raises:
-        ConfigError: it is no key, or the variable is not set for OpenAI's own server.
+        ConfigError: it is no key, or the variable is not set for the vendor's own server.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     # Other characters would fail inside the HTTP client.
     if not key.isascii():
-        raise ConfigError(f"openai: the value of {variable} is no key: keys are plain ASCII")
+        raise ConfigError(f"{kind}: the value of {variable} is no key: keys are plain ASCII")
     # Only the default address needs a key.
     if not key and base_url is None:
         raise ConfigError(
-            f"openai: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
+            f"{kind}: the environment variable {variable or 'OPENAI_API_KEY'} is not set; "
             "export your key in it, or give base_url for a server of your own: "
             f"export {variable or 'OPENAI_API_KEY'}=…"
         )

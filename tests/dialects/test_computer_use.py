@@ -160,6 +160,12 @@ def test_a_reply_that_was_cut_or_wants_consent_gives_no_action(vendor: str) -> N
     assert confirmed.finish == "stop"
 
 
+def test_a_key_that_is_not_set_is_named(monkeypatch) -> None:
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="computer-use: the environment variable GEMINI_API_KEY is not set"):
+        ComputerUseModel(vendor="gemini", model="seer")
+
+
 def test_only_the_vendors_own_dialect_fits() -> None:
     def define(**fields: Any) -> AgentDefinition:
         options = {"vendor": "anthropic", "model": "seer"}
