@@ -77,7 +77,7 @@ class StepAccuracy(Definition):
 
     right: int
     steps: int
-    """Of all demonstrations."""
+    """Steps of all demonstrations."""
     instances: int
     """Demonstrated ones."""
     unknown: int
