@@ -14,7 +14,7 @@ from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.policy import Policy, assign_policy, get_template
 from collab.models.tokenizer import take_first_line
-from collab.models.weights import read_config
+from collab.models.weights import build_empty, read_config
 from collab.rollout.run import check
 from collab.trainers.base_model import Adapter, check_backbone, check_base, check_modules, open_adapter
 from collab.trainers.batching import is_prefix_shared
@@ -120,13 +120,9 @@ def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
 
 def _build_empty(base: str) -> Any:
     """Build a model of this checkpoint's shape without weights."""
-    with note_doing("loading torch and transformers"):
-        import torch
-        from transformers import AutoModelForCausalLM
-
     config = read_config(resolve_checkpoint(base), named=base)
     try:
-        with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config)
+        with note_doing("loading torch and transformers"):
+            return build_empty(config)
     except Exception as error:  # each family has its own ways of failing
         raise ConfigError(f"{base}: no causal language model: {take_first_line(error)[:200]}") from error

@@ -321,6 +321,8 @@ class Checkpoint:
         self._adapters = Adapters(self.model, chat.path)
         # For checkpoints with vision, the language model's part of the configuration.
         config = get_text_config(self.model.config, chat.path)
+        if hasattr(config, "output_router_logits"):  # left by a training: the loss that balances experts
+            config.output_router_logits = False
         self.context: int = read_context_length(config)
         """Longest sequence in tokens; `sys.maxsize` where the model sets no limit."""
         self.ends: frozenset[int] = chat.turn_ends.union(_read_configured_ends(self.model))

@@ -33,7 +33,7 @@ from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.checkpoint_card import check_layout, check_over, hash_played_weights
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.tokenizer import ChatTokenizer, PromptIds, open_chat
-from collab.models.vision import Picture, PictureReader
+from collab.models.vision import PICTURE_TOKENS, Picture, PictureReader
 from collab.types import PolicyRef, Prompt
 from collab.utils.concurrency import note_doing
 
@@ -56,8 +56,10 @@ class Worker:
         width: int,
         prefill: int,
         cache_bytes: int,
+        picture_tokens: int,
     ) -> None:
         self.chat = chat
+        self.picture_tokens = picture_tokens
         self.sight = PictureReader(chat)
         self.adapters: dict[str, str] = {}
         """Name → directory."""
@@ -216,7 +218,8 @@ class Worker:
         reason = checkpoint.share_prefixes()
         if reason is not None:
             self._note = f"every prompt is computed by itself: {reason}"
-            return PaddedEngine(checkpoint, width=measure_trusted_width(checkpoint, 1 if self._exact else self._width))
+            width = measure_trusted_width(checkpoint, 1 if self._exact else self._width)
+            return PaddedEngine(checkpoint, width=width, picture_tokens=self.picture_tokens)
         return Engine(
             checkpoint, exact=self._exact, width=self._width, prefill=self._prefill, cache_bytes=self._cache_bytes
         )
@@ -257,6 +260,7 @@ class LocalModel:
         max_batch: most sequences computed together.
         prefill_tokens: most prompt tokens computed in one pass.
         cache_mb: memory for computed prompt pieces, in megabytes.
+        picture_tokens: most tokens of pictures in one prompt, and of different pictures computed together.
         determinism: "fast" computes waiting sequences together; "exact" one at a time.
         download: whether a hub id may be fetched over the network; otherwise it must be in this machine's cache.
         date: for chat templates that print the date; None for today. A run records the day on which it began.
@@ -280,16 +284,17 @@ class LocalModel:
         max_batch: int = 64,
         prefill_tokens: int = 4096,
         cache_mb: int = 2048,
+        picture_tokens: int = PICTURE_TOKENS,
         determinism: Literal["fast", "exact"] = "fast",
         download: bool = False,
         date: datetime.date | None = None,
         chat_template_kwargs: dict[str, Any] | None = None,
     ) -> None:
         # Refused before the weights are looked at.
-        if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0:
+        if max_batch < 1 or prefill_tokens < 256 or cache_mb < 0 or picture_tokens < 1:
             raise ConfigError(
                 f"local: max_batch {max_batch} (allowed: from 1), prefill_tokens {prefill_tokens} (from 256), "
-                f"cache_mb {cache_mb} (from 0)"
+                f"cache_mb {cache_mb} (from 0), picture_tokens {picture_tokens} (from 1)"
             )
         MissingExtra.unless("torch", "transformers", extra="train", purpose="a local model")
         folder = resolve_checkpoint(path)
@@ -304,6 +309,7 @@ class LocalModel:
             width=max_batch,
             prefill=prefill_tokens,
             cache_bytes=cache_mb << 20,
+            picture_tokens=picture_tokens,
         )
         self._set_worker(adapter, version)
 
@@ -430,6 +436,7 @@ class LocalModel:
         if clock is not None:
             clock.hold()  # until it leaves the queue
         pictures = await self._worker.look(request.images) if request.images else ()
+        self._check_pictures(pictures)
         is_computed = threading.Event()
 
         def start() -> None:
@@ -455,6 +462,16 @@ class LocalModel:
             if is_computed.is_set():
                 self.meter.lose()
             raise
+
+    def _check_pictures(self, pictures: tuple[Picture, ...]) -> None:
+        """Refuse a prompt with more picture tokens than are computed together: every step would have as many."""
+        tokens, most = sum(picture.tokens for picture in pictures), self._worker.picture_tokens
+        if tokens > most:
+            shown = "the picture takes" if len(pictures) == 1 else f"the {len(pictures)} pictures take"
+            raise ConfigError(
+                f"{self.policy.base}: {shown} {tokens} tokens, picture_tokens allows {most}; make pictures smaller "
+                f"(size in its preprocessor_config.json), or --set 'agents.*.options.picture_tokens={tokens}'"
+            )
 
     def _open(self) -> Worker:
         if self._closed:

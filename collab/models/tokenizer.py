@@ -221,25 +221,30 @@ class ChatTokenizer:
         """Return the token ids of a prompt; texts that agents share give equal pieces.
 
         Args:
-            places: of the pictures before the text; None without pictures.
+            places: of the pictures before or behind the text; None without pictures.
 
         Raises:
-            ConfigError: the chat template has no place for pictures.
+            ConfigError: the chat template has no place for pictures, or the family reads none behind the text.
         """
-        if places is not None and prompt.pictures_last:
-            raise ConfigError(
-                f"{self.path}: the agent's dialect shows the picture behind the text, which a local model does not; "
-                "serve the model and use kind: openai"
-            )
-        head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts))
+        head, tail = self._frame(prompt.system, 0 if places is None else len(places.counts), prompt.pictures_last)
+        closing = self._encode_tail(tail if places is None else tail + places.closing)
         if places is not None:
-            tail += places.closing
-            opening = self._expand_pictures(self._encode_template(head), places) + self._encode_data(prompt.shared)
+            opening = self._encode_template(head)
+            if not prompt.pictures_last:
+                opening = self._expand_pictures(opening, places)
+            elif places.closing:
+                raise ConfigError(
+                    f"{self.path}: the agent's dialect shows the picture behind the text, and this family reads it "
+                    "before the text; use another dialect, or leave it out"
+                )
+            else:
+                closing = self._expand_pictures(closing, places)
+            opening += self._encode_data(prompt.shared)
         elif self._inner is not None:
             opening = self._inner.opening(head, prompt.shared)
         else:
             opening = self._encode_template(head) + self._encode_data(prompt.shared)
-        return PromptIds(pieces=(opening, *map(self._encode_segment, prompt.segments), self._encode_tail(tail)))
+        return PromptIds(pieces=(opening, *map(self._encode_segment, prompt.segments), closing))
 
     def list_tokens_from(self, id: int) -> list[tuple[int, str]]:
         """Return the tokens of this id and above, as (id, text), in order."""
@@ -270,9 +275,9 @@ class ChatTokenizer:
                 return segment.tokens
         return self._encode_data(segment.text)
 
-    def _expand_pictures(self, opening: tuple[int, ...], places: Places) -> tuple[int, ...]:
+    def _expand_pictures(self, ids: tuple[int, ...], places: Places) -> tuple[int, ...]:
         """Repeat each picture's token as often as the picture needs."""
-        found = [index for index, token in enumerate(opening) if token == places.token]
+        found = [index for index, token in enumerate(ids) if token == places.token]
         if len(found) != len(places.counts):
             raise ConfigError(
                 f"{self.path}: the chat template shows {len(found)} places for {len(places.counts)} pictures; "
@@ -280,8 +285,8 @@ class ChatTokenizer:
             )
         spread: list[int] = []
         for start, index, count in zip([0, *(place + 1 for place in found)], found, places.counts, strict=False):
-            spread += (*opening[start:index], *(places.token,) * count)
-        return (*spread, *places.after, *opening[found[-1] + 1 :])
+            spread += (*ids[start:index], *(places.token,) * count)
+        return (*spread, *places.after, *ids[found[-1] + 1 :])
 
     def _encode_plain(self, text: str) -> tuple[int, ...]:
         if self._inner is not None:
@@ -294,9 +299,9 @@ class ChatTokenizer:
     def _encode_raw(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=False))
 
-    def _render_frame(self, system: str, pictures: int = 0) -> tuple[str, str]:
+    def _render_frame(self, system: str, pictures: int = 0, pictures_last: bool = False) -> tuple[str, str]:
         """Render the text around the user's text; without a system role, the system text joins the user turn."""
-        user = {"role": "user", "content": _format_content(_MARKER, pictures)}
+        user = {"role": "user", "content": _format_content(_MARKER, pictures, pictures_last)}
         if system:
             try:
                 text = self._render([{"role": "system", "content": system}, user])
@@ -304,7 +309,7 @@ class ChatTokenizer:
                     return self._split(text)
             except (jinja2.TemplateError, ValueError, TypeError):
                 pass  # the template refuses the role; the other form below reports further errors
-            user = {"role": "user", "content": _format_content(f"{system}\n\n{_MARKER}", pictures)}
+            user = {"role": "user", "content": _format_content(f"{system}\n\n{_MARKER}", pictures, pictures_last)}
         try:
             return self._split(self._render([user]))
         except (jinja2.TemplateError, ValueError, TypeError) as error:
@@ -457,11 +462,12 @@ def _bound_template(template: str) -> jinja2.Template:
     return Sandbox.like(_compile_jinja_template("").environment).from_string(template)
 
 
-def _format_content(text: str, pictures: int) -> str | list[dict[str, str]]:
-    """Return a turn's content: plain text, or parts with pictures."""
+def _format_content(text: str, pictures: int, pictures_last: bool) -> str | list[dict[str, str]]:
+    """Return a turn's content: plain text, or parts with pictures before or behind it."""
     if not pictures:
         return text
-    return [*({"type": "image"} for _ in range(pictures)), {"type": "text", "text": text}]
+    shown, told = [{"type": "image"} for _ in range(pictures)], [{"type": "text", "text": text}]
+    return told + shown if pictures_last else shown + told
 
 
 def hash_tokenizer(tokenizer: Any) -> str:

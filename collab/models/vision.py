@@ -21,6 +21,11 @@ from collab.errors import ConfigError, ModelFailure
 from collab.models.tokenizer import ChatTokenizer, Places, make_code_error, take_first_line
 from collab.models.weights import FAMILIES, GRID_FAMILIES, PREFIX_FAMILIES, read_config
 
+FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+"""Files beside weights that say how pictures are read."""
+PICTURE_TOKENS = 16_384
+"""Tokens of pictures in one prompt and in one batch, unless another number is set: the most that one picture takes in
+the families whose pictures take tokens by size."""
 _KEPT = 16
 """Pictures kept in memory as pixels: all cells of a step have the same one."""
 

@@ -24,7 +24,7 @@ from collab.models.tokenizer import ChatTokenizer, make_code_error, silence_tran
 OutputHead = Literal["words", "scores", "none"]
 """A model's output: the next token (with or without vision), a reward model's scores, or an encoder's hidden states."""
 
-GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+GRID_FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
 """Model types whose pictures take tokens by size, at positions in a plane (M-RoPE)."""
 PREFIX_FAMILIES = ("paligemma",)
 """Model types whose pictures take a fixed number of tokens, and whose prompt attends in both directions."""
@@ -176,6 +176,23 @@ def check_weights(path: str | Path, *, head: OutputHead = "words", named: str | 
         _load(path, head, True, named, device_map="meta")
 
 
+def get_loader(config: Any, head: OutputHead = "words") -> Any:
+    """Return transformers' automatic class that builds and loads models of this configuration."""
+    import transformers
+
+    words = "ForImageTextToText" if config.model_type in FAMILIES else "ForCausalLM"
+    kind = {"words": words, "scores": "ForSequenceClassification", "none": ""}[head]
+    return getattr(transformers, f"AutoModel{kind}")
+
+
+def build_empty(config: Any) -> Any:
+    """Build a model of a configuration's shape, without weights; errors are those of its family."""
+    import torch
+
+    with torch.device("meta"):
+        return get_loader(config).from_config(config)
+
+
 def read_quantisation(config: Any) -> str | None:
     """Return how a checkpoint's weights are quantised ("gptq", "mxfp4" …); None for plain weights."""
     found = find_setting(config, "quantization_config")
@@ -186,15 +203,11 @@ def read_quantisation(config: Any) -> str | None:
 
 
 def _load(path: str | Path, head: OutputHead, local: bool, named: str | None, **options: Any) -> Any:
-    import transformers
-
     named = str(path) if named is None else named
     config = read_config(path, local=local, named=named)
     _check_head(config, head, named)
     check_shards(Path(path), named)
-    words = "ForImageTextToText" if config.model_type in FAMILIES else "ForCausalLM"
-    kind = {"words": words, "scores": "ForSequenceClassification", "none": ""}[head]
-    loader = getattr(transformers, f"AutoModel{kind}")
+    loader = get_loader(config, head)
     if type(config) not in loader._model_mapping:
         what = "encoders" if head == "none" else "language models"
         raise ConfigError(f"{named}: models of type {config.model_type} are no {what} that transformers knows")

@@ -60,7 +60,7 @@ REACHING = frozenset(
     {
         *("api_key_env", "base_url", "concurrency", "retries", "timeout_s"),
         *("usd_per_million_prompt", "usd_per_million_completion"),
-        *("cache_mb", "device", "download", "max_batch", "prefill_tokens"),
+        *("cache_mb", "device", "download", "max_batch", "picture_tokens", "prefill_tokens"),
         DATE,
     }
 )

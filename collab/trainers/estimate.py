@@ -27,7 +27,7 @@ from transformers import TrainerCallback
 
 from collab.data.tokenize import Encoded, EncodedExample, EncodedPair, Ids
 from collab.errors import ConfigError
-from collab.models.weights import find_setting, readable
+from collab.models.weights import build_empty, find_setting, read_config, readable
 from collab.trainers.base_model import open_base, silence_libraries
 from collab.trainers.batching import BatchStep, select_process
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, order_examples
@@ -131,14 +131,11 @@ class Sizes:
 
 def measure_sizes(prepared: Prepared) -> Sizes:
     """Count all parameters, trained ones, and optimizer numbers, without loading weights."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
     from collab.trainers.optim import split_parts
 
     # On the meta device: sizes need no weights.
-    with readable(prepared.base.path), torch.device("meta"):
-        model: Any = AutoModelForCausalLM.from_config(prepared.base.config)
+    with readable(prepared.base.path):
+        model = build_empty(read_config(prepared.base.path))
     parameters = trainable = sum(weight.numel() for weight in model.parameters())
     recipe = prepared.task.recipe
     inner = sum(weight.numel() for weight in split_parts(model)[0])

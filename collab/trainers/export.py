@@ -22,6 +22,7 @@ from collab.library import resolve_checkpoint
 from collab.models.checkpoint_card import FILE, check_layout, check_over, read_card, write_layout
 from collab.models.local import check_files
 from collab.models.tokenizer import ChatTokenizer, silence_transformers
+from collab.models.vision import FILES as PICTURE_FILES
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
     check_vocabulary,
@@ -37,10 +38,7 @@ Precision = Literal["bfloat16", "float32"]
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 _TEXT = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "chat_template*")
 """Files of a tokenizer."""
-_REST = (
-    *("config.json", "generation_config.json", "adapter_config.json"),
-    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json", "LICENSE*", "NOTICE*"),
-)
+_REST = ("config.json", "generation_config.json", "adapter_config.json", *PICTURE_FILES, "LICENSE*", "NOTICE*")
 """Other files of a checkpoint, without optimizers, logs and records of a training."""
 
 

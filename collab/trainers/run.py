@@ -11,6 +11,7 @@ The result is a checkpoint that the local engine plays, with a card that records
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from collab.errors import TrainingFailure, UsageError
 from collab.models.checkpoint_card import CARD, hash_weights, write_layout
 from collab.models.tokenizer import silence_transformers
+from collab.models.vision import FILES as PICTURE_FILES
 from collab.trainers.base_model import drop_reference, silence_libraries
 from collab.trainers.batching import select_process
 from collab.trainers.distributed import (
@@ -249,6 +251,10 @@ def write_result(trainer: Any, prepared: Prepared, folder: FinetuneDir) -> None:
             trainer.write_moments(folder.moments)
         model.save_pretrained(target)
         trainer.processing_class.save_pretrained(target)
+        # A base that sees still sees when it was trained on texts.
+        for file in (Path(prepared.base.path) / name for name in PICTURE_FILES if merged):
+            if file.is_file():
+                shutil.copyfile(file, target / file.name)
         write_layout(target)
         write_json(target / CARD, {**prepared.build_manifest(), "digest": hash_weights(target)})
         sync_files(target)

@@ -28,6 +28,7 @@ from collab.data.tokenize import (
 )
 from collab.errors import ConfigError
 from collab.models.tokenizer import take_first_line
+from collab.models.weights import build_empty
 from collab.seeds import derive
 from collab.trainers.base_model import load_tokenizer, load_weights, take_up
 from collab.trainers.callbacks import PairMeans, check_weights
@@ -406,12 +407,9 @@ def build_adapter_config(model: Any, recipe: Recipe) -> Any:
 def _check_peft(model: Any, config: Any) -> None:
     """Check that PEFT supports this adapter for the model; ConfigError with PEFT's words."""
     from peft import get_peft_model
-    from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(model.config)
     try:
-        get_peft_model(skeleton, copy.deepcopy(config))
+        get_peft_model(build_empty(model.config), copy.deepcopy(config))
     except ValueError as error:
         raise ConfigError(
             f"lora.targets: {take_first_line(error)}; name others, or train all weights (lora=null)"

@@ -23,6 +23,7 @@ from collab.trainers.prepare import FinetuneTask, prepare  # noqa: E402
 from collab.trainers.recipe import load_preset  # noqa: E402
 from collab.trainers.run import begin, train  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
+from tests.models.tiny_vision import GRID, asked, make_grid, picture, together  # noqa: E402
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 16}
@@ -136,9 +137,10 @@ def play(folder: Path) -> str:
     return asyncio.run(scene())
 
 
-def learn(folder: Path, out: Path) -> None:
+def learn(folder: Path, out: Path, *settings: str) -> None:
     """One step on two rows."""
     small = ["context=200", "batch_rows=4", "precision=float32", "saved=float32", "epochs=1", "prompt_weight=0"]
+    small += settings
     fields = {"level": "basic", "kind": "one-step", "rejected": None, "provenance": ORIGIN}
     rows = [
         Example(prompt=Prompt(system="Rules.", shared=f"tap {one}", segments=()), reply=f"Action: {one}", **fields)  # type: ignore[arg-type]
@@ -160,6 +162,20 @@ def test_a_family_plays_and_trains_a_step(kind: str, tiny: Path, tmp_path: Path)
     assert note in play(folder)
     learn(folder, tmp_path / "run")
     assert note in play(tmp_path / "run/final")
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize("merged", [True, False])
+@pytest.mark.parametrize("kind", [pytest.param(one, marks=() if one == "qwen3_vl" else slow) for one in GRID])
+def test_one_that_sees_still_sees_when_it_was_trained_on_texts(kind: str, merged: bool, tmp_path: Path) -> None:
+    folder = make_grid(tmp_path / "model", kind)
+    adapter = ["lora={rank: 4, alpha: 64, targets: [q_proj, v_proj]}", "lora.merge=false", "learning_rate=0.1"]
+    learn(folder, tmp_path / "run", *([] if merged else adapter))
+    question, final = asked("Tap Save.", picture(1)), str(tmp_path / "run/final")
+    [before] = together(folder, (question,))
+    [after] = together(Path(final), (question,)) if merged else together(folder, (question,), adapter=final)
+    assert after.prompt_tokens == before.prompt_tokens
+    assert after.logprobs != pytest.approx(before.logprobs, abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(one, marks=slow) for one in REFUSED])

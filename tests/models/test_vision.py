@@ -2,9 +2,8 @@
 
 import asyncio
 import io
-import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,142 +20,24 @@ from collab.models.checkpoint import Checkpoint
 from collab.models.engine.padded import PaddedEngine
 from collab.models.engine.sampling import DecodeRequest, SampledReply
 from collab.models.local import LocalModel
-from collab.models.tokenizer import ChatTokenizer, silence_transformers
+from collab.models.tokenizer import ChatTokenizer
 from collab.models.vision import PictureReader
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
-from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.types import Prompt, Sampling, Segment
+from tests.models.tiny_vision import MAKERS, asked, picture, together
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of a processor that is compared with
 
-TURNS = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}{{ PICTURE }}{% else %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-PREFIX = (
-    "{% for message in messages %}{% if message['content'] is string %}{{ message['content'] }}{% else %}"
-    "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}{{ '<image>' }}{% else %}{{ part['text'] }}{% endif %}"
-    "{% endfor %}{% endif %}{% endfor %}"
-)
-GRID_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
-TEXT = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096, "intermediate_size": 64}
-GRID_PICTURES = {"patch_size": 4, "merge_size": 2, "size": {"shortest_edge": 64, "longest_edge": 4096}}
-"""From one token to 64: a token is 8 by 8 pixels."""
+LIKE_OTHERS = {"qwen2_5_vl", "qwen3_vl_moe", "qwen3_5_moe"}
+FAMILIES = [pytest.param(name, marks=pytest.mark.slow if name in LIKE_OTHERS else ()) for name in MAKERS]
 
 
-def tokenizer_with(folder: Path, tokens: tuple[str, ...], template: str, **options: Any) -> Any:
-    make_tiny_checkpoint(folder)
-    (folder / "model.safetensors").unlink()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens), **options})
-    tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
-    return tokenizer
-
-
-def save(folder: Path, kind: type[Any], config: Any, processor: dict[str, Any]) -> None:
-    with torch.random.fork_rng(devices=[]), silence_transformers():
-        torch.manual_seed(0)
-        model = kind(config)
-        for weight in model.parameters():
-            weight.data *= 3 if weight.ndim > 1 else 1  # so that pictures change what is said
-        model.save_pretrained(folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
-
-
-def make_grid(folder: Path, family: str) -> Path:
-    picture = "'<|vision_start|><|image_pad|><|vision_end|>'"
-    tokenizer = tokenizer_with(folder, GRID_TOKENS, TURNS.replace("PICTURE", picture))
-    start, end, image, video = tokenizer.convert_tokens_to_ids(list(GRID_TOKENS))
-    text = {
-        **TEXT,
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "bos_token_id": None,
-        "eos_token_id": tokenizer.eos_token_id,
-        "rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0},
-    }
-    vision: dict[str, Any] = {"depth": 2, "num_heads": 2, "patch_size": 4, "in_channels": 3}
-    if family == "qwen2_vl":
-        vision |= {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-        config: Any = transformers.Qwen2VLConfig
-        kind: type[Any] = transformers.Qwen2VLForConditionalGeneration
-    else:
-        vision |= {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 32}
-        vision |= {"window_size": 16, "fullatt_block_indexes": [1]}
-        config, kind = transformers.Qwen2_5_VLConfig, transformers.Qwen2_5_VLForConditionalGeneration
-    tokens = {"vision_start_token_id": start, "vision_end_token_id": end}
-    tokens |= {"image_token_id": image, "video_token_id": video}
-    made = config(text_config=text, vision_config=vision, tie_word_embeddings=False, **tokens)
-    save(folder, kind, made, {"image_processor_type": "Qwen2VLImageProcessor", **GRID_PICTURES})
-    return folder
-
-
-def make_paligemma(folder: Path) -> Path:
-    tokenizer = tokenizer_with(folder, ("<image>",), PREFIX, bos_token="<bos>")
-    text = {
-        **TEXT,
-        "model_type": "gemma",
-        "vocab_size": len(tokenizer),
-        "hidden_size": 32,
-        "head_dim": 8,
-        "num_hidden_layers": 2,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    vision = {"model_type": "siglip_vision_model", "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
-    vision |= {"num_attention_heads": 2, "image_size": 16, "patch_size": 4, "vision_use_head": False}
-    config = transformers.PaliGemmaConfig(
-        text_config=text,
-        vision_config=vision,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        projection_dim=32,
-        hidden_size=32,
-        tie_word_embeddings=False,
-    )
-    processor = {"image_processor_type": "SiglipImageProcessor", "image_seq_length": 16}
-    processor |= {"size": {"height": 16, "width": 16}, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
-    save(folder, transformers.PaliGemmaForConditionalGeneration, config, processor)
-    return folder
-
-
-MAKERS: dict[str, Callable[[Path], Path]] = {
-    "qwen2_vl": lambda folder: make_grid(folder, "qwen2_vl"),
-    "qwen2_5_vl": lambda folder: make_grid(folder, "qwen2_5_vl"),
-    "paligemma": make_paligemma,
-}
-
-
-@pytest.fixture(scope="module", params=MAKERS)
+@pytest.fixture(scope="module", params=FAMILIES)
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield MAKERS[request.param](tmp_path_factory.mktemp(request.param))
     torch.set_num_threads(threads)
-
-
-def picture(seed: int, width: int = 40, height: int = 24) -> bytes:
-    generator = torch.Generator().manual_seed(seed)
-    pixels = torch.randint(256, (height // 8, width // 8, 3), generator=generator, dtype=torch.uint8)
-    image = Image.fromarray(pixels.numpy()).resize((width, height), Image.Resampling.NEAREST)
-    held = io.BytesIO()
-    image.save(held, "PNG")
-    return held.getvalue()
-
-
-def asked(text: str, *images: bytes, **sampling: Any) -> Request:
-    names = tuple(str(number) for number in range(len(images)))
-    prompt = Prompt(system="Rules.", shared=text, segments=(Segment(text="\nYou are ada."),), images=names)
-    options = Sampling(**{"temperature": 0.0, "max_tokens": 10, **sampling})
-    return Request(prompt=prompt, sampling=options, seed=0, images=images)
 
 
 CROWD = (
@@ -169,29 +50,26 @@ CROWD = (
 """Other lengths, other sizes, other numbers of pictures."""
 
 
-def together(checkpoint: Path, requests: tuple[Request, ...], **options: Any) -> list[Reply]:
-    model = LocalModel(path=str(checkpoint), **options)
-
-    async def scene() -> list[Reply]:
-        try:
-            return list(await asyncio.gather(*map(model.generate, requests)))
-        finally:
-            await model.close()
-
-    return asyncio.run(scene())
-
-
-class GridProcessor(transformers.Qwen2VLProcessor):
-    """The family's own, without the part for videos, which wants torchvision."""
+class WithoutVideos:
+    """A family's own processor without the part for videos, which wants torchvision."""
 
     def check_argument_for_proper_class(self, argument_name: str, argument: Any) -> type:
         return type(argument)
+
+
+class Qwen2Processor(WithoutVideos, transformers.Qwen2VLProcessor):
+    """That of Qwen2-VL and Qwen2.5-VL."""
+
+
+class Qwen3Processor(WithoutVideos, transformers.Qwen3VLProcessor):
+    """That of Qwen3-VL and Qwen3.5."""
 
 
 def official(checkpoint: Path, request: Request) -> dict[str, torch.Tensor]:
     """What the family's own processor gives the model for a request; by its tokenizer where there is no picture."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     parts = [*({"type": "image"} for _ in request.images), {"type": "text", "text": request.prompt.user}]
+    parts = [*parts[-1:], *parts[:-1]] if request.prompt.pictures_last else parts
     turns = [{"role": "system", "content": "Rules."}, {"role": "user", "content": parts}]
     text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
     if not request.images:
@@ -203,7 +81,8 @@ def official(checkpoint: Path, request: Request) -> dict[str, torch.Tensor]:
         tokenizer.image_token_id = tokenizer.convert_tokens_to_ids("<image>")
         processor = transformers.PaliGemmaProcessor(image_processor=pixels, tokenizer=tokenizer)
     else:
-        processor = GridProcessor(image_processor=pixels, tokenizer=tokenizer)
+        kind = Qwen3Processor if "qwen3" in str(checkpoint) else Qwen2Processor
+        processor = kind(image_processor=pixels, tokenizer=tokenizer)
     return dict(processor(images=images, text=[text], return_tensors="pt"))
 
 
@@ -213,10 +92,14 @@ def official(checkpoint: Path, request: Request) -> dict[str, torch.Tensor]:
 def test_prompts_equal_those_of_the_familys_own_processor(checkpoint: Path) -> None:
     model = LocalModel(path=str(checkpoint))
     sight = PictureReader(model.chat)
-    for request in CROWD:
-        places = sight.places(sight.read(request.images))
-        expected = official(checkpoint, request)["input_ids"][0].tolist()
-        assert list(model.chat.prompt_ids(request.prompt, places).ids) == expected
+    behind = asked("Two.", picture(3), picture(4, 16, 56), last=True)
+    for request in CROWD if "paligemma" in str(checkpoint) else (*CROWD, behind):
+        pictures = sight.read(request.images)
+        ids = model.chat.prompt_ids(request.prompt, sight.places(pictures)).ids
+        expected = official(checkpoint, request)
+        assert list(ids) == expected["input_ids"][0].tolist()
+        for name in expected.keys() & {"pixel_values", "image_grid_thw"}:
+            assert torch.equal(torch.cat([picture.inputs[name] for picture in pictures]), expected[name])
 
 
 def test_greedy_replies_equal_generate(checkpoint: Path) -> None:
@@ -244,6 +127,17 @@ def test_exact_replies_depend_on_their_request_alone(checkpoint: Path) -> None:
     all_at_once = together(checkpoint, crowd, determinism="exact")
     [alone] = together(checkpoint, crowd[3:4], determinism="exact")
     assert (alone.tokens, alone.logprobs) == (all_at_once[3].tokens, all_at_once[3].logprobs)
+
+
+def test_replies_that_are_done_leave_and_change_no_other(checkpoint: Path) -> None:
+    crowd = tuple(
+        asked(one.prompt.shared, *one.images, max_tokens=2 + 2 * number) for number, one in enumerate(CROWD)
+    )
+    replies, alone = together(checkpoint, crowd), together(checkpoint, crowd, determinism="exact")
+    assert replies[4].width < 5
+    for reply, expected in zip(replies, alone, strict=True):
+        assert reply.tokens == expected.tokens
+        assert reply.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
 
 
 @pytest.mark.variations
@@ -288,6 +182,43 @@ def test_memory_that_runs_out_halves_the_batch_and_changes_nothing(
 def test_cells_that_look_at_one_picture_are_computed_together(checkpoint: Path) -> None:
     replies = together(checkpoint, tuple(asked(f"Cell {number}.", picture(1), max_tokens=1) for number in range(4)))
     assert [reply.width for reply in replies] == [4.0] * 4
+
+
+def test_a_picture_is_computed_once_for_all_cells_and_rounds(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crowd = tuple(asked(f"Cell {number}.", picture(1), max_tokens=1) for number in range(3))
+    model = LocalModel(path=str(checkpoint), max_batch=2)
+
+    async def scene() -> tuple[list[Reply], int]:
+        await model.probe()
+        assert model.engine is not None
+        looks = []
+        own = model.engine.checkpoint.model.get_image_features
+        monkeypatch.setattr(
+            model.engine.checkpoint.model,
+            "get_image_features",
+            lambda **inputs: [looks.append(1), own(**inputs)][1],
+        )
+        replies = list(await asyncio.gather(*map(model.generate, (*crowd, asked("Another.", picture(2))))))
+        await model.close()
+        return replies, len(looks)
+
+    replies, looks = asyncio.run(scene())
+    assert looks == 2
+    for request, reply in zip(crowd, replies, strict=False):
+        [alone] = together(checkpoint, (request,))
+        assert reply.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
+
+
+def test_pictures_beyond_the_budget_are_computed_apart_or_refused(checkpoint: Path) -> None:
+    sight = PictureReader(ChatTokenizer(str(checkpoint)))
+    largest, most = (sum(one.tokens for one in sight.read(CROWD[number].images)) for number in (1, 3))
+    replies = together(checkpoint, CROWD, picture_tokens=max(48, largest))
+    assert [reply.tokens for reply in replies] == [reply.tokens for reply in together(checkpoint, CROWD)]
+    assert max(reply.width or 0 for reply in replies) < 5
+    with pytest.raises(ConfigError, match=f"the 2 pictures take {most} tokens, picture_tokens allows {most - 1}; make"):
+        together(checkpoint, CROWD[3:4], picture_tokens=most - 1)
 
 
 # --------------------------------------------------------------------------------------------------------- set-up

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,18 +19,73 @@ from collab.models.checkpoint import Checkpoint, get_tolerance, is_out_of_memory
 from collab.models.engine.request_queue import Bound, RequestQueue
 from collab.models.engine.sampling import DecodeRequest, Generation, SampledReply, sample
 from collab.models.tokenizer import PromptIds, take_first_line
+from collab.models.vision import PICTURE_TOKENS, Picture
 from collab.models.weights import PREFIX_FAMILIES
 from collab.types import Sampling
 
 
+class PictureFeatures:
+    """The vision tower's outputs, computed once per picture and adapter.
+
+    All cells of a step have the same picture, and so have its later rounds. Pictures are computed one by one: memory is
+    that of the largest, and an output does not depend on the pictures beside it.
+
+    Args:
+        checkpoint: the model.
+        most: tokens of pictures whose outputs are kept; those of the present batch always are.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, most: int) -> None:
+        self._checkpoint, self._most = checkpoint, most
+        self._kept: dict[tuple[str | None, Picture], Any] = {}
+        """Adapter and picture → output; the last used one is last."""
+
+    def join(self, adapter: str | None, pictures: Sequence[Picture]) -> Any:
+        """Return the tower's output for these pictures in order, as the forward pass takes it."""
+        outputs = [self._encode(adapter, picture) for picture in pictures]
+        wanted = {(adapter, picture) for picture in pictures}
+        held = sum(picture.tokens for _, picture in self._kept)
+        for key in [key for key in self._kept if key not in wanted]:
+            if held <= self._most:
+                break
+            held -= key[1].tokens
+            del self._kept[key]
+        pooled = [part for output in outputs for part in output.pooler_output]  # each (tokens, width)
+        if self._checkpoint.family in PREFIX_FAMILIES:  # whose pictures have one size
+            return SimpleNamespace(pooler_output=torch.stack(pooled))
+        # Qwen3-VL adds features of inner layers to its first layers.
+        deep = zip(*(getattr(output, "deepstack_features", ()) for output in outputs), strict=True)
+        layers = [[part for parts in layer for part in parts] for layer in deep]
+        return SimpleNamespace(pooler_output=pooled, deepstack_features=layers)
+
+    def forget(self, adapter: str | None) -> None:
+        """Drop the outputs of an adapter that is no longer used."""
+        self._kept = {key: output for key, output in self._kept.items() if key[0] != adapter}
+
+    def clear(self) -> None:
+        """Drop all outputs, as memory ran out."""
+        self._kept.clear()
+
+    def _encode(self, adapter: str | None, picture: Picture) -> Any:
+        output = self._kept.pop((adapter, picture), None)
+        if output is None:
+            inputs = {name: value.to(self._checkpoint.device) for name, value in picture.inputs.items()}
+            found = self._checkpoint.model.get_image_features(**inputs, return_dict=True)
+            kept = {name: found[name] for name in ("pooler_output", "deepstack_features") if name in found}
+            output = SimpleNamespace(**kept)
+        self._kept[adapter, picture] = output
+        return output
+
+
 def prepare_first_pass(
-    checkpoint: Checkpoint, batch: Sequence[Generation], ids: Tensor, mask: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
+    checkpoint: Checkpoint, features: PictureFeatures, batch: Sequence[Generation], ids: Tensor, mask: Tensor
+) -> tuple[Tensor, dict[str, Any]]:
     """Return positions and extra inputs for a batch's first pass.
 
     Args:
         checkpoint: the model; extra inputs depend on its family.
-        batch: one per row.
+        features: outputs of its vision tower.
+        batch: one per row, all with one adapter.
         ids: padded on the left, (rows, longest).
         mask: 0 for padding, 1 for tokens, (rows, longest).
 
@@ -38,9 +94,10 @@ def prepare_first_pass(
         inputs of the forward pass by name. The next token's positions are the last ones plus 1.
     """
     positions = (mask.cumsum(-1) - 1).clamp(min=0)  # (rows, longest); padding takes position 0, which its mask hides
-    inputs = _join_pixels(batch, ids.device)
     if checkpoint.family is None:
-        return positions, inputs
+        return positions, {}
+    pictures = [picture for one in batch for picture in one.job.pictures]
+    inputs = {"mm_encoder_outputs": {"image": features.join(batch[0].job.adapter, pictures)}} if pictures else {}
     # These families attend in both directions within the prompt, which type ids mark.
     if checkpoint.family in PREFIX_FAMILIES:
         said = torch.zeros_like(ids)
@@ -48,21 +105,14 @@ def prepare_first_pass(
             row[len(row) - len(one.tokens) :] = 1  # 1 marks the reply, which attends backwards only
         return positions + 1, {**inputs, "token_type_ids": said}  # this family counts from 1
     # M-RoPE: a picture's tokens have positions in time, height and width, (3, rows, longest).
-    if inputs:
+    if pictures:
         positions, _ = checkpoint.model.model.get_rope_index(
             ids,
             mm_token_type_ids=(ids == checkpoint.model.config.image_token_id).int(),
-            image_grid_thw=inputs["image_grid_thw"],
+            image_grid_thw=torch.cat([picture.inputs["image_grid_thw"] for picture in pictures]),
             attention_mask=mask,
         )
     return positions, inputs
-
-
-def _join_pixels(batch: Sequence[Generation], device: torch.device) -> dict[str, Tensor]:
-    """Join the pictures of all rows in order; empty without pictures."""
-    pictures = [picture for one in batch for picture in one.job.pictures]
-    names = pictures[0].inputs if pictures else ()
-    return {name: torch.cat([picture.inputs[name] for picture in pictures]).to(device) for name in names}
 
 
 _PATIENCE = 4
@@ -84,12 +134,15 @@ class PaddedEngine:
     Args:
         checkpoint: any causal language model, with or without vision.
         width: most sequences per batch, if memory allows; with 1 a reply depends on its request alone.
+        picture_tokens: most tokens of different pictures per batch.
     """
 
-    def __init__(self, checkpoint: Checkpoint, *, width: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, *, width: int, picture_tokens: int = PICTURE_TOKENS) -> None:
         self.checkpoint = checkpoint
         self._width = Bound(most=width, patience=_PATIENCE)
         self._line = RequestQueue(checkpoint)
+        self._picture_tokens = picture_tokens
+        self._features = PictureFeatures(checkpoint, picture_tokens)
         known = inspect.signature(checkpoint.model.forward).parameters
         self._cache = next((name for name in _CACHES if name in known), _CACHES[0])
         self.peak_bytes = 0
@@ -124,7 +177,8 @@ class PaddedEngine:
         return [(one.job, one.result) for one in done if one.result is not None]
 
     def forget(self, adapter: str | None) -> bool:
-        """Return True: nothing is kept between batches."""
+        """Drop what is kept of this adapter; True, as that is always possible."""
+        self._features.forget(adapter)
         return True
 
     def clear(self) -> None:
@@ -136,10 +190,14 @@ class PaddedEngine:
         # One adapter computes a batch; jobs of other policies return to the front of the queue.
         batch: list[Generation] = []
         later: list[Generation] = []
+        pictures: set[Picture] = set()
         while len(batch) < self._width.size and (generation := self._line.next()) is not None:
-            if batch and generation.job.adapter != batch[0].job.adapter:
+            seen = pictures.union(generation.job.pictures)
+            is_dear = sum(picture.tokens for picture in seen) > self._picture_tokens
+            if batch and (generation.job.adapter != batch[0].job.adapter or is_dear):
                 later.append(generation)
                 continue
+            pictures = seen
             generation.start()
             batch.append(generation)
         self._line.put_back(later)
@@ -150,6 +208,7 @@ class PaddedEngine:
         # Unfinished rows keep their sampled tokens and are computed again.
         done = [one for one in batch if one.result is not None]
         rest = [one for one in batch if one.result is None]
+        self._features.clear()
         for one in rest:
             if self.checkpoint.image_token in one.tokens:  # a first pass would expect a picture for it
                 one.restart()
@@ -164,7 +223,7 @@ class PaddedEngine:
         """Sample token by token until every generation has its result."""
         # Left padding puts all last tokens into one column, where the next ones are drawn.
         ids, mask = self._pad([(*one.job.prompt.ids, *one.tokens) for one in batch])
-        positions, inputs = prepare_first_pass(self.checkpoint, batch, ids, mask)
+        positions, inputs = prepare_first_pass(self.checkpoint, self._features, batch, ids, mask)
         for one in batch:
             one.computed_tokens += len(one.job.prompt) + len(one.tokens)
         cache: Any = None
@@ -187,7 +246,7 @@ class PaddedEngine:
             if len(going) < len(batch):
                 batch = [batch[index] for index in going]
                 chosen = torch.tensor(going, device=ids.device)
-                cache.batch_select_indices(chosen)
+                cache.reorder_cache(chosen)  # selects rows of keys and of recurrent states alike
                 tokens, mask, positions = tokens[chosen], mask[chosen], positions[..., chosen, :]
             ids = tokens[:, None]  # (rows, 1)
             mask = torch.cat([mask, mask.new_ones(len(batch), 1)], dim=-1)

@@ -105,9 +105,11 @@ class Generation:
         # `random.Random`, not torch's generator: a reply depends on its own seed alone, on every device.
         new = cls(job=job, chat=chat, ends=ends, limit=limit, rng=random.Random(job.seed))
         if room < 1:
+            seen = sum(picture.tokens for picture in job.pictures)
+            told, advice = (f" ({seen} of pictures)", "make pictures smaller, or ") if seen else ("", "")
             new.result = ModelFailure(
-                f"{chat.path}: the prompt has {len(job.prompt)} tokens, the model's context is {context}; "
-                "lower context_tokens in the agents file"
+                f"{chat.path}: the prompt has {len(job.prompt)} tokens{told}, the model's context is {context}; "
+                f"{advice}lower context_tokens in the agents file"
             )
         elif not len(job.prompt):
             new.result = ModelFailure(f"{chat.path}: the prompt is empty")
