@@ -252,11 +252,21 @@ class AgentDefinition(Keyless):
     """Number of executed actions in a prompt."""
     summary: bool = False
     """Whether the policy also writes a summary of all earlier steps, once per step."""
+    step_summaries: bool = False
+    """Whether the policy also writes what each step changed, from the screens before and after it; prompts show all."""
+    proposal: bool = False
+    """Whether the policy first puts its next action into words, in a call of its own, and then chooses an action."""
     modality: Literal["text", "image", "both"] = "text"
     """The screen in a prompt: as text, as image or both."""
     dialect: str | None = None
     """How the model's family speaks: a name of `collab agents dialects`, or "auto" to guess it from the model's name;
     None for the environment's own actions in the prompt's words."""
+
+    @property
+    def second_calls(self) -> frozenset[str]:
+        """Templates of its prompt for calls beside those for an action."""
+        wanted = {"change": self.step_summaries, "proposal": self.proposal}
+        return frozenset(name for name, is_wanted in wanted.items() if is_wanted)
 
 
 class AgentsFile(AgentDefinition):

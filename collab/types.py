@@ -334,7 +334,7 @@ class Utterance:
     action: Action | None
     """Canonical action; None when the reply did not parse."""
     failure: ParseFailure | None
-    """None exactly when `action` is not None."""
+    """None exactly when `action` is not None, and of a reply that was not asked for an action."""
     prompt: PromptRef
     policy: PolicyRef
     sampling: Sampling
@@ -371,6 +371,8 @@ class Utterance:
     """None if the price is unknown."""
     privileged: bool = False
     """With knowledge of the solution (rehearsal): never a result of a language model."""
+    proposal: Utterance | None = None
+    """A call before this one, in which the agent put its next action into words; names no action. None without one."""
     remarks: tuple[str, ...] = ()
     """Further things that the reply says and its action does not: actions that were not executed, and points that were
     moved to the edge of the screen."""
@@ -499,6 +501,8 @@ class Step:
     """The summary of earlier steps in this step's prompts; empty if none is kept."""
     copied: bool = False
     """Taken over from another episode, in whose state this one begins: its replies were asked for there."""
+    summary_reply: Utterance | None = None
+    """The reply that `summary` ends with or is; None if none was asked for. Like a proposal, it names no action."""
     info: Mapping[str, Any] = field(default_factory=dict)
     deliberation_s: float = 0.0
     environment_s: float = 0.0

@@ -15,8 +15,17 @@ from collab.dialects.prompt import DialectWriter, resize_picture
 from collab.errors import ModelFailure, boundary, check_answer
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
 from collab.prompts.parse import ParsedReply, read_reply
-from collab.prompts.render import LAYOUT, PromptContext, SharedPrompt, Template, fit_shared
-from collab.types import CellRef, Prompt, PromptRef, Sampling, Utterance
+from collab.prompts.render import (
+    LAYOUT,
+    PromptContext,
+    SharedPrompt,
+    StepChange,
+    Template,
+    fit_change,
+    fit_shared,
+)
+from collab.seeds import derive
+from collab.types import CellRef, Prompt, PromptRef, Sampling, Segment, Utterance
 
 
 def compute_prefix_limit(context_tokens: int, *, messages: int, max_tokens: int) -> int:
@@ -37,6 +46,9 @@ class Agent:
     context_tokens: int = 8192
     history: int = 5
     summary: bool = False
+    step_summaries: bool = False
+    proposal: bool = False
+    """See `AgentDefinition` for these three."""
     modality: str = "text"
     dialect: Dialect | None = None
     """None for the environment's own actions in the template's words."""
@@ -53,7 +65,7 @@ class Agent:
         Args:
             messages: most messages in a prompt of this step; room is kept for them and for the reply.
         """
-        limit = compute_prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
+        limit = self._limit_prefix(messages + self.proposal)
         seen = scene.context.observation
         return fit_shared(
             self.template if self.dialect is None else DialectWriter(self.dialect, (seen.width, seen.height)),
@@ -73,10 +85,32 @@ class Agent:
         Raises:
             ModelFailure: the call failed after its retries or took longer than `call_s`.
         """
+        # Seeds are by slot and round, so a cell samples the same whichever cells finish before it.
+        seed = scene.seed_of(self.slot, place.round)
+        where = (self.slot, place.round, place.rounds)
+        proposal = None
+        if self.proposal:
+            segments = self.template.render_segments(*where, heard, is_proposal=True)
+            request, cell = self._prepare(scene, shared, segments, derive(seed, "proposal"), place, heard)
+            proposal = await self._answer(request, cell, None, scene.spent)
         # Shared part first, then what is heard, then the header: the longest common prefix over all cells of a step.
-        is_alone = self.dialect is not None and place.rounds == 1 and not heard
+        told = [*heard] if proposal is None else [*heard, proposal]
+        is_alone = self.dialect is not None and place.rounds == 1 and not told
         # A model alone gets its family's prompt and nothing more.
-        segments = () if is_alone else self.template.render_segments(self.slot, place.round, place.rounds, heard)
+        segments = () if is_alone else self.template.render_segments(*where, told)
+        request, cell = self._prepare(scene, shared, segments, seed, place, heard)
+        return replace(await self._answer(request, cell, scene.context, scene.spent), proposal=proposal)
+
+    def _prepare(
+        self,
+        scene: StepContext,
+        shared: SharedPrompt,
+        segments: tuple[Segment, ...],
+        seed: int,
+        place: CellContext,
+        heard: Sequence[Utterance],
+    ) -> tuple[Request, _Cell]:
+        """Return a call of this cell, and what is recorded of its prompt."""
         prompt = Prompt(
             system=shared.system,
             shared=shared.text,
@@ -85,8 +119,6 @@ class Agent:
             pictures_last=self.dialect is not None and not self.dialect.is_picture_first,
             layout=LAYOUT,
         )
-        # Seeds are by slot and round, so a cell samples the same whichever cells finish before it.
-        seed = scene.seed_of(self.slot, place.round)
         request = Request(
             prompt=prompt,
             sampling=self.sampling,
@@ -96,8 +128,10 @@ class Agent:
         )
         # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.
         reference = PromptRef(prefix=shared.prefix, suffix=prompt.suffix, layout=LAYOUT, trimmed=shared.trimmed)
-        cell = _Cell(round=place.round, heard=tuple(utterance.cell for utterance in heard), prompt=reference)
-        return await self._answer(request, cell, scene.context, scene.spent)
+        return request, _Cell(round=place.round, heard=tuple(one.cell for one in heard), prompt=reference)
+
+    def _limit_prefix(self, messages: int) -> int:
+        return compute_prefix_limit(self.context_tokens, messages=messages, max_tokens=self.sampling.max_tokens)
 
     async def answer_again(self, cell: Utterance, prompt: Prompt, seed: int, scene: PromptContext) -> Utterance:
         """Answer the prompt of a recorded cell once more; nothing is executed.
@@ -112,16 +146,22 @@ class Agent:
         """
         request = Request(prompt=prompt, sampling=self.sampling, seed=seed)
         place = _Cell(round=cell.round, heard=cell.heard, prompt=cell.prompt)
-        return await self._answer(request, place, scene, lambda reply: None)
+        again = await self._answer(request, place, scene, lambda reply: None)
+        return replace(again, proposal=cell.proposal)
 
     async def _answer(
-        self, request: Request, place: _Cell, scene: PromptContext, spent: Callable[[Reply], None]
+        self, request: Request, place: _Cell, scene: PromptContext | None, spent: Callable[[Reply], None]
     ) -> Utterance:
-        """Ask the model; return all that training needs: tokens, log-probabilities, and the policy that drew them."""
+        """Ask the model; return all that training needs: tokens, log-probabilities, and the policy that drew them.
+
+        Args:
+            scene: where the reply's action is read; None if it is asked for words alone.
+        """
         # The clock includes queueing: it is what the cell waited, `queue_s` is the part that is not the model's.
         started = time.perf_counter()
         reply = await self._ask(request, spent)
-        parsed = self._read(reply, scene)
+        words = ParsedReply(reason="", action=None, failure=None)
+        parsed = words if scene is None else self._read(reply, scene)
         return Utterance(
             agent=self.slot,
             round=place.round,
@@ -162,10 +202,45 @@ class Agent:
             return read_reply(reply.text, space, seen, finish=reply.finish, aside=reply.aside)
         return read_in_dialect(reply.text, self.dialect, space, seen, finish=reply.finish, aside=reply.aside)
 
-    async def summarise(self, context: PromptContext, since: int, seed: int, spent: Callable[[Reply], None]) -> Reply:
+    async def summarise(
+        self, context: PromptContext, since: int, seed: int, spent: Callable[[Reply], None]
+    ) -> tuple[Utterance, SharedPrompt]:
         """Write a new summary from the old one and the steps from `since` on (one extra call per step)."""
-        prompt = Prompt(system="", shared=self.template.render_summary(context, since), segments=(), layout=LAYOUT)
-        return await self._ask(Request(prompt=prompt, sampling=self.sampling, seed=seed), spent)
+        text = self.template.render_summary(context, since)
+        return await self._write(SharedPrompt(system="", text=text, images=(), trimmed=()), {}, seed, spent)
+
+    async def summarise_step(
+        self, change: StepChange, images: Mapping[str, bytes], seed: int, spent: Callable[[Reply], None]
+    ) -> tuple[Utterance, SharedPrompt]:
+        """Write what a step changed (one extra call per step).
+
+        Args:
+            images: SHA-256 → picture, of the screens before and after it.
+        """
+        shown = (change.before.screenshot, change.after.screenshot) if self.modality != "text" else ()
+        asked = fit_change(
+            self.template,
+            change,
+            limit=self._limit_prefix(0),
+            count=self.model.count_tokens,
+            screen=self.modality != "image",
+            images=tuple(name for name in shown if name is not None and name in images),
+        )
+        return await self._write(asked, images, seed, spent)
+
+    async def _write(
+        self, asked: SharedPrompt, images: Mapping[str, bytes], seed: int, spent: Callable[[Reply], None]
+    ) -> tuple[Utterance, SharedPrompt]:
+        """Ask for words beside the conversation; return them with their prompt, which is stored like a cell's."""
+        prompt = Prompt(system="", shared=asked.text, segments=(), images=asked.images, layout=LAYOUT)
+        request = Request(
+            prompt=prompt,
+            sampling=self.sampling,
+            seed=seed,
+            images=tuple(self._fit_picture(images[name]) for name in asked.images),
+        )
+        reference = PromptRef(prefix=asked.prefix, suffix="", layout=LAYOUT, trimmed=asked.trimmed)
+        return await self._answer(request, _Cell(round=0, heard=(), prompt=reference), None, spent), asked
 
     async def _ask(self, request: Request, spent: Callable[[Reply], None]) -> Reply:
         clock = CallClock(self.call_s)

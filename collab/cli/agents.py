@@ -225,7 +225,7 @@ async def _check(
     from collab.rollout.build import build, check_sees
 
     # A mistake in a template or a dialect must not cost a call.
-    texts = read_templates(definitions.find_path("prompts", definition.prompt))
+    texts = read_templates(definitions.find_path("prompts", definition.prompt), definition.second_calls)
     Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
     dialect = _explain_dialect(definition, name)
     model: Model = build("models", definition, f"agents/{name}")

@@ -198,7 +198,8 @@ def rebuild_prompt(
         rounds: of the conversation.
     """
     system, _, shared = prefix.partition("\f")
-    segments = template.render_segments(cell.agent, cell.round, rounds, heard)
+    told = [*heard] if cell.proposal is None else [*heard, cell.proposal]
+    segments = template.render_segments(cell.agent, cell.round, rounds, told)
     prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
     again = PromptRef(prefix=hash_prefix(system, shared), suffix=prompt.suffix, layout=prompt.layout)
     return prompt if again.hash == cell.prompt.hash else None

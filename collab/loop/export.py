@@ -30,6 +30,7 @@ from collab.loop.record import FILE, EpochRecord, Success, TrainingDir, find_tra
 from collab.loop.trained import PolicyName, parse_policy, resolve_epoch
 from collab.models.checkpoint_card import hash_weights
 from collab.models.vllm import choose_largest_rank
+from collab.models.weights import get_loader, read_config
 from collab.trainers.export import (
     ExportWeights,
     Precision,
@@ -121,7 +122,9 @@ def describe_checkpoint(source: WeightSource) -> Facts:
     )
 
 
-def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str) -> str:
+def format_model_card(
+    name: str, facts: Facts, *, digest: str, merged: bool, adapter: Path | None, agents: str, loader: str
+) -> str:
     """Format the `README.md` of a directory with weights, in Markdown with the front matter that model hubs read.
 
     Args:
@@ -130,10 +133,11 @@ def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, ada
         merged: whether an adapter was added to the weights.
         adapter: directory of the adapter that the weights are; None for a whole checkpoint.
         agents: value of `--agents` that plays it.
+        loader: transformers' class that loads it, or an adapter's base.
     """
     front: dict[str, Any] = {
         "library_name": "transformers" if adapter is None else "peft",
-        "pipeline_tag": "text-generation",
+        "pipeline_tag": "image-text-to-text" if "Image" in loader else "text-generation",
         "license": facts.licence or UNKNOWN,
         "tags": ["collab", "agents"],
     }
@@ -148,7 +152,7 @@ def format_model_card(name: str, facts: Facts, *, digest: str, merged: bool, ada
     table = "\n".join(f"| {what} | {how} |" for what, how in lines.items())
     return (
         f"---\n{yaml.safe_dump(front, sort_keys=False)}---\n\n# {name}\n\n{facts.what}\n\n"
-        f"| | |\n|---|---|\n{table}\n\n{_format_usage(adapter, _strip_folder(agents))}\n"
+        f"| | |\n|---|---|\n{table}\n\n{_format_usage(adapter, _strip_folder(agents), loader)}\n"
         f"Made by Collab {collab.__version__}.\n"
     )
 
@@ -247,18 +251,18 @@ def _strip_folder(agents: str) -> str:
     return ",".join(f"{slot}={'/'.join(Path(path).parts[-depth:])}" for slot, _, path in parts)
 
 
-def _format_usage(adapter: Path | None, agents: str) -> str:
+def _format_usage(adapter: Path | None, agents: str, loader: str) -> str:
     if adapter is not None:
         load = (
-            "base = AutoModelForCausalLM.from_pretrained(BASE)  # the base named above\n"
+            f"base = {loader}.from_pretrained(BASE)  # the base named above\n"
             'model = PeftModel.from_pretrained(base, ".")'
         )
         what, served = "from peft import PeftModel\n", _format_serve_command(adapter)
     else:
-        load, what, served = 'model = AutoModelForCausalLM.from_pretrained(".")', "", "$ vllm serve .\n"
+        load, what, served = f'model = {loader}.from_pretrained(".")', "", "$ vllm serve .\n"
     return (
         "From this directory:\n\n"
-        f"```python\n{what}from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        f"```python\n{what}from transformers import {loader}, AutoTokenizer\n\n"
         f'{load}\ntokenizer = AutoTokenizer.from_pretrained(".")\n```\n\n'
         f"```console\n{served}$ collab rollout --agents {agents}\n```\n"
     )
@@ -275,7 +279,7 @@ def _format_serve_command(adapter: Path) -> str:
 
 AGENTS = "agents.yaml"
 CARD = "README.md"
-_ENGINE = ("max_batch", "cache_mb", "date", "chat_template_kwargs")
+_ENGINE = ("max_batch", "cache_mb", "picture_tokens", "date", "chat_template_kwargs")
 """Options of a local model that an agents file keeps; the rest belongs to a run."""
 
 
@@ -465,9 +469,17 @@ def _write(member: Member, weights: ExportWeights, target: Path, final: Path) ->
         merged=member.source.base is not None and base is None,
         adapter=None if base is None else target,
         agents=_format_agents_option(_name_agents_files(member, final)),
+        loader=_find_loader(member.source),
     )
     _write_text(target / CARD, card)
     return digest
+
+
+def _find_loader(source: WeightSource) -> str:
+    """Name transformers' class that loads a checkpoint, or an adapter's base; one of a model hub is taken for text."""
+    folder = Path(resolve_checkpoint(source.base or str(source.path)))
+    known = (folder / "config.json").is_file()
+    return get_loader(read_config(folder)).__name__ if known else "AutoModelForCausalLM"
 
 
 def _name_agents_files(member: Member, folder: Path) -> dict[str, Path]:

@@ -163,9 +163,13 @@ VARIABLES = {
     "header": ("agent", "round", "rounds"),
     "summary": ("goal", "summary", "history"),
     "question": ("screen", "question"),
+    "proposal": ("agent", "round", "rounds"),
+    "change": ("goal", "action", "reason", "before", "after", "pictures"),
 }
 """Template → the names that it may use."""
 _FILES = tuple(VARIABLES)
+SECOND_CALLS = ("proposal", "change")
+"""Templates of calls beside those for an action, which few agents make."""
 _DECLARED = re.compile(r"\{#-?\s*actions:\s*([\w,\s]{1,200}?)\s*-?#\}")
 _LISTED = re.compile(r"\{[{%][^{}]{0,500}\bactions\b")
 """A template that shows the environment's list of actions."""
@@ -210,6 +214,16 @@ class PromptContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepChange:
+    """An executed step and what is seen of its effect."""
+
+    goal: str
+    entry: HistoryEntry
+    before: Observation
+    after: Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedPrompt:
     """The rendered part that all agents with the same definition share in one step."""
 
@@ -241,9 +255,14 @@ def rebuild(prefix: str, reference: PromptRef) -> Prompt:
     return Prompt(system=system, shared=shared, segments=(Segment(text=reference.suffix),), layout=reference.layout)
 
 
-def read_templates(folder: Path) -> dict[str, str]:
-    """Read the texts of a folder in `prompts/`, by template name; raises as `read_texts`."""
-    return read_texts(folder, _FILES, "a prompt needs", "default")
+def read_templates(folder: Path, second_calls: Collection[str] = ()) -> dict[str, str]:
+    """Read the texts of a folder in `prompts/`, by template name; raises as `read_texts`.
+
+    Args:
+        second_calls: which of `SECOND_CALLS` are used; a run records no others.
+    """
+    texts = read_texts(folder, _FILES, "a prompt needs", "default")
+    return {name: text for name, text in texts.items() if name not in SECOND_CALLS or name in second_calls}
 
 
 def find_spaces(texts: Mapping[str, str]) -> frozenset[str]:
@@ -272,9 +291,9 @@ class Template:
     """The templates of one prompt.
 
     Args:
-        name: of its folder in `prompts/`, for messages. texts: template name → text, see `read_templates`. Only
-        `question` may be absent, as in older recorded runs; then
-            no question can be asked.
+        name: of its folder in `prompts/`, for messages.
+        texts: template name → text, see `read_templates`. Those of second calls may be absent, and `question`, which
+            older recorded runs lack.
         check_command: advised where a text is no template; empty for none.
 
     Raises:
@@ -282,7 +301,7 @@ class Template:
     """
 
     def __init__(self, name: str, texts: Mapping[str, str], check_command: str = "") -> None:
-        missing = [part for part in _FILES if part not in texts and part != "question"]
+        missing = [part for part in _FILES if part not in texts and part not in ("question", *SECOND_CALLS)]
         if missing:
             raise ConfigError(f"prompts/{name}: a prompt needs {', '.join(f'{part}.jinja' for part in missing)}")
         self.name = name
@@ -294,6 +313,7 @@ class Template:
             ) from None
         self._system = lru_cache(maxsize=8)(self._render_system)
         self._header = lru_cache(maxsize=1024)(self._render_header)
+        self._proposal = lru_cache(maxsize=1024)(self._render_proposal)
         self._frame = lru_cache(maxsize=1024)(self._render_frame)
 
     def render_system(self, space: ActionSpace) -> str:
@@ -315,15 +335,21 @@ class Template:
         )
 
     def render_segments(
-        self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage]
+        self, agent: str, round: int, rounds: int, heard: Sequence[PromptMessage], *, is_proposal: bool = False
     ) -> tuple[Segment, ...]:
-        """Render the messages heard, each in its own tokens, then the slot's header. `round` counts from 0."""
+        """Render the messages heard, each in its own tokens, then the slot's header.
+
+        Args:
+            round: from 0.
+            is_proposal: whether a proposal is asked for in place of an action.
+        """
         segments: list[Segment] = []
         for utterance in heard:
             before, after = self._frame(utterance.agent, utterance.round)
             said = Segment(text=utterance.text, tokens=utterance.tokens, tokenizer=utterance.tokenizer)
             segments += [Segment(text=before), said, Segment(text=after)]
-        return (*segments, Segment(text=self._header(agent, round, rounds)))
+        ending = self._proposal if is_proposal else self._header
+        return (*segments, Segment(text=ending(agent, round, rounds)))
 
     def render_summary(self, context: PromptContext, since: int) -> str:
         """Render the request for a summary of the steps from `since` on."""
@@ -333,6 +359,18 @@ class Template:
             if number >= since
         ]
         return self._templates.render("summary", goal=context.goal, summary=context.summary, history=entries)
+
+    def render_change(self, change: StepChange, *, lines: int | None, screen: bool, pictures: bool) -> str:
+        """Render the question what a step changed, with the first `lines` lines of both screens (None: all)."""
+        return self._templates.render(
+            "change",
+            goal=change.goal,
+            action=change.entry.action,
+            reason=change.entry.reason,
+            before=_cut(change.before.text, lines) if screen else "",
+            after=_cut(change.after.text, lines) if screen else "",
+            pictures=pictures,
+        )
 
     def build_question(self, observation: Observation, question: str) -> Prompt:
         """Build a question about a screen, to be answered in words; `system` is empty, since no action is asked for.
@@ -355,6 +393,9 @@ class Template:
 
     def _render_header(self, agent: str, round: int, rounds: int) -> str:
         return self._templates.render("header", agent=agent, round=round + 1, rounds=rounds)
+
+    def _render_proposal(self, agent: str, round: int, rounds: int) -> str:
+        return self._templates.render("proposal", agent=agent, round=round + 1, rounds=rounds)
 
     def _render_frame(self, agent: str, round: int) -> tuple[str, str]:
         framed = self._templates.render("message", agent=agent, round=round + 1, message=_MESSAGE)
@@ -408,17 +449,58 @@ def fit_shared(
         if count(text) <= space_left:
             trimmed = (f"history:{told - kept}",) if kept < told else ()
             return SharedPrompt(system=system, text=text, images=images, trimmed=trimmed)
+
+    # Without history, as many lines of the screen as fit.
+    def render(lines: int) -> str:
+        return template.render_shared(context, history=0, lines=lines, screen=screen)
+
     total = context.observation.text.count("\n") + 1
-    low, high = -1, total  # the most lines that fit, by bisection; -1: not even none
-    while high - low > 1:
-        middle = (low + high) // 2
-        fits = count(template.render_shared(context, history=0, lines=middle, screen=screen)) <= space_left
-        low, high = (middle, high) if fits else (low, middle)
+    low = _find_most_lines(render, total, space_left, count)
     if low < 0 or not screen:
-        needed = count(system) + count(template.render_shared(context, history=0, lines=0, screen=screen))
+        needed = count(system) + count(render(0))
         raise ModelFailure(
             f"the task alone needs {needed} tokens of prompt, {limit} are left for it; raise context_tokens"
         )
-    text = template.render_shared(context, history=0, lines=low, screen=screen)
     removed = [f"history:{told}"] if told else []
-    return SharedPrompt(system=system, text=text, images=images, trimmed=(*removed, f"elements:{total - low}"))
+    return SharedPrompt(system=system, text=render(low), images=images, trimmed=(*removed, f"elements:{total - low}"))
+
+
+def fit_change(
+    template: Template,
+    change: StepChange,
+    *,
+    limit: int,
+    count: Callable[[str], int],
+    screen: bool,
+    images: tuple[str, ...],
+) -> SharedPrompt:
+    """Render the question what a step changed within `limit` tokens, shortening both screens alike.
+
+    Raises:
+        ModelFailure: not even the task alone fits.
+    """
+
+    # One number of lines for both, so that what left the screen can be told from what was cut.
+    def render(lines: int | None) -> str:
+        return template.render_change(change, lines=lines, screen=screen, pictures=bool(images))
+
+    whole = render(None)
+    if count(whole) <= limit:
+        return SharedPrompt(system="", text=whole, images=images, trimmed=())
+    total = max(one.text.count("\n") + 1 for one in (change.before, change.after))
+    low = _find_most_lines(render, total, limit, count)
+    if low < 0 or not screen:
+        raise ModelFailure(
+            f"a question about the last step needs {count(render(0))} tokens of prompt, {limit} are left for it; "
+            "raise context_tokens"
+        )
+    return SharedPrompt(system="", text=render(low), images=images, trimmed=(f"elements:{total - low}",))
+
+
+def _find_most_lines(render: Callable[[int], str], total: int, limit: int, count: Callable[[str], int]) -> int:
+    """Return the most lines below `total` that fit, by bisection; -1 if not even none does."""
+    low, high = -1, total
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(render(middle)) <= limit else (low, middle)
+    return low

@@ -344,8 +344,10 @@ def with_prompts(config: RunConfig, library: Library) -> RunConfig:
         ConfigError: a template is missing or cannot be read, or an agents file is a critic's.
     """
     refuse_critics(config)
-    names = sorted({agent.prompt for agent in config.agents.values()})
-    prompts = {name: read_templates(library.find_path("prompts", name)) for name in names}
+    wanted: dict[str, frozenset[str]] = {}
+    for agent in config.agents.values():
+        wanted[agent.prompt] = wanted.get(agent.prompt, frozenset()) | agent.second_calls
+    prompts = {name: read_templates(library.find_path("prompts", name), wanted[name]) for name in sorted(wanted)}
     agents = {slot: add_date(agent) for slot, agent in config.agents.items()}
     return config.model_copy(update={"prompts": prompts, "agents": agents})
 
@@ -418,8 +420,11 @@ def build_team(config: RunConfig, given: Mapping[str, Model] | None = None) -> T
         definition, name = config.agents[slot], config.agent_names[slot]
         model = models.of(definition, f"agents/{name}") if given is None else given[slot]
         # A rehearsal answers from the solution and cannot summarise; found here, not in the middle of an episode.
-        if definition.summary and model.privileged:
-            raise ConfigError(f"agents/{name}: summary: true needs a language model; {definition.kind} writes none")
+        for option in ("summary", "step_summaries", "proposal") if model.privileged else ():
+            if getattr(definition, option):
+                raise ConfigError(
+                    f"agents/{name}: {option}: true needs a language model; {definition.kind} writes none"
+                )
         check_command = build_check_command(f"agents/{name}", definition)
         agents[slot] = Agent(
             slot=slot,
@@ -431,6 +436,8 @@ def build_team(config: RunConfig, given: Mapping[str, Model] | None = None) -> T
             context_tokens=definition.context_tokens,
             history=definition.history,
             summary=definition.summary,
+            step_summaries=definition.step_summaries,
+            proposal=definition.proposal,
             modality=definition.modality,
             dialect=load_dialect(definition, f"agents/{name}"),
             call_s=config.environment.limits.call_s,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import TypeAlias
 
@@ -27,12 +27,23 @@ from collab.envs.text import cut_middle
 from collab.errors import EnvironmentFailure, ModelFailure, boundary
 from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
-from collab.prompts.render import PromptContext, SharedPrompt, build_prefix
+from collab.prompts.render import PromptContext, SharedPrompt, StepChange, build_prefix
 from collab.rollout.protocols import check_result, check_screen, draw_instance
 from collab.seeds import Seeds
 from collab.store.rewards import REWARDED_ABOVE
 from collab.store.run import Recorder
-from collab.types import Action, EpisodeError, HistoryEntry, Observation, Outcome, Step, StepResult, Task, Trajectory
+from collab.types import (
+    Action,
+    EpisodeError,
+    HistoryEntry,
+    Observation,
+    Outcome,
+    Step,
+    StepResult,
+    Task,
+    Trajectory,
+    Utterance,
+)
 from collab.utils.redact import HIDDEN, hide_text
 
 MAX_WORDS = 4000
@@ -203,6 +214,8 @@ class _EpisodePlayer:
         self.stage, self.recorder, self.watch, self.spent = stage, recorder, watch, spent
         self.history: list[HistoryEntry] = []
         self.summary = ""
+        self.before: tuple[Observation, Mapping[str, bytes]] | None = None
+        """Screen and pictures before the last executed step; None before the first."""
         self.goal = ""
         self.observation: Observation
         self.result: StepResult | None = None
@@ -233,6 +246,10 @@ class _EpisodePlayer:
                     f"{self.episode.id}: the screen before step {step.index} is not the recorded one; "
                     "the environment has changed since the episode began"
                 )
+            # The step that is played next may be told what this one changed.
+            told = step is done[-1] and any(agent.step_summaries for agent in self.network.agents.values())
+            images = await self._look() if told else {}
+            self.before = (self.observation, images)
             with boundary(EnvironmentFailure, f"replay of step {step.index}"):
                 self.result = await self._execute(step.executed)
             # From the record: a summary asked for anew could differ, and so would all later prompts.
@@ -266,7 +283,7 @@ class _EpisodePlayer:
         images = await self._look()
         begun = time.perf_counter()
         # Summarise before speaking: all cells of a step must read the same summary.
-        await self._summarise(index)
+        summary_reply = await self._summarise(index, images)
         scene = StepContext(
             context=PromptContext(
                 goal=self.goal,
@@ -287,6 +304,7 @@ class _EpisodePlayer:
         self._store(shared)
         # No parsed action still takes a step: the world may change meanwhile, and the step limit ends silent teams.
         executed = decision.action or _choose_idle(self.stage.suite.space)
+        self.before = (self.observation, images)
         decided = time.perf_counter()
         with boundary(EnvironmentFailure, f"action {_describe_action(self.stage.suite.space, executed)}"):
             # Cut here, because effects go into every later prompt and into the record.
@@ -308,6 +326,7 @@ class _EpisodePlayer:
                 terminated=result.terminated,
                 truncated=result.truncated,
                 summary=self.summary,
+                summary_reply=summary_reply,
                 info=result.info,
                 deliberation_s=decided - begun,
                 environment_s=acted - decided,
@@ -353,12 +372,25 @@ class _EpisodePlayer:
         for part in shared:
             self.recorder.store_text(part.prefix, build_prefix(part.system, part.text))
 
-    async def _summarise(self, index: int) -> None:
-        """Let the first agent that keeps a summary write a new one (an option; off by default)."""
+    async def _summarise(self, index: int, images: Mapping[str, bytes]) -> Utterance | None:
+        """Let the first agent that keeps a summary write on it; return its reply, None without one.
+
+        Args:
+            images: of the present screen.
+        """
         # Only the first one writes: several summaries of one history would differ between agents.
-        writers = [agent for agent in self.network.agents.values() if agent.summary]
-        if not writers or not self.history:
-            return
+        writers = [agent for agent in self.network.agents.values() if agent.summary or agent.step_summaries]
+        if not writers or not self.history or self.before is None:
+            return None
+        seed = self.stage.seeds.summary(self.episode.epoch, self.episode.task, self.episode.number, index)
+        if writers[0].step_summaries:
+            before, seen = self.before
+            change = StepChange(goal=self.goal, entry=self.history[-1], before=before, after=self.observation)
+            reply, asked = await writers[0].summarise_step(change, {**seen, **images}, seed, self.spent)
+            line = f"{len(self.history)}. {' '.join(reply.text.split())}"
+            self.summary = f"{self.summary}\n{line}" if self.summary else line
+            self._store((asked,))
+            return reply
         context = PromptContext(
             goal=self.goal,
             space=self.stage.suite.space,
@@ -366,9 +398,10 @@ class _EpisodePlayer:
             history=tuple(self.history),
             summary=self.summary,
         )
-        seed = self.stage.seeds.summary(self.episode.epoch, self.episode.task, self.episode.number, index)
-        reply = await writers[0].summarise(context, len(self.history) - 1, seed, self.spent)
+        reply, asked = await writers[0].summarise(context, len(self.history) - 1, seed, self.spent)
         self.summary = reply.text.strip()
+        self._store((asked,))
+        return reply
 
     async def _look(self) -> dict[str, bytes]:
         """Take a picture if an agent sees it, or if the record could not be drawn later."""

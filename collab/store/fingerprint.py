@@ -71,6 +71,7 @@ def _encode_cell(cell: Utterance) -> list[Any]:
         [asdict(cell.action) if cell.action else None, cell.failure.kind if cell.failure else None],
         [cell.prompt.prefix, cell.prompt.suffix, cell.prompt.layout, cell.prompt.trimmed],
         [cell.policy.version, asdict(cell.sampling), cell.seed],
+        *([] if cell.proposal is None else [_encode_cell(cell.proposal)]),
     ]
 
 

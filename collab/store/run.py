@@ -221,8 +221,9 @@ class RunWriter:
             )
             # Prompts come before the step that refers to them, as when it was played.
             for step in trajectory.steps[:steps]:
-                for cell in step.matrix:
-                    self.store_text(cell.prompt.prefix, source.read_prefix(cell.prompt.prefix))
+                first = [cell.proposal for cell in step.matrix] + [step.summary_reply]
+                for said in (*step.matrix, *filter(None, first)):
+                    self.store_text(said.prompt.prefix, source.read_prefix(said.prompt.prefix))
                 if (picture := step.observation.screenshot) is not None:
                     self._blobs.copy(source.directory, picture)
                 self.step(id, replace(step, copied=True))

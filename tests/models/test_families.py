@@ -16,6 +16,7 @@ from collab.config import override  # noqa: E402
 from collab.data.example import Example, Provenance  # noqa: E402
 from collab.data.tokenize import EncodedExample  # noqa: E402
 from collab.errors import ConfigError  # noqa: E402
+from collab.loop.export import export, find  # noqa: E402
 from collab.models.base import Request  # noqa: E402
 from collab.models.local import LocalModel  # noqa: E402
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint  # noqa: E402
@@ -23,7 +24,7 @@ from collab.trainers.prepare import FinetuneTask, prepare  # noqa: E402
 from collab.trainers.recipe import load_preset  # noqa: E402
 from collab.trainers.run import begin, train  # noqa: E402
 from collab.types import Prompt, Sampling, Segment  # noqa: E402
-from tests.models.tiny_vision import GRID, asked, make_grid, picture, together  # noqa: E402
+from tests.models.vision.tiny_vision import GRID, asked, make_grid, picture, together  # noqa: E402
 
 SMALL = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 GROUPED = SMALL | {"num_key_value_heads": 2, "head_dim": 16}
@@ -176,6 +177,10 @@ def test_one_that_sees_still_sees_when_it_was_trained_on_texts(kind: str, merged
     [after] = together(Path(final), (question,)) if merged else together(folder, (question,), adapter=final)
     assert after.prompt_tokens == before.prompt_tokens
     assert after.logprobs != pytest.approx(before.logprobs, abs=1e-6)
+    exported = export(find(final), tmp_path / "exported", merge=True, dtype=None).path
+    assert "AutoModelForImageTextToText.from_pretrained" in (exported / "README.md").read_text()
+    [played] = together(exported, (question,))
+    assert played.logprobs == pytest.approx(after.logprobs, abs=1e-4)
 
 
 @pytest.mark.parametrize("kind", [pytest.param(one, marks=slow) for one in REFUSED])

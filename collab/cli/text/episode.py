@@ -70,17 +70,27 @@ def show_step(trajectory: Trajectory, step: Step, *, as_json: bool) -> None:
     if step.copied:
         say(f"step     {step.index}, taken over from another episode of the instance")
     say(f"\n{step.observation.text}\n")
+    if step.summary_reply is not None:
+        say(f"{step.summary_reply.agent}, about the step before:")
+        _say_reply(step.summary_reply.text)
     # In conversation order, so that each message stands after those that it answers.
     for utterance in step.matrix:
+        if utterance.proposal is not None:
+            say(f"{utterance.agent}, round {utterance.round + 1}, before it chose:")
+            _say_reply(utterance.proposal.text)
         heard = ", ".join(f"{cell.agent} {cell.round + 1}" for cell in utterance.heard)
         say(f"{utterance.agent}, round {utterance.round + 1}{f' (heard {heard})' if heard else ''}:")
-        say("\n".join(f"    {clean_line(line)}" for line in utterance.text.splitlines() or ["(no text)"]))
+        _say_reply(utterance.text)
         if utterance.failure is not None:
             say(f"    -> no action ({utterance.failure.kind}): {clean_line(utterance.failure.detail)}")
         elif utterance.finish == "length":
             say("    -> cut by max_tokens, after its action")
     action, effect = clean_line(step.history.action), clean_line(step.history.effect)
     say(f"\nexecuted {action} with {_format_votes(step)} votes; effect: {effect or '-'}")
+
+
+def _say_reply(text: str) -> None:
+    say("\n".join(f"    {clean_line(line)}" for line in text.splitlines() or ["(no text)"]))
 
 
 def _say_episode(trajectory: Trajectory) -> None:

@@ -24,7 +24,7 @@ from collab.models.tokenizer import ChatTokenizer
 from collab.models.vision import PictureReader
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
-from tests.models.tiny_vision import MAKERS, asked, picture, together
+from tests.models.vision.tiny_vision import MAKERS, asked, picture, together
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of a processor that is compared with
 
@@ -130,9 +130,7 @@ def test_exact_replies_depend_on_their_request_alone(checkpoint: Path) -> None:
 
 
 def test_replies_that_are_done_leave_and_change_no_other(checkpoint: Path) -> None:
-    crowd = tuple(
-        asked(one.prompt.shared, *one.images, max_tokens=2 + 2 * number) for number, one in enumerate(CROWD)
-    )
+    crowd = tuple(asked(one.prompt.shared, *one.images, max_tokens=2 + 2 * number) for number, one in enumerate(CROWD))
     replies, alone = together(checkpoint, crowd), together(checkpoint, crowd, determinism="exact")
     assert replies[4].width < 5
     for reply, expected in zip(replies, alone, strict=True):
@@ -184,9 +182,7 @@ def test_cells_that_look_at_one_picture_are_computed_together(checkpoint: Path) 
     assert [reply.width for reply in replies] == [4.0] * 4
 
 
-def test_a_picture_is_computed_once_for_all_cells_and_rounds(
-    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_computed_once_for_all_cells_and_rounds(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = tuple(asked(f"Cell {number}.", picture(1), max_tokens=1) for number in range(3))
     model = LocalModel(path=str(checkpoint), max_batch=2)
 
