@@ -327,7 +327,7 @@ def _open_arrived(folder: TrainingDir, number: int, arrivals: Sequence[Arrival])
         for epoch in sorted({one.epoch for one in arrivals}):
             path, ids = folder.get_epoch(epoch).rollout, [one.trajectory for one in arrivals if one.epoch == epoch]
             reader = stack.enter_context(RunStore.open(path).open_reader())
-            played = Trajectories(partial(contextlib.nullcontext, reader), tuple(ids))
+            played = Trajectories(partial(contextlib.nullcontext[RunReader], reader), tuple(ids))
             rollouts.append(_describe_recorded(number, path, played, reader))
             reports.append(select_results(report_of(reader), ids))
         cells = chain.from_iterable(
