@@ -33,7 +33,7 @@ from collab.loop.continuous import Arrival, ContinuousCollection, open_collectio
 from collab.loop.interfaces import Algorithm, BranchPlan, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, TrainingDir, hash_named, hash_played
-from collab.loop.recorded import list_trajectories, open_inputs
+from collab.loop.recorded import list_trajectories, open_inputs, select_trajectories
 from collab.loop.state import LoopState
 from collab.loop.step_budget import (
     build_counted_report,
@@ -50,7 +50,7 @@ from collab.rollout.run import Beginning, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
-from collab.store.reader import RunReader, Trajectories
+from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.store.usage import read_usage
 from collab.types import Trajectory, Usage
@@ -327,7 +327,7 @@ def _open_arrived(folder: TrainingDir, number: int, arrivals: Sequence[Arrival])
         for epoch in sorted({one.epoch for one in arrivals}):
             path, ids = folder.get_epoch(epoch).rollout, [one.trajectory for one in arrivals if one.epoch == epoch]
             reader = stack.enter_context(RunStore.open(path).open_reader())
-            played = Trajectories(partial(contextlib.nullcontext[RunReader], reader), tuple(ids))
+            played = select_trajectories(reader, ids)
             rollouts.append(_describe_recorded(number, path, played, reader))
             reports.append(select_results(report_of(reader), ids))
         cells = chain.from_iterable(

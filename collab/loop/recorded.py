@@ -175,7 +175,12 @@ def list_trajectories(reader: RunReader, steps: int | None) -> Sequence[Trajecto
     """Return the finished episodes of a run that count, each read on request; `steps` as for `list_counted`."""
     names = list_counted(reader, steps)
     over = (one.id for one in reader.list_episodes() if one.state == "finished")
-    return Trajectories(lambda: nullcontext(reader), tuple(id for id in over if names is None or id in names))
+    return select_trajectories(reader, [id for id in over if names is None or id in names])
+
+
+def select_trajectories(reader: RunReader, ids: Sequence[str]) -> Sequence[Trajectory]:
+    """Return these episodes of a run, each read on request."""
+    return Trajectories(lambda: nullcontext(reader), tuple(ids))
 
 
 def begin_replay(path: Path, out: Path) -> None:
