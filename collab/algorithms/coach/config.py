@@ -40,6 +40,8 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     pretraining: str | None = None
     """Directory of `collab synth --levels candidate`: before it first learns, Q is fitted to 1 for each right and to 0
     for each wrong candidate. None begins with a Q of 0 everywhere."""
+    pretraining_passes: int = Field(default=4, ge=1)
+    """How often each of these candidates is learned then."""
     warmup_epochs: int = Field(default=0, ge=0)
     """First epochs in which Q alone learns."""
     truth_states: int = Field(default=200, ge=0)

@@ -280,14 +280,22 @@ def _pretrain(state: LoopState, group: str, model: TokenValues) -> int:
     if not path.is_file() or hash_file(path) != config.pretraining_digest:
         raise RunFormatError(f"{path}: not the candidates that this training began with; put them back")
     chat = build_chat_tokenizer(config.run.agents[slots[0]], state.first.of(slots))
-    rows, targets = list[ValueRow](), list[float]()
+    rows, targets, states = list[ValueRow](), list[float](), list[str]()
     for one in read_rows(path):
         for said in encode_replies([one], chat, config.method.rl.context).items:
             rows.append(ValueRow(ids=said.ids, places=tuple(range(said.scored_from, len(said)))))
             targets.append(float(one.kind == RIGHT))
+            states.append(one.prompt.user)
     # From 0 to 1 is further than an epoch's fit may move a value.
     with note_doing(f"fitting Q to {format_amount(len(rows), 'candidate')}"):
-        model.fit(rows, targets, seed=derive(config.run.seed, "pretraining", group), is_clipped=False)
+        model.fit(
+            rows,
+            targets,
+            seed=derive(config.run.seed, "pretraining", group),
+            is_clipped=False,
+            groups=states,
+            passes=config.method.pretraining_passes,
+        )
     return len(rows)
 
 
@@ -563,4 +571,4 @@ def time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]
     row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
     fit_s, read_s = time_fit(config, tried, method.values, row)
     given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
-    return fit_s + method.k * read_s, given * fit_s
+    return fit_s + method.k * read_s, given * method.pretraining_passes * fit_s

@@ -22,7 +22,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,13 +137,22 @@ class TokenValues:
         return found
 
     def fit(
-        self, rows: Sequence[ValueRow], targets: Sequence[float], *, seed: int, is_clipped: bool = True
+        self,
+        rows: Sequence[ValueRow],
+        targets: Sequence[float],
+        *,
+        seed: int,
+        is_clipped: bool = True,
+        groups: Sequence[Hashable] | None = None,
+        passes: int | None = None,
     ) -> FitMetrics:
         """Take optimizer steps towards targets, R of each row.
 
         Args:
             seed: of the order of rows.
             is_clipped: whether a value may move by the recipe's `clip` alone.
+            groups: of each row; those of one stand together in the order, e.g. replies to one state. None: each alone.
+            passes: over all rows; None for the recipe's.
 
         Raises:
             Diverged: the loss, a gradient or a weight is NaN or infinite; the model is as before.
@@ -154,7 +163,8 @@ class TokenValues:
         before = {name: weight.detach().clone() for name, weight in self._name_trained()}
         moments, steps = copy.deepcopy(self._optimizer.state_dict()), self.steps  # the optimizer writes into its own
         try:
-            losses = self._train(rows, targets, seed, self.recipe.clip if is_clipped else math.inf)
+            order = _draw_order(range(len(rows)) if groups is None else groups, passes or self.recipe.passes, seed)
+            losses = self._train(rows, targets, order, self.recipe.clip if is_clipped else math.inf)
         except BaseException:  # also when stopped: half a fit is no state to go on from
             with torch.no_grad():
                 for name, weight in self._name_trained():
@@ -212,15 +222,13 @@ class TokenValues:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _train(self, rows: Sequence[ValueRow], targets: Sequence[float], seed: int, clip: float) -> list[float]:
-        """Take the steps and return their losses; Diverged leaves the model half-trained."""
-        recipe, rng = self.recipe, generator(seed)
+    def _train(
+        self, rows: Sequence[ValueRow], targets: Sequence[float], passes: Sequence[Sequence[int]], clip: float
+    ) -> list[float]:
+        """Take the steps of all passes and return their losses; Diverged leaves the model half-trained."""
+        recipe = self.recipe
         old = [torch.tensor(values, dtype=torch.float32) for values in self.compute(rows)]
-        steps = []
-        for _ in range(recipe.passes):
-            order = list(range(len(rows)))
-            rng.shuffle(order)
-            steps += _split(order, recipe.batch_rows)
+        steps = [step for order in passes for step in _split(order, recipe.batch_rows)]
         weights = [weight for _, weight in self._name_trained()]
         warm, losses = round(recipe.warmup * len(steps)), []
         for number, step in enumerate(steps, 1):
@@ -287,6 +295,19 @@ class TokenValues:
     def _build_optimizer(self) -> torch.optim.AdamW:
         weights = [weight for _, weight in self._name_trained()]
         return torch.optim.AdamW(weights, lr=self.recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+
+
+def _draw_order(groups: Sequence[Hashable], passes: int, seed: int) -> list[list[int]]:
+    """Return the order of rows in each pass: groups are shuffled, and the rows of one stay together."""
+    rng, members = generator(seed), dict[Hashable, list[int]]()
+    for row, group in enumerate(groups):
+        members.setdefault(group, []).append(row)
+    found = []
+    for _ in range(passes):
+        order = list(members)
+        rng.shuffle(order)
+        found.append([row for group in order for row in members[group]])
+    return found
 
 
 def _split(rows: Sequence[int], size: int) -> list[Sequence[int]]:
