@@ -142,7 +142,7 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     cells: list[dict[str, Any]] = []
     with RunStore.open(run).open_reader() as reader:
         chats = {slot: open_chat(checkpoint) for slot in config.agents}
-        builder = TurnBuilder.of(RecordedRun.of(config, reader), run=str(run), chats=chats)
+        builder = TurnBuilder.of(RecordedRun.of(config, reader), run=str(run), path=run, chats=chats)
         episodes = list(reader.iterate_trajectories())
         judged = list_judged(str(run), 1, episodes, {one.id: float(one.success) for one in episodes})
         states = list(list_states(judged, builder, team.network.agents, suite.space))[: options.states]

@@ -19,6 +19,7 @@ its behaviour probabilities are None.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -28,17 +29,23 @@ from pathlib import Path
 import numpy as np
 from pydantic import Field
 
-from collab.config import Definition, validate
+from collab.config import AgentDefinition, Definition, validate
 from collab.data.tokenize import get_reply_tokens, turn_end
-from collab.errors import RunFormatError
+from collab.dialects.actions import Resize
+from collab.dialects.base import AS_IS
+from collab.dialects.prompt import resize_picture
+from collab.errors import RunFormatError, UnknownName
 from collab.loop.config import TrainingConfig
 from collab.loop.examples import OTHER_PROMPT, RecordedRun, read_prompt
 from collab.loop.interfaces import Rollout
 from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.record import TrainingDir
-from collab.models.tokenizer import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer, Places
+from collab.models.vision import Picture, PictureReader
 from collab.prompts.render import Template
+from collab.rollout.build import load_dialect
 from collab.rollout.run import read_recorded_config
+from collab.store.blobs import read_blob
 from collab.store.rewards import ReplyRef
 from collab.store.run import RunStore
 from collab.trainers.rl.replay import EpisodeRef, ReplayBuffer
@@ -48,6 +55,8 @@ from collab.utils.files import place_within, read_plain, report_write_errors, re
 
 WITHHELD = "the server withheld its reply"
 """Then what was sampled is not what was recorded, and did not end there."""
+PICTURE_SAID = "it says the token of a picture"
+"""A pass would expect one more picture for such a reply."""
 FILE = "experience.json"
 """In the folder of an epoch's examples."""
 
@@ -182,22 +191,57 @@ def fill_buffer(episodes: Iterable[JudgedEpisode], capacity: int) -> ReplayBuffe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPictures:
+    """Reads recorded pictures as an agent's policy was shown them."""
+
+    reader: PictureReader
+    resize: Resize
+    """Rule of the agent's dialect."""
+
+    @classmethod
+    def of(cls, agent: AgentDefinition, name: str, chat: ChatTokenizer) -> SeenPictures | None:
+        """Return them for an agent; None for one that sees none.
+
+        Args:
+            name: of its agents file.
+        """
+        if agent.modality == "text":
+            return None
+        dialect = load_dialect(agent, f"agents/{name}")
+        return cls(reader=PictureReader(chat), resize=AS_IS if dialect is None else dialect.resize)
+
+    def read(self, run: Path, pictures: Iterable[str]) -> tuple[Picture, ...]:
+        """Return pictures of a run by their SHA-256.
+
+        Raises:
+            UnknownName: the run does not have one, e.g. as its process died before it was written.
+        """
+        return self.reader.read(tuple(resize_picture(read_blob(run, one), self.resize) for one in pictures))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnBuilder:
     """Builds turns from the replies of one run."""
 
     recorded: RecordedRun
     run: str
     """The run's directory, as a turn holds it."""
+    path: Path
+    """The same, as it is found now."""
     chats: Mapping[str, ChatTokenizer]
     """Slot → tokenizer of its policy."""
+    seen: Mapping[str, SeenPictures | None]
+    """Slot → the pictures that its policy was shown."""
     templates: Mapping[str, Template]
     """Templates of the run's prompts, by name."""
 
     @classmethod
-    def of(cls, recorded: RecordedRun, *, run: str, chats: Mapping[str, ChatTokenizer]) -> TurnBuilder:
+    def of(cls, recorded: RecordedRun, *, run: str, path: Path, chats: Mapping[str, ChatTokenizer]) -> TurnBuilder:
         """Return a builder with the prompts of the run."""
-        templates = {name: Template(name, texts) for name, texts in recorded.run.prompts.items()}
-        return cls(recorded=recorded, run=run, chats=chats, templates=templates)
+        config = recorded.run
+        templates = {name: Template(name, texts) for name, texts in config.prompts.items()}
+        seen = {slot: SeenPictures.of(config.agents[slot], config.agent_names[slot], chats[slot]) for slot in chats}
+        return cls(recorded=recorded, run=run, path=path, chats=chats, seen=seen, templates=templates)
 
     def read_prompt(self, ref: ReplyRef) -> Prompt | None:
         """Return the prompt that a reply answered; None if it cannot be made again exactly."""
@@ -207,8 +251,23 @@ class TurnBuilder:
 
     def read_ids(self, ref: ReplyRef) -> tuple[int, ...] | None:
         """Return the tokens of the prompt that a reply answered; None if it cannot be made again exactly."""
-        prompt = self.read_prompt(ref)
-        return None if prompt is None else self.chats[ref.cell.agent].prompt_ids(prompt).ids
+        prompt, seen, chat = self.read_prompt(ref), self.seen[ref.cell.agent], self.chats[ref.cell.agent]
+        if prompt is None or seen is None:
+            return None if prompt is None else chat.prompt_ids(prompt).ids
+        # A picture that is gone leaves no prompt, as a text that has changed.
+        with contextlib.suppress(UnknownName):
+            return chat.prompt_ids(prompt, self._find_places(ref)).ids
+        return None
+
+    def _find_places(self, ref: ReplyRef) -> Places | None:
+        """Return the places of the pictures in the prompt that a reply answered; raises as `SeenPictures.read`."""
+        seen = self.seen[ref.cell.agent]
+        return None if seen is None else seen.reader.places(seen.read(self.path, self.list_pictures(ref)))
+
+    def list_pictures(self, ref: ReplyRef) -> tuple[str, ...]:
+        """Return the SHA-256 of the pictures that a reply answered to."""
+        shown = self.recorded.step(ref).observation.screenshot
+        return () if shown is None or self.seen[ref.cell.agent] is None else (shown,)
 
     def list_prompts(self, trajectory: str) -> list[tuple[int, ...]] | None:
         """Return the tokens of what an episode's first cells read, a prompt per step; None if one is not known."""
@@ -237,6 +296,9 @@ class TurnBuilder:
         if cell.finish not in (None, "stop", "length"):
             return f"{WITHHELD}: {cell.finish}", False
         reply, behaviour, again = _read_reply(cell, self.chats[cell.agent])
+        places = self._find_places(ref)
+        if places is not None and places.token in reply:
+            return PICTURE_SAID, again
         turn = Turn(
             run=self.run,
             ref=ref,
@@ -248,6 +310,7 @@ class TurnBuilder:
             state=cell.prompt.prefix,
             instance=name_instance(self.recorded.trajectories[ref.trajectory]),
             invalid=cell.action is None,
+            pictures=self.list_pictures(ref),
         )
         return turn, again
 
@@ -281,7 +344,7 @@ def open_turn_builders(
             path = Path(resolve_within(folder.path, run))
             reader = stack.enter_context(RunStore.open(path).open_reader())
             recorded = RecordedRun.of(read_recorded_config(path), reader)
-            found[run] = TurnBuilder.of(recorded, run=run, chats=chats)
+            found[run] = TurnBuilder.of(recorded, run=run, path=path, chats=chats)
         yield found
 
 

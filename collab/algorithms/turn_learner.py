@@ -33,6 +33,7 @@ from pydantic import Field, model_validator
 
 from collab.algorithms.experience import (
     JudgedEpisode,
+    SeenPictures,
     TurnBuilder,
     fill_buffer,
     open_turn_builders,
@@ -63,6 +64,7 @@ from collab.trainers.rl.turns import (
     GROUP,
     EncodedTurn,
     Lesson,
+    Look,
     Turn,
     prepare_turns,
     read_lesson,
@@ -70,7 +72,7 @@ from collab.trainers.rl.turns import (
 )
 from collab.trainers.run_dir import FinetuneDir
 from collab.types import Step, Usage, Utterance
-from collab.utils.files import hash_file
+from collab.utils.files import hash_file, resolve_within
 from collab.utils.text import format_amount
 
 NOTHING = "no turn to learn in this epoch"
@@ -525,7 +527,19 @@ def _prepare(state: LoopState, number: int, group: str, policy: Policy) -> Prepa
     if method.rl.keeps_optimizer:
         moments = _find_moments(state.folder, number, group, method.rl)
         task = replace(task, moments=None if moments is None else str(moments))
-    return prepare_turns(task, read_lesson(get_lesson_dir(state.folder, number, group)))
+    lesson = read_lesson(get_lesson_dir(state.folder, number, group))
+    return prepare_turns(task, lesson, _open_pictures(state, group, policy))
+
+
+def _open_pictures(state: LoopState, group: str, policy: Policy) -> Look | None:
+    """Return a function that reads the pictures of a turn; None where a policy sees none."""
+    run = state.config.run
+    slot = state.config.groups[group][0]
+    chat = build_chat_tokenizer(run.agents[slot], policy.weights[slot])
+    seen = SeenPictures.of(run.agents[slot], run.agent_names[slot], chat)
+    if seen is None:
+        return None
+    return lambda turn: seen.read(Path(resolve_within(state.folder.path, turn.run)), turn.pictures)
 
 
 def _find_moments(folder: TrainingDir, number: int, group: str, recipe: RLRecipe) -> Path | None:

@@ -57,6 +57,8 @@ class Method(Definition):
 
     RECIPE: ClassVar[str]
     """Name of the field that holds the recipe, e.g. "sft"."""
+    SEES: ClassVar[bool] = False
+    """Whether policies that see pictures are trained, too."""
 
     description: str = ""
     """What it is for, in words."""

@@ -199,7 +199,8 @@ def rebuild_prompt(
     """
     system, _, shared = prefix.partition("\f")
     told = [*heard] if cell.proposal is None else [*heard, cell.proposal]
-    segments = template.render_segments(cell.agent, cell.round, rounds, told)
+    # An agent alone that speaks a dialect reads the shared part and nothing behind it.
+    segments = template.render_segments(cell.agent, cell.round, rounds, told) if cell.prompt.suffix else ()
     prompt = Prompt(system=system, shared=shared, segments=segments, layout=cell.prompt.layout)
     again = PromptRef(prefix=hash_prefix(system, shared), suffix=prompt.suffix, layout=prompt.layout)
     return prompt if again.hash == cell.prompt.hash else None

@@ -149,7 +149,8 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
 
     Raises:
         UsageError: a rehearsal, or an agent whose weights are not here.
-        ConfigError: it sees pictures, or has an adapter that the method does not train further.
+        ConfigError: it sees pictures that the method does not learn from, or has an adapter that it does not train
+            further.
     """
     # Each kind of agent that cannot be trained has its own next move.
     if agent.kind == "rehearsal":
@@ -175,7 +176,7 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
         raise ConfigError(
             f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to train further"
         )
-    if agent.modality != "text":
+    if agent.modality != "text" and not method.SEES:
         raise ConfigError(f"agents/{name}: modality {agent.modality}; examples hold no pictures, so train with text")
 
 

@@ -67,14 +67,15 @@ def score_replies(model: Any, batch: Mapping[str, Any], *, entropy: bool = False
     Args:
         model: any wrappers around a causal LM to which `score_labels_only` or `share` was applied.
         batch: input_ids, attention_mask and completion_mask (1 for a reply's tokens), (rows, tokens) each, padded on
-            the right; `packed` for a model that shares prefixes; `temperature`, (rows,), where replies were sampled at
-            one. Without it, the model's temperature stays as it is.
+            the right; `packed` for a model that shares prefixes; the inputs of `policy_gradient.show` for one that
+            sees; `temperature`, (rows,), where replies were sampled at one. Without it, the model's temperature stays
+            as it is.
         entropy: whether `entropy` has a gradient; without one it is a metric and costs no memory.
 
     Raises:
         ConfigError: the batch has several temperatures, a greedy one, or one that the model does not allow.
     """
-    read = {name: batch[name] for name in ("input_ids", "attention_mask", "packed") if name in batch}
+    read = {name: batch[name] for name in ("input_ids", "attention_mask", "packed", *_SEEN) if name in batch}
     # (rows, tokens); −100 where nothing is scored
     labels = batch["input_ids"].masked_fill(batch["completion_mask"] == 0, IGNORED)
     output: FusedCausalLMOutput = model(
@@ -207,6 +208,8 @@ def _spread(values: Tensor, mask: Tensor) -> Tensor:
 _LOGITS_AT_ONCE = 1 << 28
 """Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
 _OWN = "some of its layers compute attention of their own"
+_SEEN = ("pixel_values", "image_grid_thw", "mm_token_type_ids")
+"""Inputs of models that see."""
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that depend on the longest sequence beside them."""
 

@@ -251,7 +251,9 @@ def build_turn_trainer(
         processing_class=tokenizer,
         peft_config=build_adapter_config(model, recipe),
     )
-    trainer.collate = collate_turns(turns, _get_padding(tokenizer), sharing=recipe.sharing == "prefix")
+    trainer.collate = collate_turns(
+        turns, _get_padding(tokenizer), sharing=recipe.sharing == "prefix", config=model.config
+    )
     moments = prepared.task.moments
     trainer.begin(recipe, None if moments is None else Path(moments))
     trainer.recipe = recipe

@@ -132,7 +132,9 @@ def test_a_turn_is_what_was_sampled_with_the_end_that_the_policy_said(
         run = read_stored_config(out)
         record = RecordedRun.of(run, reader)
         (slot,) = run.graph.slots
-        builder = TurnBuilder.of(record, run="./r", chats={slot: build_chat_tokenizer(run.agents[slot], str(tiny))})
+        builder = TurnBuilder.of(
+            record, run="./r", path=out, chats={slot: build_chat_tokenizer(run.agents[slot], str(tiny))}
+        )
         (episode,) = load_trajectories(out)
         (said,) = episode.steps[0].matrix
         logps = tuple(-0.5 for _ in changes.get("tokens", ()))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -22,6 +22,7 @@ from collab.loop.ranges import Range
 class AppVLMMethod(TurnMethod):
     """Settings of AppVLM."""
 
+    SEES: ClassVar[bool] = True
     rounds: int = Field(default=2, ge=1)
     """Epochs of an iteration. The first plays all tasks, the others those with fewer than `tau` solutions so far; the
     last one learns. The last epoch of all is the final fine-tuning and plays nothing, so `epochs` is one more than a

@@ -204,7 +204,7 @@ def measure_mismatch(old: Tensor, behaviour: Tensor, mask: Tensor) -> Tensor:
 
 
 def collate_turns(
-    turns: Sequence[EncodedTurn], padding: int, sharing: bool = False
+    turns: Sequence[EncodedTurn], padding: int, sharing: bool = False, config: Any = None
 ) -> Callable[[Sequence[Sequence[Sequence[int]]]], dict[str, Any]]:
     """Return a function that makes a step into a batch.
 
@@ -212,23 +212,40 @@ def collate_turns(
         turns: of the lesson.
         padding: id that fills rows up on the right.
         sharing: whether what turns of a pass have in common is computed once.
+        config: transformers' configuration of a model that sees; for turns with pictures.
 
     Returns:
         Function of a list with one step, its forward passes as positions of turns, to {PASSES: […]}; a pass has
         input_ids, attention_mask and completion_mask, (rows, longest), behaviour, (rows, longest − 1) with NaN for what
         is unknown, and rows (positions of the turns), weights and temperature, (rows,); `packed` beside them with
-        `sharing`.
+        `sharing`, and the inputs of `show` where turns have pictures.
     """
 
     def collate(found: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
         (step,) = found
-        passes = [_collate_pass(rows, turns, padding) for rows in step]
+        passes = [_collate_pass(rows, turns, padding, config) for rows in step]
         return {PASSES: [{**one, "packed": pack_batch(one)} for one in passes] if sharing else passes}
 
     return collate
 
 
-def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: int) -> dict[str, Tensor]:
+def show(turns: Sequence[EncodedTurn], ids: Tensor, config: Any) -> dict[str, Tensor]:
+    """Return the pictures of a pass as inputs of a model that sees, joined in the order of its rows; empty without any.
+
+    Qwen2-VL gives the tokens of a picture positions in a plane, so it must know which they are.
+
+    Args:
+        ids: (rows, longest).
+        config: transformers' configuration of the model.
+    """
+    pictures = [picture for turn in turns if turn.look is not None for picture in turn.look()]
+    if not pictures:
+        return {}
+    found = {name: torch.cat([one.inputs[name] for one in pictures]) for name in pictures[0].inputs}
+    return {**found, "mm_token_type_ids": (ids == config.image_token_id).int()}
+
+
+def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: int, config: Any) -> dict[str, Tensor]:
     turns = [known[row] for row in rows]
     shape = (len(turns), max(map(len, turns)))  # (rows, longest)
     ids, mask, completion = (torch.full(shape, value) for value in (padding, 0, 0))
@@ -248,6 +265,7 @@ def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: in
         "rows": torch.tensor(rows),
         "weights": torch.tensor([one.weight for one in turns]),
         "temperature": torch.tensor([one.temperature for one in turns]),
+        **show(turns, ids, config),
     }
 
 

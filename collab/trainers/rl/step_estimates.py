@@ -140,5 +140,6 @@ def _build_schema(columns: Mapping[str, str]) -> Any:
     """Build pyarrow's schema of columns and their types."""
     import pyarrow
 
-    lists = {"list<int32>": pyarrow.list_(pyarrow.int32()), "list<float>": pyarrow.list_(pyarrow.float32())}
+    kinds = {"int32": pyarrow.int32(), "float": pyarrow.float32(), "string": pyarrow.string()}
+    lists = {f"list<{name}>": pyarrow.list_(kind) for name, kind in kinds.items()}
     return pyarrow.schema([(name, lists.get(kind) or pyarrow.type_for_alias(kind)) for name, kind in columns.items()])

@@ -14,18 +14,20 @@ An optimizer step draws with replacement, so the same turn may be in it twice.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collab.data.tokenize import Encoded, EncodedExample, Ids, NothingFits
 from collab.errors import MissingExtra, RunFormatError
+from collab.models.vision import Picture
 from collab.store.rewards import ReplyRef
 from collab.trainers.base_model import open_adapter, open_base, silence_libraries
 from collab.trainers.batching import BatchStep, is_prefix_shared
@@ -65,6 +67,12 @@ class Turn:
     """Task instance, as "task#seed"."""
     invalid: bool = False
     """Whether the reply was no action: the policy said it, and something else was done, or nothing."""
+    pictures: tuple[str, ...] = ()
+    """SHA-256 of the pictures that it was shown, as its run stores them; their tokens are in `prompt`."""
+
+
+Look: TypeAlias = Callable[[Turn], Sequence[Picture]]
+"""Reads the pictures of a turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +99,8 @@ class EncodedTurn(EncodedExample):
     """What logits are divided by before its probability is taken."""
     behaviour: Floats | None = None
     """Recorded log-probability of each scored token; None if unknown."""
+    look: Callable[[], Sequence[Picture]] | None = None
+    """Reads its pictures when a pass needs them: all of them would not fit into memory. None without any."""
 
     @property
     def sides(self) -> tuple[Ids]:
@@ -103,8 +113,8 @@ class EncodedTurn(EncodedExample):
         return hashlib.sha256(self.ids[: self.scored_from].astype("<i4").tobytes()).hexdigest()
 
 
-def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
-    """Return a turn as one sequence."""
+def encode_turn(turn: Turn, weight: float, look: Look | None = None) -> EncodedTurn:
+    """Return a turn as one sequence; `look` reads its pictures, if it has any."""
     return EncodedTurn(
         group=GROUP,
         ids=np.concatenate((turn.prompt, turn.reply)).astype(np.int32),
@@ -113,11 +123,15 @@ def encode_turn(turn: Turn, weight: float) -> EncodedTurn:
         # A greedy reply has no probability under what it was sampled from; it is learned as the plain policy's.
         temperature=turn.temperature or 1.0,
         behaviour=turn.behaviour,
+        look=None if look is None or not turn.pictures else functools.partial(look, turn),
     )
 
 
-def prepare_turns(task: FinetuneTask, lesson: Lesson) -> Prepared:
+def prepare_turns(task: FinetuneTask, lesson: Lesson, look: Look | None = None) -> Prepared:
     """Prepare the training on a lesson; nothing is written and no weight is loaded.
+
+    Args:
+        look: reads pictures; None for a policy that sees none.
 
     Turns longer than the recipe's context are left out of their steps and counted, and so is a step without any other.
 
@@ -129,7 +143,7 @@ def prepare_turns(task: FinetuneTask, lesson: Lesson) -> Prepared:
     check_installed()
     with silence_libraries():
         base = open_base(task.base, task.recipe)
-    found = [encode_turn(turn, weight) for turn, weight in zip(lesson.turns, lesson.weights, strict=True)]
+    found = [encode_turn(turn, weight, look) for turn, weight in zip(lesson.turns, lesson.weights, strict=True)]
     longest = max(map(len, found), default=0)
     fitting = {row for row, one in enumerate(found) if len(one) <= task.recipe.context}
     if not fitting:
@@ -195,7 +209,7 @@ def hash_lesson(lesson: Lesson) -> str:
     for turn, weight in zip(lesson.turns, lesson.weights, strict=True):
         for ids in (turn.prompt, turn.reply):
             digest.update(len(ids).to_bytes(8, "little") + ids.astype("<i4").tobytes())
-        digest.update(np.array([weight, turn.temperature], "<f8").tobytes())
+        digest.update(np.array([weight, turn.temperature], "<f8").tobytes() + "".join(turn.pictures).encode())
     digest.update(json.dumps([list(step) for step in lesson.order]).encode())
     return digest.hexdigest()
 
@@ -253,6 +267,7 @@ def _flatten(turn: Turn) -> dict[str, Any]:
         "state": turn.state,
         "instance": turn.instance,
         "invalid": turn.invalid,
+        "pictures": turn.pictures,
     }
 
 
@@ -269,6 +284,7 @@ def _read_turn(row: Mapping[str, Any]) -> Turn:
         state=row["state"],
         instance=row["instance"],
         invalid=row["invalid"],
+        pictures=tuple(row["pictures"]),
     )
 
 
@@ -276,5 +292,6 @@ _TURN = {
     **{"run": "string", "trajectory": "string", "step": "int32", "agent": "string", "round": "int32"},
     **{"prompt": "list<int32>", "reply": "list<int32>", "behaviour": "list<float>", "version": "int32"},
     **{"temperature": "double", "state": "string", "instance": "string", "invalid": "bool"},
+    "pictures": "list<string>",
 }
 """Column → type of `turns.parquet`."""

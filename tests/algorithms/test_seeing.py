@@ -1,0 +1,170 @@
+"""Policies that see: their turns hold what they were shown, and are trained as they were sampled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models.test_vision import MAKERS
+
+import collab
+from collab.algorithms.appvlm.algorithm import AppVLM
+from collab.algorithms.experience import PICTURE_SAID, SeenPictures, TurnBuilder
+from collab.algorithms.turn_learner import get_lesson_dir
+from collab.errors import ConfigError
+from collab.library import Library
+from collab.loop.configure import configure
+from collab.loop.examples import RecordedRun
+from collab.loop.interfaces import Labels, NoLabels, Rollout, load_algorithm
+from collab.loop.loop import start
+from collab.loop.policy import build_chat_tokenizer
+from collab.loop.record import TrainingDir
+from collab.loop.state import LoopState
+from collab.models.vision import Picture
+from collab.rollout.run import read_stored_config
+from collab.store.rewards import ReplyRef
+from collab.store.run import RunStore
+from collab.trainers.prepare import FinetuneTask
+from collab.trainers.recipe import RLRecipe
+from collab.trainers.rl.turns import Lesson, Turn, prepare_turns, read_lesson
+from collab.trainers.run import begin, train
+
+torch = pytest.importorskip("torch")
+
+
+@pytest.fixture(scope="module", params=["qwen2_vl"])
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """An agent that sees numbered boxes and speaks as AppVLM, on a tiny checkpoint of a family."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp(request.param)
+    checkpoint = MAKERS[request.param](folder / request.param)
+    (folder / "library/agents").mkdir(parents=True)
+    (folder / "library/agents/seeing.yaml").write_text(
+        f"kind: local\noptions: {{path: {checkpoint}, device: cpu}}\nmodality: image\ndialect: appvlm\n"
+        "context_tokens: 4000\nsampling: {temperature: 0.8, max_tokens: 8}\n"
+    )
+    yield Library(own=folder / "library")
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_was_shown_is_learned_as_it_was_sampled(library: Library, tmp_path: Path) -> None:
+    """Recorded log-probabilities are those that the trainer computes before its first step, given the same pictures."""
+    out = tmp_path / "run"
+    asyncio.run(
+        collab.collect(
+            env="androidworld",
+            agents="seeing",
+            graph="single",
+            tasks=["SystemBluetoothTurnOn"],
+            episodes=1,
+            settings=["environment.limits.max_steps=3"],
+            library=library.own,
+            out=out,
+            progress=False,
+        )
+    )
+    run = read_stored_config(out)
+    (slot,) = run.graph.slots
+    agent, path = run.agents[slot], str(run.agents[slot].options["path"])
+    chat = build_chat_tokenizer(agent, path)
+    with RunStore.open(out).open_reader() as reader:
+        builder = TurnBuilder.of(RecordedRun.of(run, reader), run=str(out), path=out, chats={slot: chat})
+        (episode,) = reader.iterate_trajectories()
+        refs = [
+            ReplyRef(trajectory=episode.id, step=step.index, cell=next(iter(step.matrix)).cell)
+            for step in episode.steps
+        ]
+        built = [(turn, step) for (turn, _), step in zip(map(builder.build, refs), episode.steps, strict=True)]
+    # A policy that knows nothing may say the token of a picture, which is not learned.
+    known = [(turn, step) for turn, step in built if isinstance(turn, Turn)]
+    assert {turn for turn, _ in built if isinstance(turn, str)} <= {PICTURE_SAID}
+    turns = [turn for turn, _ in known]
+    assert turns
+    assert [one.pictures for one in turns] == [(step.observation.screenshot,) for _, step in known]
+    assert [len(one.prompt) for one in turns] == [next(iter(step.matrix)).prompt_tokens for _, step in known]
+    seen = SeenPictures.of(agent, "seeing", chat)
+    assert seen is not None
+    told = seen
+
+    def look(turn: Turn) -> tuple[Picture, ...]:
+        return told.read(out, turn.pictures)
+
+    def look_away(turn: Turn) -> tuple[Picture, ...]:
+        return tuple(
+            Picture(
+                tokens=one.tokens,
+                inputs={name: -each if name == "pixel_values" else each for name, each in one.inputs.items()},
+            )
+            for one in look(turn)
+        )
+
+    recipe = RLRecipe(
+        loss="ppo-clip",
+        learning_rate=1e-6,
+        context=4000,
+        batch_rows=8,
+        precision="float32",
+        saved="float32",
+        log_every=1,
+    )
+    lesson = Lesson(turns=turns, weights=[1.0] * len(turns), order=[tuple(range(len(turns)))])
+    task = FinetuneTask(stage="rl", base=path, preset="none", recipe=recipe)
+    apart = []
+    for name, way in (("right", look), ("wrong", look_away)):
+        folder = begin(prepare_turns(task, lesson, way), tmp_path / name)
+        assert train(prepare_turns(task, lesson, way), folder, device="cpu").final is not None
+        apart.append(folder.read_metrics()[0]["mismatch"])
+        assert (folder.final / "preprocessor_config.json").is_file()
+    assert apart[0] < 1e-4 < apart[1]
+
+
+class OddLabeller(NoLabels):
+    """Calls every second episode a success: a policy that knows nothing solves none."""
+
+    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+        """Return a verdict by place."""
+        return Labels(value={one.id: float(place % 2 == 0) for place, one in enumerate(rollout.trajectories)})
+
+
+def ask(library: Library, *settings: str) -> Any:
+    return configure(
+        library,
+        algorithm="appvlm",
+        env="androidworld",
+        graph="single",
+        agents="seeing",
+        tasks=["SystemBluetoothTurnOn", "SystemWifiTurnOn"],
+        settings=(
+            *("epochs=3", "episodes=4", "steps=null", "final_passes=1", "demonstrations=1", "rl.context=4000"),
+            *("rl.batch_rows=8", "held_out.episodes=1", "held_out.before=false", "run.environment.limits.max_steps=2"),
+            *settings,
+        ),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_policy_that_sees_is_trained_by_appvlm(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_algorithm("appvlm"), "labeller", OddLabeller())
+    result = asyncio.run(start(asyncio.run(ask(library)), tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    lesson = read_lesson(get_lesson_dir(TrainingDir(result.path), 3, "shared"))
+    assert lesson.turns
+    assert all(len(one.pictures) == 1 for one in lesson.turns)
+    assert result.records[3].trained["shared"].steps > 0
+    assert result.records[3].weights != result.records[2].weights
+    with pytest.raises(ConfigError, match=r"rl\.sharing: prefix, but agents/seeing sees pictures"):
+        asyncio.run(start(asyncio.run(ask(library, "rl.sharing=prefix")), tmp_path / "shared", device="cpu"))
+
+
+def test_other_methods_still_ask_for_text() -> None:
+    assert AppVLM.method.SEES
+    assert not load_algorithm("filtered-bc").method.SEES
