@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.models.test_vision import MAKERS
 
 import collab
 from collab.algorithms.appvlm.algorithm import AppVLM
@@ -31,6 +30,7 @@ from collab.trainers.prepare import FinetuneTask
 from collab.trainers.recipe import RLRecipe
 from collab.trainers.rl.turns import Lesson, Turn, prepare_turns, read_lesson
 from collab.trainers.run import begin, train
+from tests.models.vision.tiny_vision import MAKERS
 
 torch = pytest.importorskip("torch")
 
