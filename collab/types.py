@@ -128,8 +128,7 @@ class Observation:
     notice: str | None = None
     """Event beside the screen since the last step (toast, dialog, refused download); None if there was none."""
     renderer: str | None = None
-    """Name and version of the renderer that can draw this screen from its elements, e.g. "simphone-1";
-    None when only a stored picture can show it."""
+    """Name and version of what can draw this screen from its elements, e.g. "simphone-1"; None for a picture alone."""
     drawing: Mapping[str, Any] | None = None
     """Further data for that renderer; None if it needs none."""
     screenshot: str | None = None
@@ -325,8 +324,7 @@ class Utterance:
     agent: str
     round: int
     heard: tuple[CellRef, ...]
-    """Cells whose text stood in the prompt, in conversation order: the agent's own last, then this round's
-    predecessors."""
+    """Cells whose text stood in the prompt, in conversation order: the agent's own last, then this round's others."""
     text: str
     """The reply as sampled; shown to its successors unchanged."""
     reason: str
@@ -353,8 +351,7 @@ class Utterance:
     behaviour_logprobs: tuple[float, ...] | None = None
     """Per token, under the distribution really sampled from (temperature, top-p, mask)."""
     finish: str | None = None
-    """How the reply ended: "stop", or "length" when max_tokens cut it, or the server's reason for giving no text
-    ("reasoning", "refusal", "tool_call", "content_filter"); None if unknown."""
+    """How it ended: "stop", "length" if max_tokens cut it, why a server gave no text ("refusal" …); None if unknown."""
     end_token: int | None = None
     """Id of the end-of-turn token; None when none was sampled (a cut reply, a stop string) or it is unknown."""
     end_logprob: float | None = None
@@ -374,8 +371,7 @@ class Utterance:
     proposal: Utterance | None = None
     """A call before this one, in which the agent put its next action into words; names no action. None without one."""
     remarks: tuple[str, ...] = ()
-    """Further things that the reply says and its action does not: actions that were not executed, and points that were
-    moved to the edge of the screen."""
+    """What the reply says besides its action: actions that were not executed, points moved to the edge of the screen."""
 
     @property
     def cell(self) -> CellRef:

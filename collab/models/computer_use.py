@@ -315,6 +315,7 @@ class ComputerUseModel:
         usd_per_million_prompt: float | None = None,
         usd_per_million_completion: float | None = None,
     ) -> None:
+        # All is checked before anything is asked: a mistake must not cost a call.
         interface = VENDORS[vendor]
         if concurrency < 1 or timeout_s <= 0 or retries < 0:
             raise ConfigError(

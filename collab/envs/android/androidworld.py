@@ -2,7 +2,7 @@
 
 AndroidWorld prepares the task, executes the actions and judges the end with its own checkers; both ends count as its
 runner counts them: whatever status the agent declares is judged, steps that run out are not. Every action is logged
-before it is executed. The screen is looked at again before it is touched (`still_there`).
+before it is executed. The screen is looked at again before it is touched (`device_targets`).
 
 AndroidWorld's screens and actions in this project's terms, and back.
 
@@ -28,10 +28,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from collab.envs.android.device import CHANGED, describe_effect, find_again, has_same_look
+from collab.envs.android.device import CHANGED, describe_effect
 from collab.envs.android.device_adb import title_package
 from collab.envs.android.device_guard import TOUCHING
 from collab.envs.android.device_screen import observe, read_views
+from collab.envs.android.device_targets import find_again, has_same_look
 from collab.envs.grammar import MOBILE
 from collab.envs.text import MAX_NOTICE, cut_middle, find_direction, find_place
 from collab.errors import EnvironmentFailure, UnknownName, UsageError

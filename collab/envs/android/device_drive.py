@@ -118,6 +118,7 @@ class Driver:
             allowed: name → package of the apps that can be opened.
             enter: whether typing ends with the Enter key.
         """
+        # A touch without a place touches nothing: there is no point to fall back on.
         place = _place(action, observation)
         kind = action.type
         if kind in ("click", "double_tap", "long_press") and place is not None:
