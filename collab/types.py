@@ -371,7 +371,7 @@ class Utterance:
     proposal: Utterance | None = None
     """A call before this one, in which the agent put its next action into words; names no action. None without one."""
     remarks: tuple[str, ...] = ()
-    """What the reply says besides its action: actions that were not executed, points moved to the edge of the screen."""
+    """What the reply says besides its action: actions that were not executed, points that were moved to the edge."""
 
     @property
     def cell(self) -> CellRef:

@@ -9,8 +9,8 @@ import pytest
 
 from collab.envs.android import device_guard
 from collab.envs.android.device import CHANGED, DeviceSuite
-from collab.envs.android.device_targets import find_again, has_same_look
 from collab.envs.android.device_drive import Driver
+from collab.envs.android.device_targets import find_again, has_same_look
 from collab.envs.grammar import MOBILE
 from collab.envs.simphone.adb.automator import PhoneHandle
 from collab.envs.simphone.adb.server import serve_phones
