@@ -122,7 +122,7 @@ def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
     assert measure_gain(result) > CERTAIN_GAIN
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_success_rises_while_episodes_are_played_on(train: Train) -> None:
     """Replies of older policies are learned as well: workers never wait for the learner."""
