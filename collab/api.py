@@ -215,6 +215,8 @@ async def train(
     allow_uncalibrated: bool = False,
     device: str = "auto",
     report_to: Names = (),
+    executor: str = "local",
+    workers: int | None = None,
     concurrency: int | None = None,
     budget: Budget | str | None = None,
     settings: Settings = (),
@@ -227,7 +229,7 @@ async def train(
     Args:
         agents: the policy to begin with, e.g. "pocket" or "runs/marl@best".
         out: directory to create.
-        algo: the algorithm: "collabuiagents", "filtered-bc" or one of an installed package.
+        algo: the algorithm, e.g. "collabuiagents", "filtered-bc" or one of an installed package.
         preset: its method: a name, or a YAML file; None for its own.
         ablation: what to change of it; see `collab train --help`, like `calibrations`, `device` and
             `allow_uncalibrated`.
@@ -235,6 +237,7 @@ async def train(
         offline: recorded runs that epoch 1 learns from instead of playing; `allow_overlap` takes even those that hold
             what is kept for evaluation.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
+        executor: as for `collect`, with `workers`.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
         settings: of the method or of the run, e.g. {"epochs": 2, "graph.rounds": 2}.
 
@@ -242,14 +245,12 @@ async def train(
         UsageError: something does not fit; nothing was started.
         RunError: something failed while working; its results stay.
     """
-    # As in `collect`: nothing is read before types and trust are clear.
     _check_types(train, locals())
     from collab.loop.configure import configure as configure_training
     from collab.loop.loop import start as start_training
     from collab.loop.report import format_epochs
 
     trust_all(trust)
-    named = _split_names("tasks", tasks)
     config = await configure_training(
         _open_library(library),
         algorithm=algo,
@@ -259,10 +260,12 @@ async def train(
         graph=os.fspath(graph),
         agents=_join_agents(agents),
         backend=backend,
-        tasks=named,
+        tasks=_split_names("tasks", tasks),
         instructions=None if instructions is None else Path(instructions),
         split=split,
         seed=seed,
+        executor=executor,
+        workers=workers,
         concurrency=concurrency,
         settings=_list_settings(settings),
         recorded=[Path(one) for one in offline],

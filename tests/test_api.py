@@ -224,7 +224,7 @@ def test_every_function_takes_what_its_command_takes() -> None:
     for name, function in (("rollout", collab.collect), ("eval", collab.evaluate), ("train", collab.train)):
         options = {option.name for option in command.commands[name].params} - {"as_json", "help", "threads"}  # type: ignore[attr-defined]
         missing[name] = options - set(inspect.signature(function).parameters)
-    assert missing == {"rollout": set(), "eval": {"comparing", "force"}, "train": {"resume", "plan"}}
+    assert missing == {"rollout": set(), "eval": {"comparing", "force"}, "train": {"resume", "plan", "replay"}}
 
 
 def test_public_names_are_listed_for_completion() -> None:

@@ -318,7 +318,9 @@ class Transport:
                 again = True
                 try:
                     async with self._send_once():
-                        response = await session.client.post(path, cast_to=httpx2.Response, body=body)
+                        response = await session.client.post(
+                            path, cast_to=httpx2.Response, body=body, options={"headers": self._headers}
+                        )
                         answer = read_answer(response, schema)
                 except TryAgain as problem:
                     # An attempt without an answer may still be billed, so it is counted as lost.
@@ -368,7 +370,7 @@ class Transport:
         async def attempt() -> None:
             try:
                 async with self._send_once(hints=False):
-                    await client.post(path, cast_to=httpx2.Response, body=body)
+                    await client.post(path, cast_to=httpx2.Response, body=body, options={"headers": self._headers})
             except TryAgain as problem:
                 # The command itself may have caused the error, so a retry would fail again.
                 if problem.status == 500:
@@ -483,7 +485,6 @@ class Transport:
                 max_retries=0,
                 timeout=self._timeout_s,
                 http_client=BoundedClient(),
-                default_headers=self._headers,
             )
             line.session = _Session(loop=loop, client=client, slots=Slots(self.window))
         return line.session

@@ -152,7 +152,7 @@ def test_a_guessed_dialect_is_printed(collab) -> None:
         agents = write_agent(server, "auto", model="UI-TARS-1.5-7B")
         code, _, err = collab(*PHONE, "--agents", agents, "--set", "environment.limits.max_steps=1", "--out", "run")
     assert code == 0, err
-    assert "agents/mine.yaml: dialect ui-tars-1.5, guessed from the model UI-TARS-1.5-7B" in err
+    assert "agents/mine: dialect ui-tars-1.5, guessed from the model UI-TARS-1.5-7B" in err
 
 
 @pytest.mark.parametrize(

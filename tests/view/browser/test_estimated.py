@@ -140,7 +140,7 @@ def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_pag
     steps = list(read_estimates(lesson))
     first = steps[0]
     place = {"run": first.run, "trajectory": first.trajectory, "step": 0}
-    write_estimates([replace(one, target=1.2, step_reward=1.0) for one in steps], lesson)
+    write_estimates([replace(one, target=1.2, step_reward=1.0, value_next=None) for one in steps], lesson)
     write_candidates(
         [
             CandidateEstimate(**place, count=3, text="Go.", action="click(1)", value=0.25, advantage=-0.5, truth=0.0),
