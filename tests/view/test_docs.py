@@ -31,7 +31,7 @@ def test_every_jump_and_every_sign_is_explained() -> None:
     assert len(jumps) == 3
     assert not [name for name in jumps if f"| {name.lower()} |" not in TEXT]
     signs = re.findall(r'&& \["(.)", "[^"]+"\],$', source("rail.js"), re.M)
-    assert len(signs) == 4
+    assert len(signs) == 5
     assert not [sign for sign in signs if f"{sign} " not in TEXT.partition("On the bar")[2].partition("##")[0]]
 
 
