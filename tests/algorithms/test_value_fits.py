@@ -17,7 +17,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from collab.algorithms.digirl import features
+from collab.algorithms import state_features as features
 from collab.algorithms.experience import TurnBuilder
 from collab.algorithms.state_features import FEATURES, describe_state
 from collab.algorithms.turn_learner import get_lesson_dir

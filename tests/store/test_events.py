@@ -65,8 +65,17 @@ def values(kind: Any, number: st.SearchStrategy[float] = NUMBERS) -> st.SearchSt
         return st.dictionaries(KEYS, JSON if arguments[1] is Any else values(arguments[1], number), max_size=2)
     hints = typing.get_type_hints(kind)
     if dataclasses.is_dataclass(kind):
-        return st.builds(kind, **{field.name: values(hints[field.name], number) for field in dataclasses.fields(kind)})
+        # What holds its own kind, as a reply its proposal, would never end if it were built now.
+        return st.builds(
+            kind, **{field.name: _build(hints[field.name], kind, number) for field in dataclasses.fields(kind)}
+        )
     return st.builds(kind, *[values(hints[name], number) for name in kind._fields])
+
+
+def _build(kind: Any, outer: Any, number: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+    if outer in typing.get_args(kind):
+        return st.none() | st.deferred(lambda: values(outer, number))
+    return values(kind, number)
 
 
 def record(event: Event) -> Record:
