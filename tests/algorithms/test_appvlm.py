@@ -23,6 +23,7 @@ from collab.algorithms.appvlm.learner import (
 )
 from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.turn_learner import get_lesson_dir
+from collab.cli.main import main
 from collab.config import override
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.library import Library
@@ -186,7 +187,9 @@ def read_base(training: Path, epoch: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_final_policy_learns_everything_anew_from_the_base(library: Library, tmp_path: Path) -> None:
+def test_the_final_policy_learns_everything_anew_from_the_base(
+    library: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     result = train(library, out)
     assert result.summary is not None
@@ -216,6 +219,9 @@ def test_the_final_policy_learns_everything_anew_from_the_base(library: Library,
     assert (found["instances"], found["unknown"]) == (2, 0)
     assert 0 <= found["right"] <= found["steps"] > 0
     assert "step accuracy" in APPVLM.build_columns(final)
+    # The rounds that the last epoch learns again are those of the training that is replayed.
+    assert main(["train", "--replay", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert f"epoch 3: its lessons and weights are those of {out}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

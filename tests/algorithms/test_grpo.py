@@ -233,6 +233,9 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     assert f"begins   behind {taken} taken over from another episode" in capsys.readouterr().out
     assert main(["runs", "show", str(epoch.branches), "--episode", named.id, "--step", "0"]) == 0
     assert "step     0, taken over from another episode" in capsys.readouterr().out
+    # Learned again from the record, without an environment, it ends with the same weights.
+    assert main(["train", "--replay", str(out), "--out", str(tmp_path / "again")]) == 0
+    assert f"epoch 1: its lessons and weights are those of {out}" in capsys.readouterr().err
 
 
 @pytest.mark.slow
