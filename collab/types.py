@@ -586,7 +586,7 @@ class Trajectory:
     seconds: float = 0.0
 
     @property
-    def copied(self) -> int:
+    def copied_steps(self) -> int:
         """First steps that were taken over from another episode."""
         return sum(step.copied for step in self.steps)
 

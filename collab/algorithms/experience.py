@@ -130,7 +130,7 @@ def _describe(run: str, epoch: int, episode: Trajectory, reward: float) -> Judge
         goal=episode.task.goal,
         limit=episode.task.max_steps,
         steps=len(episode.steps),
-        copied=episode.copied,
+        copied=episode.copied_steps,
         reward=reward,
         versions=(min(versions), max(versions)),
     )

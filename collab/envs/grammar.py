@@ -145,7 +145,7 @@ class ActionSpace:
         return tuple(spec.name for spec in self.specs)
 
     @property
-    def listed(self) -> tuple[ActionSpec, ...]:
+    def listed_specs(self) -> tuple[ActionSpec, ...]:
         """The actions that the prompt lists."""
         return tuple(spec for spec in self.specs if spec.listed)
 
@@ -276,7 +276,7 @@ class ActionSpace:
 
     def listing(self) -> str:
         """Return the action list of the prompt: one line per listed action, form first, then what it does."""
-        return "\n".join(f"{self._format_form(spec)} - {spec.doc}" for spec in self.listed)
+        return "\n".join(f"{self._format_form(spec)} - {spec.doc}" for spec in self.listed_specs)
 
     def _format_form(self, spec: ActionSpec) -> str:
         fields: dict[str, str] = {}

@@ -27,7 +27,9 @@ def draw_action(
         ending: whether actions that end the episode (status, finish) may be drawn.
         words: what text fields are filled with.
     """
-    types = [spec for spec in space.listed if _is_possible(spec, observation) and (ending or spec.name not in ENDINGS)]
+    types = [
+        spec for spec in space.listed_specs if _is_possible(spec, observation) and (ending or spec.name not in ENDINGS)
+    ]
     spec = rng.choice(types)
     fields: dict[str, object] = {
         field.name: _draw_value(field, rng, words) for field in spec.fields if not field.optional
@@ -58,7 +60,7 @@ def draw_junk_action(space: ActionSpace, observation: Observation, rng: random.R
     Usually a random valid action, which may end the episode. Otherwise None, a missing element, a point outside the
     screen, or an unusual text.
     """
-    aimed = [spec.name for spec in space.listed if spec.target == "required" and not spec.fields]
+    aimed = [spec.name for spec in space.listed_specs if spec.target == "required" and not spec.fields]
     dice = rng.random()
     if dice < 0.1 or not aimed:
         return None

@@ -281,7 +281,7 @@ def collect_play_facts(runs: Sequence[RunConfig], played: Iterable[Trajectory], 
     run, found, steps, agreed = runs[0], set[str](), 0, list[float]()
     for one in played:
         found.add(one.task.name)
-        own = one.steps[one.copied :]
+        own = one.steps[one.copied_steps :]
         steps += len(own)
         agreed += [step.agreement for step in own if step.agreement is not None]
     return {

@@ -453,7 +453,7 @@ def _remember_oracle(environment: HasOracle) -> Oracle:
 
 def _choose_idle(space: ActionSpace) -> Action | None:
     """Return the action for a step without any parsed cell: a phone waits, a page is looked at again."""
-    return space.make("wait") if any(spec.name == "wait" for spec in space.listed) else None
+    return space.make("wait") if any(spec.name == "wait" for spec in space.listed_specs) else None
 
 
 def _describe_action(space: ActionSpace, action: Action | None, observation: Observation | None = None) -> str:

@@ -487,7 +487,7 @@ class _RecordedEpisodes:
 def _begin(store: RunStore, writer: RunWriter, beginnings: Mapping[str, Beginning], suite: Suite) -> _RecordedEpisodes:
     """Record the states in which episodes begin, and read all recorded episodes."""
     for id, one in beginnings.items():
-        writer.copy_steps(id, one.source, one.source.read_trajectory(one.trajectory), one.steps)
+        writer.copy_steps(id, one.source, one.trajectory, one.steps)
     return _split(store, suite)
 
 
@@ -512,7 +512,7 @@ def _split(store: RunStore, suite: Suite) -> _RecordedEpisodes:
 def _cut_to_sound(broken: Trajectory) -> Trajectory:
     """Return a broken episode with the steps after which it continues."""
     by_server = broken.error is not None and broken.error.type == "ModelFailure"
-    return broken if by_server else replace(broken, steps=broken.steps[: broken.copied])
+    return broken if by_server else replace(broken, steps=broken.steps[: broken.copied_steps])
 
 
 async def _play(

@@ -198,19 +198,20 @@ class RunWriter:
             if known is not None:
                 self._episodes[id] = replace(known, running=False)
 
-    def copy_steps(self, id: str, source: RunReader, trajectory: Trajectory, steps: int) -> None:
+    def copy_steps(self, id: str, source: RunReader, origin: str, steps: int) -> None:
         """Begin an episode in a state of another one, whose first steps it takes over with their prompts and pictures.
 
         It is left unfinished, so that a resume continues after them. An episode that has them is left as it is.
 
         Args:
-            source: of the run of `trajectory`, an episode of the same instance.
+            source: of the run of `origin`, an episode of the same instance.
             steps: how many, at least 1.
         """
         with self._mutex:
             known = self._episodes.get(id)
             if known is not None and known.steps >= steps:
                 return
+            trajectory = source.read_trajectory(origin)
             self.begin_episode(
                 id,
                 trajectory.task,
@@ -227,7 +228,7 @@ class RunWriter:
                 if (picture := step.observation.screenshot) is not None:
                     self._blobs.copy(source.directory, picture)
                 self.step(id, replace(step, copied=True))
-            self.interrupt_episode(id, f"{id} begins with step {steps} of {trajectory.id} of {source.directory.name}")
+            self.interrupt_episode(id, f"{id} begins with step {steps} of {origin} of {source.directory.name}")
 
     def store_text(self, hash: str, text: str) -> None:
         """Store a text under its SHA-256, once per writer."""

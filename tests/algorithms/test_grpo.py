@@ -52,6 +52,18 @@ def make_episode(number: int, instance: str, reward: float, steps: int = 2, copi
     )
 
 
+def train_in_corridor(checkpoint: Path, folder: Path, *settings: str) -> Path:
+    """Train for an epoch where tasks are easy enough to be solved at times, and return the training's directory."""
+    library = write_library(folder / "library", checkpoint)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    fake = "run.environment.backends.fake.options.declared=false"
+    sets = ["epochs=1", "steps=null", "held_out.episodes=2", fake, "rl.batch_rows=8", "rl.context=2048", *settings]
+    more = [word for one in sets for word in ("--set", one)]
+    out = folder / "run"
+    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0
+    return out
+
+
 def test_an_episode_is_compared_with_its_group_alone() -> None:
     """One of four solved: (1 − ¼) / ½ and (0 − ¼) / ½; a group of one class and an episode alone have no advantage."""
     episodes = [
@@ -132,13 +144,7 @@ def test_recorded_runs_are_refused(tiny: Path, tmp_path: Path, capsys: pytest.Ca
 def test_a_training_plays_groups_and_learns_what_they_differ_in(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    library = write_library(tmp_path / "library", finetuned)
-    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
-    fake = "run.environment.backends.fake.options.declared=false"
-    sets = ["epochs=1", "steps=null", "episodes=16", "group=4", "held_out.episodes=2", "determinism=exact", fake]
-    more = [word for one in (*sets, "rl.batch_rows=8", "rl.context=2048") for word in ("--set", one)]
-    out = tmp_path / "run"
-    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0
+    out = train_in_corridor(finetuned, tmp_path, "episodes=16", "group=4", "determinism=exact")
     shown = capsys.readouterr().out
     folder = TrainingDir(out)
     run = read_stored_config(folder.get_epoch(1).rollout)
@@ -184,13 +190,7 @@ def test_a_training_plays_groups_and_learns_what_they_differ_in(
 def test_groups_may_begin_in_states_of_their_first_episodes(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    library = write_library(tmp_path / "library", finetuned)
-    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
-    fake = "run.environment.backends.fake.options.declared=false"
-    sets = ["epochs=1", "steps=null", "episodes=6", "group=3", "start=state", "held_out.episodes=2", fake]
-    more = [word for one in (*sets, "rl.batch_rows=8", "rl.context=2048") for word in ("--set", one)]
-    out = tmp_path / "run"
-    assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--out", str(out)]) == 0
+    out = train_in_corridor(finetuned, tmp_path, "episodes=6", "group=3", "start=state")
     epoch = TrainingDir(out).get_epoch(1)
     with RunStore.open(epoch.rollout).open_reader() as reader:
         first = {one.task.seed: one for one in reader.iterate_trajectories()}
@@ -200,20 +200,22 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
         cells = sum_costs(reader).whole.calls
     # Two others for each, in a state of it: its own steps, and the same screen after them.
     assert (len(first), len(others)) == (6, 12)
-    assert len({one.copied for one in others}) > 1
+    assert len({one.copied_steps for one in others}) > 1
     for one in others:
         leader = first[one.task.seed]
-        assert [replace(step, copied=False) for step in one.steps[: one.copied]] == list(leader.steps[: one.copied])
-        assert one.steps[one.copied].observation.digest == leader.steps[one.copied].observation.digest
-        assert not any(step.copied for step in one.steps[one.copied :])
+        assert [replace(step, copied=False) for step in one.steps[: one.copied_steps]] == list(
+            leader.steps[: one.copied_steps]
+        )
+        assert one.steps[one.copied_steps].observation.digest == leader.steps[one.copied_steps].observation.digest
+        assert not any(step.copied for step in one.steps[one.copied_steps :])
     # Taken over means neither asked, nor paid, nor played, nor learned again.
-    played = sum(len(one.steps) - one.copied for one in others)
+    played = sum(len(one.steps) - one.copied_steps for one in others)
     assert asked_for == cells == played
     record = json.loads(epoch.record.read_text())
     assert record["steps"] == played + sum(len(one.steps) for one in first.values())
     assert record["played"]["episodes"] == 6
     assert record["metrics"]["groups"] == 6
-    copied = {one.id: one.copied for one in others}
+    copied = {one.id: one.copied_steps for one in others}
     learned = [one for one in read_estimates(epoch.examples / "shared") if one.weight]
     assert learned
     assert all(one.step >= copied[one.trajectory] for one in learned if one.run.endswith("branches"))
@@ -223,13 +225,13 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     (training,) = inspector.list_runs().runs
     parts = {part.role: part.id for part in inspector.get_overview(training.id).epochs[-1].runs}
     assert list(parts) == ["rollout", "branches", "evaluation"]
-    shown = inspector.get_episode(parts["branches"], next(one.id for one in others if one.copied))
+    shown = inspector.get_episode(parts["branches"], next(one.id for one in others if one.copied_steps))
     assert [one.copied for one in shown.steps][:1] == [True]
     assert shown.estimates
     # The run explains itself: where its episodes begin, and that those steps are not its own.
-    named = next(one for one in others if one.copied)
+    named = next(one for one in others if one.copied_steps)
     assert main(["runs", "show", str(epoch.branches), "--episode", named.id]) == 0
-    taken = "1 step" if named.copied == 1 else f"{named.copied} steps"
+    taken = "1 step" if named.copied_steps == 1 else f"{named.copied_steps} steps"
     assert f"begins   behind {taken} taken over from another episode" in capsys.readouterr().out
     assert main(["runs", "show", str(epoch.branches), "--episode", named.id, "--step", "0"]) == 0
     assert "step     0, taken over from another episode" in capsys.readouterr().out

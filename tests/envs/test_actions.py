@@ -169,8 +169,8 @@ def test_spellings_of_one_action(space, text, same):
 @BOTH
 def test_the_prompt_lists_what_the_grammar_parses(space):
     lines = space.listing().splitlines()
-    assert len(lines) == len(space.listed)
-    for line, spec in zip(lines, space.listed, strict=True):
+    assert len(lines) == len(space.listed_specs)
+    for line, spec in zip(lines, space.listed_specs, strict=True):
         form, doc = line.split(" - ", 1)
         assert doc == spec.doc
         for choice in re.findall(r"[a-z]+(?:\|[a-z]+)+", form)[:1] or [""]:
@@ -183,9 +183,9 @@ def test_the_prompt_lists_what_the_grammar_parses(space):
 
 
 def test_the_two_spaces():
-    assert len(MOBILE.listed) == 14
-    assert len(WEB.listed) == 10
-    assert set(MOBILE.types) - {spec.name for spec in MOBILE.listed} == {
+    assert len(MOBILE.listed_specs) == 14
+    assert len(WEB.listed_specs) == 10
+    assert set(MOBILE.types) - {spec.name for spec in MOBILE.listed_specs} == {
         *("drag", "press_keys", "open_recents", "ask_user")
     }
     assert {"mobile": MOBILE, "web": WEB} == SPACES

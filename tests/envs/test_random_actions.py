@@ -31,8 +31,8 @@ def test_random_actions_parse_and_name_elements_that_exist(space, count):
 @BOTH
 def test_every_type_is_drawn_about_as_often(space):
     counts = Counter(action.type for action in draws(lambda rng: draw_action(space, screen(5), rng)))
-    assert set(counts) == {spec.name for spec in space.listed}
-    expected = 3000 / len(space.listed)
+    assert set(counts) == {spec.name for spec in space.listed_specs}
+    expected = 3000 / len(space.listed_specs)
     assert all(0.7 * expected < count < 1.3 * expected for count in counts.values())
 
 

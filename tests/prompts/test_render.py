@@ -65,7 +65,7 @@ def words(text: str) -> int:
 def test_system_lists_every_action_that_is_for_it(template: Template) -> None:
     for space in (MOBILE, WEB):
         system = template.render_system(space)
-        assert all(spec.name in system for spec in space.listed)
+        assert all(spec.name in system for spec in space.listed_specs)
         assert "press_keys" in space.types
         assert "press_keys" not in system
     assert "{" in template.render_system(MOBILE)

@@ -35,9 +35,9 @@ def show_episode(trajectory: Trajectory, reader: RunReader, *, as_json: bool) ->
         say(f"verdict  {name}: {said}{mark}{f', {why}' if why else ''}")
     if failure is not None:
         say(f"failure  {format_failure(failure)}")
-    own = trajectory.steps[trajectory.copied :]
-    if trajectory.copied:
-        taken = format_amount(trajectory.copied, "step")
+    own = trajectory.steps[trajectory.copied_steps :]
+    if trajectory.copied_steps:
+        taken = format_amount(trajectory.copied_steps, "step")
         say(f"begins   behind {taken} taken over from another episode of the instance")
     say(f"replies without an action: {Replies.of(own)}")
     say()
