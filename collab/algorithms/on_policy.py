@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
-from collab.algorithms.turn_learner import TurnMethod
+from collab.algorithms.turn_learner import TurnMethod, draw_passes
 from collab.config import SamplingDefinition
 from collab.envs.base import Suite
 from collab.errors import UsageError
@@ -39,13 +39,7 @@ class OnPolicyMethod(TurnMethod):
 
     def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
         """Return every turn once per pass, in an order of its own."""
-        steps = []
-        for _ in range(self.passes):
-            order = list(range(turns))
-            rng.shuffle(order)
-            size = self.rl.batch_rows
-            steps += [order[start : start + size] for start in range(0, turns, size)]
-        return steps
+        return draw_passes(turns, self.passes, self.rl.batch_rows, rng)
 
     def count_drawn(self, rolled: Range) -> Range:
         """Return from none, where no episode has an advantage, to every step in every pass."""

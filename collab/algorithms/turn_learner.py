@@ -130,6 +130,16 @@ class TurnMethod(Method):
         """Return how many turns a training draws in all; `rolled` are the steps of all rollouts."""
 
 
+def draw_passes(turns: int, passes: int, size: int, rng: random.Random) -> list[list[int]]:
+    """Return every turn once per pass, each pass in an order of its own, in steps of `size`."""
+    steps = list[list[int]]()
+    for _ in range(passes):
+        order = list(range(turns))
+        rng.shuffle(order)
+        steps += [order[start : start + size] for start in range(0, turns, size)]
+    return steps
+
+
 class ReplayMethod(TurnMethod):
     """Settings of learning remembered turns."""
 

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from collab.algorithms.turn_learner import TurnMethod
+from collab.algorithms.turn_learner import TurnMethod, draw_passes
 from collab.loop.config import Ablation
 from collab.loop.policy import make_path_absolute
 from collab.loop.ranges import Range
@@ -100,12 +100,8 @@ class AppVLMMethod(TurnMethod):
 
     def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
         """Return every turn once per pass, in an order of its own."""
-        size, steps = self.rl.batch_rows, list[list[int]]()
-        for _ in range(self.final_passes if self.is_final(number) else self.passes):
-            order = list(range(turns))
-            rng.shuffle(order)
-            steps += [order[start : start + size] for start in range(0, turns, size)]
-        return steps
+        passes = self.final_passes if self.is_final(number) else self.passes
+        return draw_passes(turns, passes, self.rl.batch_rows, rng)
 
     def count_drawn(self, rolled: Range) -> Range:
         """Return from none to every step so far in every pass; repeated solutions come on top."""

@@ -11,6 +11,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from collab.algorithms.judging import CriticConfig, CriticMethod
 from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_algorithm import TurnConfig
+from collab.algorithms.turn_learner import draw_passes
 from collab.errors import UsageError
 from collab.loop.config import Ablation
 from collab.loop.ranges import Range
@@ -70,12 +71,7 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
         Args:
             turns: how many states there are.
         """
-        size, steps = max(1, self.rl.batch_rows // self.k), []
-        for _ in range(self.passes):
-            order = list(range(turns))
-            rng.shuffle(order)
-            steps += [order[start : start + size] for start in range(0, turns, size)]
-        return steps
+        return draw_passes(turns, self.passes, max(1, self.rl.batch_rows // self.k), rng)
 
     def count_drawn(self, rolled: Range) -> Range:
         """Return from none, where all replies to each state are alike, to k of each step in every pass."""
