@@ -34,7 +34,7 @@ from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.data.tokenize import IGNORED
 from collab.errors import ConfigError
-from collab.models.checkpoint import get_tolerance
+from collab.models.checkpoint import get_tolerance, measure_difference
 from collab.models.tokenizer import silence_transformers, take_first_line
 from collab.models.weights import find_setting
 from collab.trainers.batching import SHORTEST, find_scored, pack
@@ -478,8 +478,8 @@ def _explain_difference(model: Any, ids: Tensor, expected: Tensor) -> str | None
     # A layer that was not asked computes attention of its own; small inputs may hide what that changes.
     if len(passed.layers) != _get_depth(model):
         return _OWN
-    wanted = expected[:, :-1].gather(-1, ids[:, 1:, None]).flatten()[packed.cells]  # (S,)
-    apart = float((found[packed.predictors, packed.wanted][packed.which] - wanted).abs().max())
+    own_way = expected[:, :-1].flatten(0, 1)[packed.cells]  # (S, vocabulary)
+    apart = measure_difference(found[packed.predictors][packed.which], own_way)
     kind = model.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else model.dtype
-    return None if apart <= get_tolerance(dtype) else f"its log-probabilities would differ by {apart:.2g}"
+    return None if apart <= get_tolerance(dtype, own_way) else f"its log-probabilities would differ by {apart:.2g}"

@@ -87,7 +87,7 @@ def test_a_row_depends_on_its_own_state_alone(tiny: Path) -> None:
 
 
 def test_an_instruction_is_read_as_a_prompt_with_the_task_alone(tiny: Path) -> None:
-    encoder = HiddenEncoder(path=str(tiny))
+    encoder = HiddenEncoder(path=str(tiny), device="cpu")  # on a GPU, rows of a batch are rounded by its size
     ids = open_chat(str(tiny)).prompt_ids(Prompt(system="", shared="Task: Save it.\n", segments=())).ids
     one, other = encoder.encode([FeatureInput(text="Save it."), FeatureInput(text="Go back.")])
     assert one.tobytes() == encoder.encode([FeatureInput(ids=ids)])[0].tobytes()

@@ -13,6 +13,7 @@ import transformers
 from collab.errors import ConfigError, ModelFailure
 from collab.library import Library
 from collab.models.base import Reply
+from collab.models.checkpoint import choose_device
 from collab.models.local import LocalModel
 from collab.rollout.build import build_team, with_prompts
 from collab.rollout.plan import run_config
@@ -25,7 +26,7 @@ def test_probe_tells_what_is_there(checkpoint: Path) -> None:
     able = play(model, model.probe)
     assert (able.counts_tokens, able.knows_price) == (True, True), "a limit in money fits, too"
     assert (able.logprobs, able.seed, able.token_ids, able.structured, able.images) == (True, True, True, False, False)
-    assert "device cpu, float32, context 600 tokens" in able.notes[0]
+    assert f"device {choose_device('auto')}, float32, context 600 tokens" in able.notes[0]
 
 
 @pytest.mark.parametrize(

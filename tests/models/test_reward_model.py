@@ -16,6 +16,7 @@ from transformers import AutoModelForSequenceClassification
 
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import RewardScore
+from collab.models.checkpoint import choose_device
 from collab.models.reward_model import RewardHead, RewardModel
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.types import Prompt, Segment
@@ -90,7 +91,7 @@ def test_it_counts_tells_its_weights_and_can_be_closed(folder: Path, copied: Pat
         assert able.counts_tokens
         assert able.knows_price
         assert able.weights == model.weights == RewardModel(path=str(copied)).weights
-        assert able.notes == ("device cpu, float32, 2 labels",)
+        assert able.notes == (f"device {choose_device('auto')}, float32, 2 labels",)
         assert await model.score(PROMPT, []) == []
         await model.close()
         await model.close()

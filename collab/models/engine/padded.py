@@ -310,8 +310,8 @@ def _find_difference(checkpoint: Checkpoint, width: int) -> str | None:
         # (tokens, vocabulary)
         logits = checkpoint.model(input_ids=torch.tensor([ids], device=checkpoint.device), use_cache=False).logits[0]
         # Greedy replies: the largest log-probability of each place must be the sampled one.
-        found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1].max(-1)
-        apart = float((found.values - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
-        if not apart <= get_tolerance(checkpoint.model.dtype):
+        found = logits.float().log_softmax(-1)[-len(one.tokens) - 1 : -1]
+        apart = float((found.amax(-1) - torch.tensor(one.logprobs, device=checkpoint.device)).abs().max())
+        if not apart <= get_tolerance(checkpoint.model.dtype, found):
             return f"its log-probabilities would differ by {apart:.2g}"
     return None
