@@ -111,13 +111,25 @@ def _cap_rows(rows: Mapping[str, Example], seed: int, cap: int) -> set[str]:
 
 
 def _pair_judgements(rows: Sequence[Example], seed: int) -> list[tuple[str, str]]:
-    """Pair right with wrong rows of each task, by id, until one kind is used up; tasks and pairs in a drawn order."""
+    """Pair right with wrong rows of each task, by id, until one kind is used up; tasks and pairs in a drawn order.
+
+    Rows of a step that has both kinds come first: only they teach that the reply decides, and not the screen.
+    """
+    steps: defaultdict[tuple[str, int, int, str], set[str]] = defaultdict(set)
+    for row in rows:
+        steps[_step_of(row)].add(row.kind)
+    is_alone = {row.id: len(steps[_step_of(row)]) < 2 for row in rows}
     kinds: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: (derive(seed, "balance", row.id), row.id)):
+    for row in sorted(rows, key=lambda row: (is_alone[row.id], derive(seed, "balance", row.id), row.id)):
         kinds[row.provenance.task, row.kind].append(row.id)
     tasks = {task for task, _ in kinds}
     pairs = [pair for task in tasks for pair in zip(kinds[task, RIGHT], kinds[task, WRONG], strict=False)]
-    return sorted(pairs, key=lambda pair: (derive(seed, "balance", *pair), pair))
+    return sorted(pairs, key=lambda pair: (any(map(is_alone.get, pair)), derive(seed, "balance", *pair), pair))
+
+
+def _step_of(row: Example) -> tuple[str, int, int, str]:
+    """Return which step of which instance a row is about."""
+    return row.provenance.task, row.provenance.seed, row.provenance.step, row.provenance.screen
 
 
 def refuse_leaks(rows: Iterable[Example], splits: Iterable[Split]) -> Overlap:

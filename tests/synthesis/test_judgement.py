@@ -146,6 +146,18 @@ def test_as_many_are_right_as_wrong_in_each_task(rows: list[Example], most: int 
     assert select([*others, *rows], seed=seed, judgements=most) == chosen
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_steps_that_have_both_kinds_stay_first(seed: int) -> None:
+    def at(step: int, kind: str) -> Example:
+        made = judgement(f"{step} {kind}", kind, "x")
+        return replace(made, provenance=replace(made.provenance, step=step))
+
+    both = [at(step, kind) for step in (3, 8) for kind in ("right", "wrong")]
+    alone = [at(step, "right") for step in (0, 1, 2, 4, 5, 6)] + [at(step, "wrong") for step in (7, 9)]
+    assert {one.id for one in both} <= {one.id for one in select([*alone, *both], seed=seed).rows}
+    assert set(select([*alone, *both], seed=seed, judgements=4).rows) == set(both)
+
+
 def test_a_set_that_would_be_empty_says_how_to_get_another() -> None:
     with pytest.raises(UsageError, match=r"all 2 candidates are right in their tasks.*sampling\.temperature=1\.5"):
         select([judgement("a", "right", "x"), judgement("b", "right", "y")], seed=0)
