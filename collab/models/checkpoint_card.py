@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,10 @@ def _check_weights(directory: Path, weights: Mapping[str, str]) -> None:
 
 def hash_weights(directory: Path) -> str:
     """Return the SHA-256 over the names and digests of a checkpoint's weight files; independent of its path."""
-    digest = hashlib.sha256()
-    for file in sorted(directory.glob("*.safetensors")):
-        digest.update(f"{file.name}\x1f{hash_file(file)}\n".encode())
+    digest, files = hashlib.sha256(), sorted(directory.glob("*.safetensors"))
+    with ThreadPoolExecutor() as pool:  # a model of 7 billion weights has 15 GB in four files
+        for file, found in zip(files, pool.map(hash_file, files), strict=True):
+            digest.update(f"{file.name}\x1f{found}\n".encode())
     return digest.hexdigest()
 
 
