@@ -205,6 +205,7 @@ def write_candidates_of_the_corridor(folder: Path) -> int:
     return 2 * len(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, tmp_path: Path) -> None:
     count = write_candidates_of_the_corridor(tmp_path / "made")

@@ -224,6 +224,7 @@ def test_episodes_are_played_on_while_the_policy_learns(
     assert {one.key for one in afresh[2]} >= {one.key for one in taken[2] if one.epoch < 3}
 
 
+@pytest.mark.slow
 def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path) -> None:
     library = write_library(tmp_path / "library", finetuned)
     settings = (*DISTRL.toy, *ASYNC, "max_staleness=0", "held_out.before=false", "held_out.every=9")

@@ -105,6 +105,7 @@ def test_a_trained_team_stands_beside_the_untrained_one(capsys, monkeypatch, som
     assert "rewarded" in picture
 
 
+@pytest.mark.slow
 def test_the_shipped_team_comes_with_the_course_of_its_training(capsys, monkeypatch, somewhere):
     """Two tasks of the phone, with the untrained and the trained team as they come."""
     pytest.importorskip("torch")

@@ -443,6 +443,7 @@ def test_every_page_starts_repeats_forks_and_survives(play: Callable[[Check], No
     play(check)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_goals_are_the_same_in_every_time_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages draw times and dates, and write them with the browser's own clock and calendar."""
