@@ -23,6 +23,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from collab.algorithms.appvlm.learner import DEMONSTRATED
 from collab.config import AgentDefinition
 from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import EpisodeResult
@@ -195,6 +196,7 @@ def _gather_epoch(
         pairs=sum(one.examples + one.older for one in record.examples.values()),
         updates=sum(one.steps for one in record.trained.values()),
         agreement=record.agreement,
+        step_accuracy=_read_step_accuracy(record),
         weights={
             name: get_digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
         },
@@ -202,6 +204,12 @@ def _gather_epoch(
         hash=record.hash,
         **numbers,
     )
+
+
+def _read_step_accuracy(record: EpochRecord) -> float | None:
+    """Return the percent of demonstrated steps that the policy behind an epoch would take; None if not measured."""
+    found = record.metrics.get(DEMONSTRATED)
+    return 100 * found["right"] / found["steps"] if found and found["steps"] else None
 
 
 def get_digest_after(config: TrainingConfig, began: str, trained: Trained) -> str:

@@ -10,7 +10,7 @@ weights that all began with), `missing` (the words for what is not measured), `d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -55,16 +55,19 @@ class Curve:
         return [(epoch, mean(value for one, value in self.dots if one == epoch)) for epoch in epochs]
 
 
-def collect_curves(results: Results, phase: str, value: str) -> list[Curve]:
+def collect_curves(results: Results, phase: str, value: str, arms: Collection[str] | None = None) -> list[Curve]:
     """Return a curve per arm that has one.
 
     Args:
         results: of all units.
         phase: of the trainings.
         value: name of an `EpochNumbers` property, e.g. "success", "chosen_gain".
+        arms: names; None for all.
     """
     curves = []
     for look, (name, arm) in enumerate(results.plan.trained.items()):
+        if arms is not None and name not in arms:
+            continue
         values = [(one.epoch, getattr(one, value)) for own in results.of(f"{name}/{phase}") for one in own.epochs]
         if dots := tuple((epoch, number) for epoch, number in values if number is not None):
             curves.append(Curve(name=arm.label, dots=dots, look=look))
@@ -187,8 +190,8 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
         pictures[name] = to_svg(figure)
         return f"![{title}]({folder}/{name})"
 
-    def curves(name: str, title: str, unit: str, phase: str, value: str) -> str:
-        found = collect_curves(results, phase, value)
+    def curves(name: str, title: str, unit: str, phase: str, value: str, arms: Collection[str] | None = None) -> str:
+        found = collect_curves(results, phase, value, arms)
         return show(name, title, unit, draw_curves(title, unit, found) if found else None)
 
     def gains(name: str, title: str, unit: str, arms: Sequence[str], phases: Sequence[str], against: str) -> str:

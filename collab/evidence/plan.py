@@ -28,7 +28,20 @@ from collab.library import read
 SHOWN = Path("runs/tables")
 """The folder of all work, wherever commands are shown."""
 Spot: TypeAlias = str
-"""An arm in a phase, over all run seeds, e.g. "full/new-seeds"."""
+"""An arm in a phase, over all run seeds, e.g. "full/new-seeds"; "full/train@2" is what a training's own held-out seeds
+showed behind its epoch 2."""
+
+
+def split_spot(spot: Spot) -> tuple[Spot, int | None]:
+    """Return arm and phase, and the epoch of a training whose own evaluation is meant; None for that of the phase.
+
+    Raises:
+        ValueError: an epoch is no number.
+    """
+    place, at, epoch = spot.partition("@")
+    if at and not epoch.isdecimal():
+        raise ValueError(f"{spot}: {epoch!r} is no epoch; write e.g. {place}@2")
+    return place, int(epoch) if at else None
 
 
 class Arm(Definition):
@@ -159,7 +172,7 @@ class Plan(Definition):
         named += [(phase, self.phases) for stage in self.stages for phase in stage.phases]
         named += [(phase.after, self.phases) for phase in self.phases.values() if phase.after is not None]
         for goal in self.goals.values():
-            for arm, _, phase in (spot.partition("/") for spot in (goal.first, goal.second)):
+            for arm, _, phase in (split_spot(spot)[0].partition("/") for spot in (goal.first, goal.second)):
                 named += [(arm, self.arms), (phase, self.phases)]
         wrong = next((name for name, known in named if name not in known), None)
         strange = [seed for stage in self.stages for seed in stage.seeds or () if seed not in self.seeds]
@@ -185,7 +198,7 @@ class Plan(Definition):
 
     def units_of(self, spot: Spot) -> list[EvidenceUnit]:
         """Return the units of an arm in a phase; empty where no stage has it."""
-        return [unit for unit in self.units if unit.spot == spot]
+        return [unit for unit in self.units if unit.spot == split_spot(spot)[0]]
 
     @property
     def trained(self) -> dict[str, Arm]:

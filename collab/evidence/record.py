@@ -99,6 +99,8 @@ class EpochNumbers(Definition):
     chosen_gain: float | None = None
     alarm: str | None = None
     agreement: float | None = None
+    step_accuracy: float | None = None
+    """Percent of the steps of held-out demonstrations that the policy would take; None where it was not measured."""
     weights: dict[str, str] = Field(default_factory=dict)
     """Policy → digest of what it became; empty where nothing was trained."""
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -168,6 +170,20 @@ class UnitRecord(Definition):
     def unit(self) -> EvidenceUnit:
         """Return the unit that it measures."""
         return EvidenceUnit(arm=self.arm, seed=self.seed, phase=self.phase)
+
+    def find_measured(self, epoch: int | None) -> MeasuredEpisodes | None:
+        """Return the episodes of an evaluation, or those on held-out seeds behind an epoch of a training.
+
+        Args:
+            epoch: None for an evaluation.
+
+        Returns:
+            None where nothing was measured.
+        """
+        if epoch is None:
+            return self.measured
+        rows = next((one.held_out for one in self.epochs if one.epoch == epoch), [])
+        return MeasuredEpisodes(environment="held out", version="", split=None, episodes=rows) if rows else None
 
     @property
     def method(self) -> Mapping[str, Any]:

@@ -23,8 +23,8 @@ from statistics import mean
 from collab.evaluation.comparison import RunComparison, compare_trainings
 from collab.evaluation.metrics import Report, compute_wilson_interval
 from collab.evaluation.report import show_difference, show_share
-from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot
-from collab.evidence.record import EpochNumbers, Records, UnitRecord
+from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot, split_spot
+from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Records, UnitRecord
 from collab.utils.text import format_markdown_table
 
 MISSING = "not measured yet"
@@ -59,6 +59,11 @@ class Results:
         """Return the finished units of a spot."""
         return [self.records[unit] for unit in self.plan.units_of(spot) if unit in self.records]
 
+    def find_measured(self, spot: Spot) -> dict[int | None, MeasuredEpisodes]:
+        """Return what was measured of a spot so far, by run seed."""
+        found = {record.seed: record.find_measured(split_spot(spot)[1]) for record in self.of(spot)}
+        return {seed: measured for seed, measured in found.items() if measured is not None}
+
     def trainings(self) -> list[UnitRecord]:
         """Return all finished trainings."""
         return [record for record in self.records.values() if record.measured is None]
@@ -67,7 +72,7 @@ class Results:
 
     def format_rate(self, spot: Spot) -> str:
         """Return the success of an arm, e.g. "64.4 [57.8, 70.4] (216)"; with the number of run seeds, if some miss."""
-        units, done = self.plan.units_of(spot), self.of(spot)
+        units, done = self.plan.units_of(spot), list(self.find_measured(spot).values())
         if not units or not done:
             return MISSING if units else NOT_PLANNED
         return format_rate(done) + ("" if len(done) == len(units) else f", {len(done)} of {len(units)} seeds")
@@ -93,8 +98,7 @@ class Results:
     def _pair_reports(self, first: Spot, second: Spot) -> list[tuple[Report, Report]]:
         """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
         before, after = (
-            {record.seed: record.measured.report() for record in self.of(spot) if record.measured}
-            for spot in (first, second)
+            {seed: measured.report() for seed, measured in self.find_measured(spot).items()} for spot in (first, second)
         )
         seeds = _common_seeds(before, after)
         pairs = [(before.get(seed, before.get(None)), after.get(seed, after.get(None))) for seed in seeds]
@@ -112,7 +116,7 @@ class Results:
 
     def _seeds_missing(self, first: Spot, second: Spot) -> str:
         """Say with how many run seeds two arms are compared; empty with all, or with none of them."""
-        seeds = _common_seeds(*([record.seed for record in self.of(spot)] for spot in (first, second)))
+        seeds = _common_seeds(*(self.find_measured(spot) for spot in (first, second)))
         total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in (first, second))))
         return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
 
@@ -168,6 +172,27 @@ class Results:
         ]
         return format_markdown_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
 
+    def format_epoch_table(self, arms: Iterable[str], phase: str, epochs: Sequence[int]) -> str:
+        """Return, for trained arms, success on their own held-out seeds behind some epochs, and step accuracy there.
+
+        Args:
+            arms: names.
+            phase: of the trainings.
+            epochs: that are measured.
+        """
+        rows = []
+        for arm in arms:
+            label, spot = self.plan.arms[arm].label, f"{arm}/{phase}"
+            rows.append([label, *(self.format_rate(f"{spot}@{epoch}") for epoch in epochs)])
+            found = [
+                [one.step_accuracy for done in self.of(spot) for one in done.epochs if one.epoch == epoch]
+                for epoch in epochs
+            ]
+            known = [[one for one in own if one is not None] for own in found]
+            if any(known):
+                rows.append([f"{label}, step accuracy", *(f"{mean(own):.0f}" if own else NOT_PLANNED for own in known)])
+        return format_markdown_table(["", *(f"epoch {epoch}" for epoch in epochs)], rows)
+
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
         units = [EvidenceUnit(arm=arm, seed=seed, phase=phase) for phase in (trains, plays)]
         training, played = map(self.records.get, units)
@@ -177,7 +202,7 @@ class Results:
         epoch = training.best if self.plan.played == "best" else training.epochs[-1].epoch
         idle = [str(one.epoch) for one in training.epochs if one.epoch and not one.weights]
         nothing = f", nothing trained in epoch {' and '.join(idle)}" if idle else ""
-        measured = missing[1] if played is None else format_rate([played])
+        measured = missing[1] if played is None or played.measured is None else format_rate([played.measured])
         return f"epoch {epoch}, {training.steps} steps{nothing}: {measured}"
 
     def _training_spots(self) -> list[tuple[str, Spot]]:
@@ -329,15 +354,15 @@ def _describe_reached(seconds: float | None) -> str:
     return "never" if seconds is None else f"{seconds / 60:.0f}"
 
 
-def format_rate(records: Sequence[UnitRecord]) -> str:
+def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:
     """Return success in percent, its 95 % Wilson interval and how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)".
 
     The interval is that of one training that was measured on as many instances with the mean of the successes.
 
     Args:
-        records: evaluations of one arm on the same instances, at least one.
+        measured: evaluations of one arm on the same instances, at least one.
     """
-    rates = [one.measured.report().planned for one in records if one.measured]
+    rates = [one.report().planned for one in measured]
     successes, episodes = mean(rate.successes for rate in rates), mean(rate.episodes for rate in rates)
     count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
     return show_share(successes / episodes, compute_wilson_interval(successes, episodes), count)

@@ -131,6 +131,21 @@ def test_algorithms_differ_in_what_they_learn_alone() -> None:
     assert played == {"40,41,42"}
 
 
+def test_arms_of_appvlm_differ_in_where_the_final_fine_tuning_begins_alone() -> None:
+    for arm, start in (("appvlm-no-final", "previous"), ("appvlm-awo", "undemonstrated")):
+        changes = find_changes(ALONE, ("appvlm", "train"), (arm, "train"))
+        assert changes.pop("method.final_from") == ("base", start)
+        assert set(changes) <= {"method.undemonstrated"}
+        assert [ALONE.units_of(f"{arm}/{phase}") for phase in ALONE.phases if phase != "train"].count([]) == 0
+    recipe = derive_recipe(ALONE, EvidenceUnit(arm="appvlm", seed=0, phase="train"))
+    assert (recipe["method.epochs"], recipe["method.rounds"], recipe["method.steps"]) == (9, 2, 400)
+    assert (recipe["method.held_out.seeds"], recipe["method.demonstrations"]) == ([39], 24)
+    temperatures = {value for name, value in recipe.items() if name.endswith(".sampling.temperature")}
+    assert temperatures == {0}, "what a round taught is measured greedily"
+    rounds = {spot for goal in ALONE.goals.values() for spot in (goal.first, goal.second) if "@" in spot}
+    assert rounds == {"appvlm/train@2", "appvlm/train@8", "appvlm/train@9"}
+
+
 def test_every_ablation_is_an_arm_unless_it_is_known_not_to_be() -> None:
     used = [name for arm in PLAN.trained for name in ask(PLAN, arm, "train").get("--ablation", [])]
     assert sorted([*used, *LIKE_FULL, *NOT_MEASURED]) == sorted(ABLATIONS)
@@ -288,6 +303,8 @@ def test_an_evaluation_of_another_budget_is_found(make_record: MakeRecord, episo
         ("stages: [{arms: [full], phases: [nothing]}]", "'nothing' is neither an arm nor a phase of this plan"),
         ("stages: [{arms: [nobody], phases: [train]}]", "'nobody' is neither an arm nor a phase of this plan"),
         ("stages: []\ngoals: {one: {label: x, first: full/pages, second: full/train}}", "'pages' is neither"),
+        ("stages: []\ngoals: {one: {label: x, first: full/train@2, second: full/pages@2}}", "'pages' is neither"),
+        ("stages: []\ngoals: {one: {label: x, first: full/train@last, second: full/train}}", "'last' is no epoch"),
         ("stages: []\nsteps: 5", r"plan.yaml:7: .*steps"),
         ("stages: [{arms: [full], phases: [train], seeds: [7]}]", r"run seed 7 is none of \[0\]"),
     ],

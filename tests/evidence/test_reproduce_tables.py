@@ -147,8 +147,12 @@ def test_an_epoch_counts_the_rows_and_the_optimizer_steps_of_all_policies(tmp_pa
             for name, steps in (("ada", 3), ("ben", 4))
         },
     )
-    epoch = _gather_epoch(TrainingDir(tmp_path), config, {"ada": "base", "ben": "base"}, record)
+    base = {"ada": "base", "ben": "base"}
+    epoch = _gather_epoch(TrainingDir(tmp_path), config, base, record)
     assert (epoch.pairs, epoch.updates, epoch.weights) == (12, 7, {"ada": "ada", "ben": "ben"})
+    assert epoch.step_accuracy is None
+    record.metrics["demonstrated"] = {"right": 3, "steps": 4, "instances": 1, "unknown": 0}
+    assert _gather_epoch(TrainingDir(tmp_path), config, base, record).step_accuracy == 75
 
 
 # ----------------------------------------------------------------------------------------------- for real, slowly

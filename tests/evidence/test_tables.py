@@ -140,6 +140,42 @@ def test_too_many_broken_episodes_are_no_result(make_record: MakeRecord) -> None
         known.compare(TEAM, FULL)
 
 
+# ------------------------------------------------------------------------------------ epochs of a training
+
+
+def test_epochs_of_a_training_are_told_and_compared_on_its_held_out_seeds(make_record: MakeRecord) -> None:
+    """By hand: one of four instances solved before, then two or three; a seed is paired with itself."""
+    one = make_record("full", 0, "train", epochs=["1000", "1100", "1110"])
+    accurate = [epoch.model_copy(update={"step_accuracy": 50.0 + epoch.epoch}) for epoch in one.epochs[:2]]
+    one = one.model_copy(update={"epochs": [*accurate, one.epochs[2]]})
+    other = make_record("full", 2, "train", epochs=["1000", "1100", "1100"])
+    known = build_results(one, other)
+    found = known.compare("full/train@0", "full/train@2")
+    assert found is not None
+    assert (found.pairs, found.difference) == (8, 0.375)
+    success, accuracy = known.format_epoch_table(["full"], "train", [0, 1, 2, 3]).splitlines()[2:]
+    low, high = compute_wilson_interval(2.5, 4)
+    cells = [cell.strip() for cell in success.split("|")[1:-1]]
+    assert cells[0] == "full method"
+    assert cells[3] == f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
+    assert cells[4] == MISSING, "an epoch that no training has"
+    assert [cell.strip() for cell in accuracy.split("|")[1:-1]] == [
+        *("full method, step accuracy", "50", "51", NOT_PLANNED, NOT_PLANNED)
+    ]
+    nothing = build_results().format_epoch_table(["full"], "train", [1])
+    assert find_line(nothing, "full method") == f"| full method | {MISSING} |"
+    with pytest.raises(UsageError, match="held out"):
+        build_results(one, make_record("full", 0, "new-seeds", "1111")).compare("full/train@1", FULL)
+
+
+def test_a_goal_may_name_epochs_of_a_training(make_record: MakeRecord) -> None:
+    goal = Goal(label="later over earlier", first="full/train@1", second="full/train@2", at_least=0)
+    plan = PLAN.model_copy(update={"goals": {"rounds": goal}})
+    made = make_record("full", 0, "train", epochs=["1000", "1100", "1100"])
+    line = Results(plan, {made.unit: made}).format_goal_table().splitlines()[2]
+    assert line == "| later over earlier | +0.0 [+0.0, +0.0], 1 of 3 seeds | not separable from 0 so far |"
+
+
 # --------------------------------------------------------------------------------------------------------- goals
 
 

@@ -35,8 +35,11 @@ fi
 """
 STAGES = "rows preferences demonstrations blank copy basic instruction demonstration dpo".split()
 EARLY = "demonstrations final".split()
+UNDEMONSTRATED = "rows learned copy basic final".split()
 SCRIPTED = pytest.mark.parametrize(
-    ("name", "stages"), [("train_pocket.sh", STAGES), ("train_early.sh", EARLY)], ids=["pocket", "early"]
+    ("name", "stages"),
+    [("train_pocket.sh", STAGES), ("train_early.sh", EARLY), ("train_undemonstrated.sh", UNDEMONSTRATED)],
+    ids=["pocket", "early", "undemonstrated"],
 )
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -83,11 +86,21 @@ def test_every_stage_begins_from_the_one_before_with_the_same_seed(
     assert [Path(option(call, "--out") or "").name for call in made] == stages
     assert {option(call, "--seed") for call in made} == {"7"}
     begun, *trained = [call for call in made if option(call, "--base")]
-    assert option(begun, "--base") == {"train_pocket.sh": "out here/blank", "train_early.sh": "built-in:pocket"}[name]
+    assert option(begun, "--base") == ("built-in:pocket" if name == "train_early.sh" else "out here/blank")
     before = stages[-len(trained) - 1 : -1]
     assert [option(call, "--base") for call in trained] == [f"out here/{stage}/final" for stage in before]
     assert script(name, SEED="7").returncode == 0
     assert calls(tmp_path) == []
+
+
+def test_what_learned_no_demonstration_reads_the_tokens_of_the_pocket(script: Script, tmp_path: Path) -> None:
+    assert script("train_undemonstrated.sh").returncode == 0
+    pocket = find_builtin_root() / "agents" / "pocket"
+    blank = tmp_path / "out here" / "blank"
+    assert {one.name for one in blank.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
+    assert all(one.read_bytes() == (pocket / one.name).read_bytes() for one in blank.iterdir())
+    levels = [option(call, "--levels") for call in calls(tmp_path) if call[0] in ("synth", "finetune")]
+    assert levels == ["basic,instruction", None, "basic", "instruction"]
 
 
 @pytest.mark.parametrize("stage", ["preferences", "instruction"])
