@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
+from safetensors.torch import load_file
 
 import collab
 from collab.algorithms.appvlm.algorithm import AppVLM
 from collab.algorithms.experience import PICTURE_SAID, SeenPictures, TurnBuilder
 from collab.algorithms.turn_learner import get_lesson_dir
+from collab.cli.main import main
 from collab.errors import ConfigError
 from collab.library import Library
 from collab.loop.configure import configure
@@ -49,6 +55,19 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     )
     yield Library(own=folder / "library")
     torch.set_num_threads(threads)
+
+
+def compute_own_loss(path: str, turn: Turn, pictures: tuple[Picture, ...]) -> float:
+    """Return the loss that transformers' model of the family computes of a turn."""
+    model = transformers.AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32)
+    ids = torch.tensor([[*turn.prompt.tolist(), *turn.reply.tolist()]])
+    is_reply = torch.arange(ids.shape[1])[None] >= len(turn.prompt)
+    kinds = {"mm_token_type_ids": (ids == model.config.image_token_id).int()}
+    if model.config.model_type == "paligemma":
+        kinds = {"token_type_ids": is_reply.long()}  # as its processor marks a suffix
+    inputs = {name: torch.cat([one.inputs[name] for one in pictures]) for name in pictures[0].inputs}
+    with torch.no_grad():
+        return float(model(input_ids=ids, labels=ids.masked_fill(~is_reply, -100), **inputs, **kinds).loss)
 
 
 @pytest.mark.slow
@@ -122,6 +141,21 @@ def test_what_was_shown_is_learned_as_it_was_sampled(library: Library, tmp_path:
         apart.append(folder.read_metrics()[0]["mismatch"])
         assert (folder.final / "preprocessor_config.json").is_file()
     assert apart[0] < 1e-4 < apart[1]
+    # And the loss of one turn is that of the family's own model, which means it per token of the reply.
+    turn = replace(turns[0], temperature=1.0)
+    lesson = Lesson(turns=[turn], weights=[1.0], order=[(0,)])
+    likely = recipe.model_copy(update={"loss": "likelihood"})
+    folder = begin(prepare_turns(replace(task, recipe=likely), lesson, look), tmp_path / "likely")
+    assert train(prepare_turns(replace(task, recipe=likely), lesson, look), folder, device="cpu").final is not None
+    own = compute_own_loss(path, turn, look(turn)) * len(turn.reply)
+    assert folder.read_metrics()[0]["loss"] == pytest.approx(own, rel=1e-5)
+
+
+SMALL = (
+    *("epochs=3", "episodes=4", "steps=null", "final_passes=1", "demonstrations=1", "rl.context=4000"),
+    *("rl.batch_rows=8", "held_out.episodes=1", "held_out.before=false", "run.environment.limits.max_steps=2"),
+)
+"""Of a training of two tasks and seconds."""
 
 
 class OddLabeller(NoLabels):
@@ -140,11 +174,7 @@ def ask(library: Library, *settings: str) -> Any:
         graph="single",
         agents="seeing",
         tasks=["SystemBluetoothTurnOn", "SystemWifiTurnOn"],
-        settings=(
-            *("epochs=3", "episodes=4", "steps=null", "final_passes=1", "demonstrations=1", "rl.context=4000"),
-            *("rl.batch_rows=8", "held_out.episodes=1", "held_out.before=false", "run.environment.limits.max_steps=2"),
-            *settings,
-        ),
+        settings=(*SMALL, *settings),
     )
 
 
@@ -163,6 +193,48 @@ def test_a_policy_that_sees_is_trained_by_appvlm(
     assert result.records[3].weights != result.records[2].weights
     with pytest.raises(ConfigError, match=r"rl\.sharing: prefix, but agents/seeing sees pictures"):
         asyncio.run(start(asyncio.run(ask(library, "rl.sharing=prefix")), tmp_path / "shared", device="cpu"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_adapter_is_trained_on_pictures_resumed_and_played(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(load_algorithm("appvlm"), "labeller", OddLabeller())
+    tasks = ["--tasks", "SystemBluetoothTurnOn,SystemWifiTurnOn", "--library", str(library.own)]
+    settings = [*SMALL, "rl.lora={rank: 2, alpha: 4, merge: false}"]
+    words = ["train", "--algo", "appvlm", "--env", "androidworld", "--graph", "single", "--agents", "seeing", *tasks]
+    words += [word for setting in settings for word in ("--set", setting)]
+    assert main([*words, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    # Both fine-tunings left an adapter over the first checkpoint, which reaches the vision tower, too.
+    folder = TrainingDir(tmp_path / "run")
+    written = [next((folder.get_epoch(number).path).rglob("final/adapter_model.safetensors")) for number in (2, 3)]
+    moved = [{name: one.abs().max() for name, one in load_file(path).items() if "lora_B" in name} for path in written]
+    assert all(
+        any(peak > 0 and re.search(part, name) for name, peak in found.items())
+        for found in moved
+        for part in (r"\.(visual|vision_tower)\.", r"\.language_model\.")
+    )
+    # Resumed in its last epoch, it ends with the same weights.
+    again = TrainingDir(shutil.copytree(folder.path, tmp_path / "again"))
+    shutil.rmtree(again.get_epoch(3).path)
+    again.write({name: part for name, part in again.read().items() if name != "summary"})
+    assert main(["train", "--resume", str(again.path)]) == 0
+    assert again.read()["summary"] == folder.read()["summary"]
+    # It is played from pictures, and its greedy replies are less or more likely than those of the untrained policy.
+    said = list[list[tuple[float, ...] | None]]()
+    for agents in ("seeing", f"{folder.path}@last"):
+        out = tmp_path / f"played-{len(said)}"
+        play = ["rollout", "--env", "androidworld", "--graph", "single", "--agents", agents, *tasks, "--episodes", "2"]
+        play += ["--set", "environment.limits.max_steps=2", "--set", "agents.*.sampling.temperature=0"]
+        assert main([*play, "--out", str(out)]) == 0
+        with RunStore.open(out).open_reader() as reader:
+            steps = [step for episode in reader.iterate_trajectories() for step in episode.steps]
+        assert all(step.observation.screenshot for step in steps)
+        said.append([one.logprobs for step in steps for one in step.matrix])
+        assert {one.policy.adapter is None for step in steps for one in step.matrix} == {agents == "seeing"}
+    assert said[0] != said[1]
+    capsys.readouterr()
 
 
 def test_other_methods_still_ask_for_text() -> None:
