@@ -26,6 +26,7 @@ from collab.models.tokenizer import ChatTokenizer, open_chat, silence_transforme
 from collab.models.vllm import CONFIG, WEIGHTS
 from collab.models.weights import (
     PLAIN,
+    PREFIX_FAMILIES,
     check_vocabulary,
     check_weights,
     find_setting,
@@ -140,8 +141,13 @@ def silence_libraries() -> Iterator[None]:
         yield
 
 
-def load_weights(base: Base, dtype: str) -> Any:
+def load_weights(base: Base, dtype: str, *, marks_replies: bool = False) -> Any:
     """Load the causal LM on the CPU in "float32" or "bfloat16".
+
+    Args:
+        base: which.
+        dtype: of the weights.
+        marks_replies: whether its passes mark the tokens of replies; a prompt may then attend in both directions.
 
     Raises:
         ConfigError: the weights cannot be read, or its forward pass is not that of a causal language model.
@@ -150,7 +156,7 @@ def load_weights(base: Base, dtype: str) -> Any:
 
     model = load_model(base.path, dtype=getattr(torch, dtype), named=f"--base {base.path}")
     if all(weight.numel() and not weight.is_meta for weight in model.parameters()):  # not split over processes
-        _check_forward(model, f"--base {base.path}")
+        _check_forward(model, f"--base {base.path}", marks_replies)
         _prepare_balancing(model)
     return model
 
@@ -183,7 +189,7 @@ def check_backbone(model: Any, named: str) -> None:
         )
 
 
-def _check_forward(model: Any, named: str) -> None:
+def _check_forward(model: Any, named: str, marks_replies: bool) -> None:
     """Check that the forward pass works and that no token sees later ones; else ConfigError."""
     import torch
 
@@ -194,11 +200,16 @@ def _check_forward(model: Any, named: str) -> None:
     # As long as the first, so that sums are rounded alike, and others behind the 13th token.
     others = torch.cat([ids[:, :13], ids[:, 13:].flip(1)], dim=1)
     refused = f"{named}: models of type {model.config.model_type} cannot be trained here"
+    # Families whose prompts attend in both directions do so where nothing is marked; type 1 marks a reply.
+    is_marked = marks_replies and model.config.model_type in PREFIX_FAMILIES
+
+    def compute(some: Any) -> Any:
+        kinds = {"token_type_ids": torch.ones_like(some)} if is_marked else {}
+        return model(input_ids=some, use_cache=False, **kinds).logits[:, :13].float().log_softmax(-1)
+
     try:
         with torch.no_grad():
-            first, second = (
-                model(input_ids=some, use_cache=False).logits[:, :13].float().log_softmax(-1) for some in (ids, others)
-            )
+            first, second = compute(ids), compute(others)
     except Exception as error:  # each family has its own ways of failing
         raise ConfigError(f"{refused}: its forward pass fails ({take_first_line(error)[:200]})") from error
     apart = measure_difference(second, first)

@@ -208,7 +208,7 @@ def _spread(values: Tensor, mask: Tensor) -> Tensor:
 _LOGITS_AT_ONCE = 1 << 28
 """Largest table of logits that is kept for the backward pass, in elements; larger ones are made again in pieces."""
 _OWN = "some of its layers compute attention of their own"
-_SEEN = ("pixel_values", "image_grid_thw", "mm_token_type_ids")
+_SEEN = ("pixel_values", "image_grid_thw", "token_type_ids", "mm_token_type_ids")
 """Inputs of models that see."""
 _STRETCHING = {"longrope", "dynamic"}
 """Kinds of positions that depend on the longest sequence beside them."""

@@ -202,7 +202,8 @@ def build_trainer(
 
 def _create_trainer(prepared: Prepared, options: Mapping[str, Any]) -> FixedOrderTrainer:
     recipe, base = prepared.task.recipe, prepared.base
-    model, tokenizer = load_weights(base, recipe.weights), load_tokenizer(base)
+    model = load_weights(base, recipe.weights, marks_replies=isinstance(recipe, RLRecipe))
+    tokenizer = load_tokenizer(base)
     if isinstance(recipe, RLRecipe):
         return build_turn_trainer(model, tokenizer, prepared, recipe, options)
     temper(model, recipe.temperature)

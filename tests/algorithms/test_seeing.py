@@ -41,7 +41,7 @@ from tests.models.vision.tiny_vision import MAKERS
 torch = pytest.importorskip("torch")
 
 
-@pytest.fixture(scope="module", params=["qwen2_vl"])
+@pytest.fixture(scope="module", params=["qwen2_vl", "paligemma"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     """An agent that sees numbered boxes and speaks as AppVLM, on a tiny checkpoint of a family."""
     threads = torch.get_num_threads()

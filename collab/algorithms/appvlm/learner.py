@@ -39,7 +39,7 @@ from collab.loop.policy import Policy, assign_policy, build_chat_tokenizer
 from collab.loop.record import TrainingDir, hash_json
 from collab.loop.state import LoopState
 from collab.models.base import Reply
-from collab.models.weights import GRID_FAMILIES, read_config
+from collab.models.weights import FAMILIES, read_config
 from collab.prompts.render import PromptContext
 from collab.rollout.build import Team, build_team, with_prompts
 from collab.rollout.collector import UsageMeter
@@ -205,9 +205,9 @@ class AppVLMLearner(TurnLearner):
 def _check_seeing(config: TrainingConfig, named: str, base: str) -> None:
     """Raise a ConfigError for an agent whose pictures cannot be learned from."""
     kind = read_config(resolve_checkpoint(base), named=base).model_type
-    if kind not in GRID_FAMILIES:
+    if kind not in FAMILIES:
         raise ConfigError(
-            f"{named}: sees pictures by a model of type {kind}; trained on pictures are {', '.join(GRID_FAMILIES)}, "
+            f"{named}: sees pictures by a model of type {kind}; trained on pictures are {', '.join(FAMILIES)}, "
             "and others with modality: text"
         )
     if get_method(config).rl.sharing == "prefix":

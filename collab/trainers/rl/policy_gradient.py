@@ -45,6 +45,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.library import resolve_checkpoint
 from collab.models.checkpoint import Checkpoint
 from collab.models.tokenizer import open_chat
+from collab.models.weights import PREFIX_FAMILIES
 from collab.trainers.dpo import PASSES, unwrap_model
 from collab.trainers.prefix_sharing import pack_batch, score_labels_only, score_replies, share
 from collab.trainers.recipe import RLRecipe
@@ -212,13 +213,13 @@ def collate_turns(
         turns: of the lesson.
         padding: id that fills rows up on the right.
         sharing: whether what turns of a pass have in common is computed once.
-        config: transformers' configuration of a model that sees; for turns with pictures.
+        config: transformers' configuration of the model; None for a model of text.
 
     Returns:
         Function of a list with one step, its forward passes as positions of turns, to {PASSES: […]}; a pass has
         input_ids, attention_mask and completion_mask, (rows, longest), behaviour, (rows, longest − 1) with NaN for what
         is unknown, and rows (positions of the turns), weights and temperature, (rows,); `packed` beside them with
-        `sharing`, and the inputs of `show` where turns have pictures.
+        `sharing`, and the inputs of `show` of a model that sees.
     """
 
     def collate(found: Sequence[Sequence[Sequence[int]]]) -> dict[str, Any]:
@@ -230,19 +231,22 @@ def collate_turns(
 
 
 def show(turns: Sequence[EncodedTurn], ids: Tensor, config: Any) -> dict[str, Tensor]:
-    """Return the pictures of a pass as inputs of a model that sees, joined in the order of its rows; empty without any.
+    """Return inputs of a model that sees beside tokens: pictures of a pass, joined in the order of its rows, and kinds.
 
-    Qwen2-VL gives the tokens of a picture positions in a plane, so it must know which they are.
+    PaliGemma attends in both directions within a prompt, pictures included, and only backwards within a reply: token
+    types are 0 and 1. Qwen2-VL gives the tokens of a picture positions in a plane, so it must know which they are.
 
     Args:
         ids: (rows, longest).
-        config: transformers' configuration of the model.
+        config: as of `collate_turns`.
     """
     pictures = [picture for turn in turns if turn.look is not None for picture in turn.look()]
-    if not pictures:
-        return {}
-    found = {name: torch.cat([one.inputs[name] for one in pictures]) for name in pictures[0].inputs}
-    return {**found, "mm_token_type_ids": (ids == config.image_token_id).int()}
+    names = pictures[0].inputs if pictures else ()
+    found = {name: torch.cat([one.inputs[name] for one in pictures]) for name in names}
+    if config is not None and config.model_type in PREFIX_FAMILIES:
+        starts = torch.tensor([one.scored_from for one in turns])[:, None]  # (rows, 1)
+        return {**found, "token_type_ids": (torch.arange(ids.shape[1])[None] >= starts).long()}  # (rows, longest)
+    return {**found, "mm_token_type_ids": (ids == config.image_token_id).int()} if pictures else {}
 
 
 def _collate_pass(rows: Sequence[int], known: Sequence[EncodedTurn], padding: int, config: Any) -> dict[str, Tensor]:
