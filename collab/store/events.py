@@ -67,6 +67,8 @@ class EpisodeStarted:
     environment: str
     environment_version: str
     privileged: bool = False
+    worker: str = ""
+    """Name of the worker that plays it, with machine and process if it has its own; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,8 @@ class EpisodeResumed:
     attempt: int
     step: int
     """First new step; earlier records of it and later steps no longer count."""
+    worker: str = ""
+    """Name of the worker that plays it from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,12 @@ Summaries come from the index; nothing is read in full for them.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, overload
@@ -77,6 +79,44 @@ class EpisodeSummary:
         """The first missing steps, in words."""
         shown = ", ".join(str(step) for step in self.missing[:10])
         return shown if len(self.missing) <= 10 else f"{shown} and {len(self.missing) - 10} more"
+
+
+PlayEnd: TypeAlias = Literal["ended", "broken", "cut off", "running"]
+"""With an outcome, with an error, with the death of a worker or process, or not yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Play:
+    """A worker's time with an episode: from its start, or a resumption, to its end or to the next play of it."""
+
+    episode: str
+    epoch: int
+    worker: str
+    """Empty if unknown."""
+    version: int | None
+    """Newest version among the policies that replied; None before the first step."""
+    started: datetime
+    updated: datetime
+    """When the last thing of it was recorded."""
+    first: int
+    """Step that it begins with."""
+    steps: int
+    """Made in it."""
+    again: bool
+    """Whether the episode was begun before."""
+    end: PlayEnd
+
+    @property
+    def seconds(self) -> float:
+        """From its start to the last thing that was recorded of it."""
+        return max(0.0, (self.updated - self.started).total_seconds())
+
+
+_PLAYS = """
+SELECT trajectory, epoch, plays.worker, version, plays.started, plays.updated, step, plays.steps, number, plays.state,
+    number = max(number) OVER (PARTITION BY trajectory)
+FROM plays JOIN episodes USING (trajectory) ORDER BY plays.started, trajectory, number
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +266,32 @@ class RunReader:
                 present[key] = [step for (step,) in self.query("SELECT step FROM steps WHERE key = ?", key)]
         rows = self.query(f"SELECT {COLUMNS} FROM episodes ORDER BY epoch, task, episode, trajectory")
         return [summarise(row, present.get(row[0], ())) for row in rows]
+
+    def list_plays(self) -> list[Play]:
+        """List the plays of all episodes, in the order in which they began."""
+        ends: dict[str, PlayEnd] = {"finished": "ended", "failed": "broken"}
+        is_running, found = self.status == "running", list[Play]()
+        for episode, epoch, worker, version, started, updated, first, steps, number, state, is_last in self.query(
+            _PLAYS
+        ):
+            unfinished: PlayEnd = "running" if is_running and is_last else "cut off"
+            # A play whose times cannot be read is left out: nothing rests on it.
+            with contextlib.suppress(ValueError, TypeError, OverflowError):
+                found.append(
+                    Play(
+                        episode=episode,
+                        epoch=epoch,
+                        worker=worker,
+                        version=version,
+                        started=datetime.fromisoformat(started).astimezone(UTC),
+                        updated=datetime.fromisoformat(updated).astimezone(UTC),
+                        first=first,
+                        steps=steps,
+                        again=number > 0,
+                        end=ends.get(state, unfinished),
+                    )
+                )
+        return found
 
     def read_trajectory(self, id: str) -> Trajectory:
         """Read an episode with its readable steps; UnknownName if missing. An unfinished one has no outcome."""

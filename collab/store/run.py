@@ -29,7 +29,7 @@ import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Protocol, Self
 
 from collab.errors import StoreFailure
 from collab.store import blobs, log
@@ -147,6 +147,7 @@ class RunWriter:
         environment: str,
         environment_version: str,
         privileged: bool = False,
+        worker: str = "",
     ) -> None:
         """Start or restart an episode: the new attempt replaces earlier records."""
         # Episodes are recorded from several coroutines and threads.
@@ -166,11 +167,12 @@ class RunWriter:
                     environment=environment,
                     environment_version=environment_version,
                     privileged=privileged,
+                    worker=worker,
                 )
             )
             self._episodes[id] = RunProgress(attempt=attempt, running=True)
 
-    def resume_episode(self, id: str, step: int | None = None) -> int:
+    def resume_episode(self, id: str, step: int | None = None, *, worker: str = "") -> int:
         """Resume an unfinished episode of an earlier writer, whose recorded steps were replayed.
 
         Args:
@@ -186,7 +188,7 @@ class RunWriter:
             next_step = known.steps if step is None else step
             if not 0 <= next_step <= known.steps:
                 raise ValueError(f"episode {id} has {known.steps} steps and cannot resume at step {next_step}")
-            self._append(EpisodeResumed(trajectory=id, attempt=known.attempt, step=next_step))
+            self._append(EpisodeResumed(trajectory=id, attempt=known.attempt, step=next_step, worker=worker))
             self._episodes[id] = replace(known, steps=next_step, running=True)
             return next_step
 
@@ -381,6 +383,10 @@ class RunWriter:
 class Recorder(Protocol):
     """Records an episode while it is played."""
 
+    def with_worker(self, worker: str) -> Self:
+        """Return a recorder of the same run that names the worker which begins or resumes an episode."""
+        ...
+
     def begin(self, trajectory: Trajectory) -> None:
         """Begin an episode, or begin it again, without steps."""
         ...
@@ -417,12 +423,16 @@ class InterruptibleRecorder(Recorder, Protocol):
 class RunRecorder:
     """A recorder that writes a run directory."""
 
-    def __init__(self, writer: RunWriter) -> None:
-        self._writer = writer
+    def __init__(self, writer: RunWriter, worker: str = "") -> None:
+        self._writer, self._worker = writer, worker
         self.interrupt = writer.interrupt_episode
         self.store_text = writer.store_text
         self.store_picture = writer.store_picture
         self.step = writer.step
+
+    def with_worker(self, worker: str) -> Self:
+        """Return a recorder that names this worker."""
+        return type(self)(self._writer, worker)
 
     def begin(self, trajectory: Trajectory) -> None:
         """Begin an episode, or begin it again."""
@@ -434,11 +444,12 @@ class RunRecorder:
             environment=trajectory.environment,
             environment_version=trajectory.environment_version,
             privileged=trajectory.privileged,
+            worker=self._worker,
         )
 
     def resume(self, trajectory: str, step: int) -> None:
         """Resume an interrupted episode."""
-        self._writer.resume_episode(trajectory, step)
+        self._writer.resume_episode(trajectory, step, worker=self._worker)
 
     def end(self, trajectory: Trajectory) -> None:
         """End the episode."""

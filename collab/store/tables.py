@@ -46,7 +46,7 @@ def compute_layers(agents: tuple[str, ...], edges: tuple[tuple[str, str], ...]) 
     return found
 
 
-VERSION = 9
+VERSION = 10
 """Changes with the tables below; an index of another version is rebuilt."""
 
 SCHEMA = """
@@ -62,6 +62,11 @@ CREATE TABLE episodes (
     start_segment TEXT, start_offset INTEGER, start_length INTEGER,
     end_segment TEXT, end_offset INTEGER, end_length INTEGER
 );
+CREATE TABLE plays (
+    trajectory TEXT, number INTEGER, attempt INTEGER, step INTEGER, worker TEXT, version INTEGER, steps INTEGER,
+    started TEXT, updated TEXT, state TEXT,
+    PRIMARY KEY (trajectory, number)
+) WITHOUT ROWID;
 CREATE TABLE steps (
     key INTEGER, step INTEGER, segment TEXT, offset INTEGER, length INTEGER, title TEXT, action TEXT,
     words TEXT, effect TEXT, no_action INTEGER, copied INTEGER, agreement REAL, entropy REAL, tie INTEGER,
@@ -83,6 +88,12 @@ UPDATE episodes SET state = 'unfinished', error = NULL, error_message = NULL, er
 WHERE key = ? AND state = 'failed'
 """
 """Reopens a broken episode that resumes after its recorded steps."""
+
+_LAST_PLAY = "trajectory = ?1 AND number = (SELECT max(number) FROM plays WHERE trajectory = ?1)"
+"""The play of an episode that its next events belong to."""
+_COUNT_STEP = f"""
+UPDATE plays SET steps = steps + 1, updated = ?2, version = max(coalesce(version, ?3), ?3) WHERE {_LAST_PLAY}
+"""
 
 _LONGEST = 300
 """Characters of a text that the index keeps."""
@@ -129,6 +140,7 @@ def _continue(
             for table in ("steps", "cells"):
                 connection.execute(f"DELETE FROM {table} WHERE key = ? AND step >= ?", (row[0], step))
             connection.execute(_REOPEN, (time, row[0]))
+            _begin_play(connection, event, step, time)
         case EpisodeFinished():
             _finish(connection, row[0], event, place, time)
     return None
@@ -168,6 +180,16 @@ def _start(connection: sqlite3.Connection, event: EpisodeStarted, place: Place, 
     }
     marks = ", ".join("?" * len(values))
     connection.execute(f"INSERT INTO episodes ({', '.join(values)}) VALUES ({marks})", tuple(values.values()))
+    _begin_play(connection, event, 0, time)
+
+
+def _begin_play(connection: sqlite3.Connection, event: EpisodeStarted | EpisodeResumed, step: int, time: str) -> None:
+    """Add a play: an episode from its start, or from the step at which it resumes, to its end or the next play."""
+    connection.execute(
+        "INSERT INTO plays SELECT ?1, count(*), ?2, ?3, ?4, NULL, 0, ?5, ?5, 'unfinished' FROM plays"
+        " WHERE trajectory = ?1",
+        (clean(event.trajectory), event.attempt, step, _clean_text(event.worker), time),
+    )
 
 
 def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, place: Place, time: str) -> None:
@@ -189,7 +211,12 @@ def _finish(connection: sqlite3.Connection, key: int, event: EpisodeFinished, pl
     }
     columns = ", ".join(f"{name} = ?" for name in values)
     # Only what is unfinished ends: a second end, from a copied line, changes nothing.
-    connection.execute(f"UPDATE episodes SET {columns} WHERE key = ? AND state = 'unfinished'", (*values.values(), key))
+    sql = f"UPDATE episodes SET {columns} WHERE key = ? AND state = 'unfinished'"
+    if connection.execute(sql, (*values.values(), key)).rowcount:
+        connection.execute(
+            f"UPDATE plays SET state = ?2, updated = ?3 WHERE {_LAST_PLAY}",
+            (clean(event.trajectory), values["state"], time),
+        )
 
 
 def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: Place, time: str) -> None:
@@ -223,6 +250,8 @@ def _step(connection: sqlite3.Connection, key: int, event: StepRecorded, place: 
     connection.execute("UPDATE episodes SET updated = ? WHERE key = ?", (time, key))
     if step.copied:  # its replies were asked for, and counted, in another episode
         return
+    version = max((cell.policy.version for cell in cells), default=0)
+    connection.execute(_COUNT_STEP, (clean(event.trajectory), time, version))
     depths = compute_layers(step.matrix.agents, step.matrix.edges)
     connection.executemany(
         f"INSERT INTO cells VALUES ({', '.join('?' * 18)})",

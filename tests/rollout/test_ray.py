@@ -195,6 +195,10 @@ def test_a_killed_worker_costs_no_recorded_step(library: Path, tmp_path: Path) -
     assert "continues after 2 steps in another worker" in loss
     assert [event["text"] for event in events(tmp_path / "there", "note")] == [loss]
     assert "1 worker replaced" in str(there.progress)
+    began = {event["trajectory"]: event["worker"] for event in events(tmp_path / "there", "episode_started")}
+    [again] = events(tmp_path / "there", "episode_resumed")
+    assert began[again["trajectory"]] != again["worker"], "another process"
+    assert loss.startswith(f"{began[again['trajectory']]}: "), "the log names the one that died"
 
 
 def test_where_no_step_can_be_replayed_the_episode_starts_again(library: Path, tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ class Log:
     texts: dict[str, str] = field(default_factory=dict)
     ended: list[Trajectory] = field(default_factory=list)
 
+    def with_worker(self, worker: str) -> Log:
+        return self
+
     def begin(self, trajectory: Trajectory) -> None:
         self.begun.append(trajectory.id)
 

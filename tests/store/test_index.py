@@ -10,7 +10,7 @@ from collab.store.index import Index, remove
 from collab.store.run import RunStore
 from collab.types import EpisodeError
 
-TABLES = ("segments", "problems", "events", "texts", "episodes", "steps", "cells")
+TABLES = ("segments", "problems", "events", "texts", "episodes", "steps", "cells", "plays")
 
 
 def dump(store: RunStore, *, trust: bool = True) -> dict[str, list[tuple[object, ...]]]:
@@ -48,6 +48,26 @@ def test_what_the_writer_kept_is_what_the_log_says(store: RunStore, make: Simple
     assert kept == dump(store, trust=False)
     remove(store.path)
     assert dump(store) == kept
+
+
+def test_a_play_lasts_from_a_start_or_resumption_to_the_end_or_the_next_play(
+    store: RunStore, make: SimpleNamespace
+) -> None:
+    with store.open_writer() as writer:
+        make.begin(writer, "A/0", worker="worker 1")
+        writer.step("A/0", make.step(0))
+        writer.step("A/0", make.step(1))
+        writer.interrupt_episode("A/0", "gone")
+        writer.resume_episode("A/0", 1, worker="worker 2")
+        writer.end_episode("A/0", error=EpisodeError(type="ModelFailure", message="", step=1))
+        make.begin(writer, "A/0", worker="worker 3")
+    with store.open_reader() as reader:
+        plays = reader.query("SELECT number, attempt, step, worker, steps, state FROM plays ORDER BY number")
+    assert plays == [
+        (0, 0, 0, "worker 1", 2, "unfinished"),
+        (1, 0, 1, "worker 2", 0, "failed"),
+        (2, 1, 0, "worker 3", 0, "unfinished"),
+    ]
 
 
 def test_the_kept_index_is_whole_after_close(store: RunStore, make: SimpleNamespace) -> None:

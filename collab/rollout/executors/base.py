@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Protocol
 
 from collab.envs.base import Environment, Suite
@@ -91,6 +92,7 @@ class LocalExecutor:
 
     def __init__(self, suite: Suite) -> None:
         self._suite = suite
+        self._numbers = count(1)
 
     async def start(self) -> None:
         """Check that an environment opens; EnvironmentFailure if a browser or a device is missing."""
@@ -99,7 +101,7 @@ class LocalExecutor:
 
     def open_worker(self) -> LocalWorker:
         """Return another worker."""
-        return LocalWorker(self._suite)
+        return LocalWorker(self._suite, f"worker {next(self._numbers)}")
 
     async def close(self) -> None:
         """Do nothing: the suite belongs to the caller."""
@@ -108,7 +110,8 @@ class LocalExecutor:
 class LocalWorker:
     """Plays in this process; its environment is opened on first use, and discarded once it broke."""
 
-    def __init__(self, suite: Suite) -> None:
+    def __init__(self, suite: Suite, name: str) -> None:
+        self._name = name
         self._own = OwnEnvironment(suite)
 
     async def play(
@@ -127,7 +130,15 @@ class LocalWorker:
         """Play one episode; EnvironmentFailure if no environment can be opened."""
         environment = await self._own.get()
         trajectory = await play(
-            environment, network, episode, stage, recorder, done=done, watch=watch, spent=spent, admit=admit
+            environment,
+            network,
+            episode,
+            stage,
+            recorder.with_worker(self._name),
+            done=done,
+            watch=watch,
+            spent=spent,
+            admit=admit,
         )
         if trajectory.error is not None:
             await self._own.discard()

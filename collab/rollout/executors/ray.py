@@ -299,6 +299,7 @@ class RayWorker:
         if self._actor is None:
             await self.start(waits=True)
         actor = self._actor
+        hosted.recorder = hosted.recorder.with_worker(self._place)
         try:
             async with asyncio.TaskGroup() as group:
                 beating = group.create_task(_beat(actor))

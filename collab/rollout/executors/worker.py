@@ -28,7 +28,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import collab
 from collab.config import RunConfig
@@ -370,6 +370,10 @@ class RemoteRecorder:
         self._send = send
         self._secrets = list_secrets()
         self._numbers = itertools.count()
+
+    def with_worker(self, worker: str) -> Self:
+        """Return itself: the host knows its workers."""
+        return self
 
     def begin(self, trajectory: Trajectory) -> None:
         """Begin an episode; the host numbers its attempts."""
