@@ -456,7 +456,7 @@ EXAMPLES = {
     "runs export": "collab runs export runs/first --parquet tables/first",
     "runs overlap": "collab runs overlap runs/train",
     "runs table": "collab runs table one=runs/single team=runs/team --against previous",
-    "workers status": "collab workers status",
+    "workers status": "collab workers status runs/distrl",
     "view": "collab view runs/first",
     "env list": "collab env list",
     "env tasks": "collab env tasks androidworld --tasks tag:contacts",

@@ -2,14 +2,17 @@
 
 `collab rollout`: play episodes with a team and record them.
 
-`collab workers`: the Ray workers of both.
+`collab workers`: the workers of both.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from collab.library import Library
     from collab.rollout.run import RunResult
     from collab.rollout.seeds import SeedRun
+    from collab.store.reader import Play
 
 
 def rollout(
@@ -306,7 +310,7 @@ def _compare(first: Path, second: Path, *, force: bool, as_json: bool) -> None:
 
 # ----------------------------------------------------------------------------------------------------- workers
 
-workers_app = typer.Typer(help="Workers of --executor ray in the Ray cluster of this machine.", no_args_is_help=True)
+workers_app = typer.Typer(help="Workers: what each plays, of a run or in a Ray cluster.", no_args_is_help=True)
 
 
 @workers_app.callback()
@@ -315,8 +319,18 @@ def _workers() -> None:
 
 
 @workers_app.command("status")
-def show_workers(*, as_json: options.Json = False) -> None:
-    """List the workers of all runs in the cluster: machine, process, and the episode that each plays."""
+def show_workers(
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="A run or a training, also one that is over or plays in one process."),
+    ] = None,
+    *,
+    as_json: options.Json = False,
+) -> None:
+    """List the workers of a run by what they recorded, or all that are in the Ray cluster of RAY_ADDRESS."""
+    if run is not None:
+        _show_recorded_workers(run, as_json=as_json)
+        return
     from collab.rollout.executors.cluster import read_workers
 
     states = run_interruptible(read_workers())
@@ -343,3 +357,52 @@ def show_workers(*, as_json: options.Json = False) -> None:
             for one in states
         ],
     )
+
+
+def _show_recorded_workers(path: Path, *, as_json: bool) -> None:
+    """List the workers of a run, or of a training's rollouts, by the last thing that each recorded."""
+    from collab.loop.record import TrainingDir
+    from collab.store.run import RunStore
+
+    is_training = TrainingDir(path).file.exists()
+    plays: list[Play] = []
+    is_running = False
+    for run in [one.parent for one in path.glob("epochs/*/rollout/run.json")] if is_training else [path]:
+        with RunStore.open(run).open_reader() as reader:
+            plays += reader.list_plays()
+            is_running = is_running or reader.status == "running"
+    by_worker: dict[str, list[Play]] = {}
+    for play in sorted(plays, key=lambda one: one.updated):
+        by_worker.setdefault(play.worker or "unknown", []).append(play)
+    states = [_summarize_worker(by_worker[name], is_running) for name in sorted(by_worker, key=_split_number)]
+    if as_json:
+        emit(states)
+        return
+    if not states:
+        say(f"{path}: no episode was begun yet")
+        return
+    # Each state has the columns' values, in their order.
+    columns = ("worker", "state", "episode", "steps", "quiet for", "episodes played", "taken over", "cut off")
+    clocks = [None if one["idle_s"] is None else format_clock(one["idle_s"]) for one in states]
+    print_table(columns, [tuple((one | {"idle_s": clock}).values()) for one, clock in zip(states, clocks, strict=True)])
+
+
+def _summarize_worker(plays: Sequence[Play], is_running: bool) -> dict[str, Any]:
+    """Summarize a worker's plays, the last one last."""
+    last = plays[-1]
+    state = "playing" if last.end == "running" else "free" if is_running and last.end != "cut off" else "gone"
+    return {
+        "name": last.worker or "unknown",
+        "state": state,
+        "episode": last.episode if state == "playing" else None,
+        "steps": last.first + last.steps if state == "playing" else None,
+        "idle_s": None if state == "gone" else (datetime.now(UTC) - last.updated).total_seconds(),
+        "played": sum(one.end in ("ended", "broken") for one in plays),
+        "taken_over": sum(one.again for one in plays),
+        "cut_off": sum(one.end == "cut off" for one in plays),
+    }
+
+
+def _split_number(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts "worker 10" behind "worker 9"."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

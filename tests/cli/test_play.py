@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collab.store import log
-from collab.store.run import RunWriter
+from collab.store.run import RunStore, RunWriter
 from collab.types import Step
 
 LIBRARY = str(Path(__file__).parent / "library")
@@ -141,6 +141,44 @@ def test_a_budget_stops_a_run_and_resuming_finishes_it(collab, tmp_path):
     assert found["spent_in_all"]["calls"] >= whole["spent"]["calls"] > found["spent"]["calls"]
     collab("rollout", *options[:-1], "again", "--budget", "tokens=200000")
     assert "with what was spent before it was resumed" in collab("runs", "resume", "again")[1]
+
+
+def test_the_workers_of_a_run_are_listed_by_what_they_recorded(collab):
+    play = ("--env", "corridor", "--agents", "parrot", "--episodes", "3", "--concurrency", "2")
+    assert collab("rollout", *play, "--out", "run")[0] == 0
+    code, out, _ = collab("workers", "status", "run")
+    head, *rows = out.splitlines()
+    assert code == 0
+    assert head.split("  ")[0] == "worker"
+    assert [row.split()[:3] for row in rows] == [["worker", "1", "gone"], ["worker", "2", "gone"]]
+
+    # While a process writes the run, its workers play or are free; one that was lost is gone.
+    with RunStore.open(Path("run")).open_reader() as reader:
+        task = next(reader.iterate_trajectories()).task
+    about = {"epoch": 0, "environment": "x", "environment_version": "1"}
+    with RunWriter(Path("run")) as writer:
+        writer.begin_episode("Task/7", task, episode=7, worker="worker 10 on north (process 5)", **about)
+        writer.interrupt_episode("Task/7", "its process died")
+        writer.resume_episode("Task/7", 0, worker="worker 10 on north (process 6)")
+        states = json.loads(collab("workers", "status", "run", "--json")[1])
+    assert [(one["name"], one["state"], one["episode"], one["taken_over"], one["cut_off"]) for one in states] == [
+        ("worker 1", "free", None, 0, 0),
+        ("worker 2", "free", None, 0, 0),
+        ("worker 10 on north (process 5)", "gone", None, 0, 1),
+        ("worker 10 on north (process 6)", "playing", "Task/7", 1, 0),
+    ]
+    assert sum(one["played"] for one in states) == 3
+    assert all((one["idle_s"] is None) == (one["state"] == "gone") for one in states)
+
+    # Of a training, the workers of all its rollouts.
+    for number in (1, 2):
+        shutil.copytree("run", Path("training", "epochs", str(number), "rollout"))
+    Path("training", "training.json").write_text("{}")
+    states = json.loads(collab("workers", "status", "training", "--json")[1])
+    assert sum(one["played"] for one in states) == 6
+
+    code, _, err = collab("workers", "status", "nothing")
+    assert (code, "nothing" in err) == (2, True)
 
 
 def test_broken_episodes_are_told_apart_from_missed_ones(collab):
