@@ -250,6 +250,8 @@ class EpochSummary:
     """Single numbers, by the algorithm's own names."""
     curves: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Title of a chart over epochs → name of a line in it → its number in this epoch."""
+    histograms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Title of a histogram → name of a bin → its count, in the order of the bins."""
     rewards: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """Agent → per round, the share of labelled cells that were rewarded; None if none was labelled."""
     missing: Mapping[str, int] = field(default_factory=dict)

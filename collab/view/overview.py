@@ -27,6 +27,7 @@ from collab.view.schema.runs import (
     FailureModeView,
     GraphView,
     HeatView,
+    PlayView,
     RunOverview,
     RunRow,
     TaskRateView,
@@ -49,6 +50,8 @@ _PLAYED = f"SELECT total(success), total(state != 'unfinished') FROM episodes WH
 _SECONDS = """
 SELECT total(deliberation_s), total(environment_s) FROM steps JOIN episodes USING (key) WHERE NOT copied AND epoch = ?
 """
+MOST_PLAYS = 500
+"""Plays of an epoch that are shown."""
 _FIRST = """
 SELECT trajectory, step FROM steps JOIN episodes USING (key) WHERE epoch = ? ORDER BY task, episode, step LIMIT 1
 """
@@ -91,7 +94,9 @@ def build_epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[Epoc
     Votes, failures and rewards cover the episodes that count (`select_learned`), costs cover all.
     """
     run.beside.read()  # first: reading later would make cached values look old
-    return add_graph_differences(run.get_cached(f"epochs {labels!r}", lambda: _build_epochs(root, run, labels)))
+    # A process that dies writes nothing, and yet ends what it played.
+    name = f"epochs {labels!r} {run.reader.status}"
+    return add_graph_differences(run.get_cached(name, lambda: _build_epochs(root, run, labels)))
 
 
 def add_graph_differences(epochs: Sequence[EpochView]) -> list[EpochView]:
@@ -126,14 +131,14 @@ def build_graph_view(agents: Sequence[str], edges: Sequence[Edge]) -> GraphView:
 def _build_epochs(root: ListedRun, run: OpenRun, labels: str | None) -> list[EpochView]:
     numbers = [number for (number,) in run.reader.query("SELECT DISTINCT epoch FROM episodes ORDER BY epoch")]
     among = select_learned(root, run.reader)
-    views = [_build_epoch(run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
+    views = [_build_epoch(root, run, number, among, labels, alone=len(numbers) == 1) for number in numbers]
     if len(views) == 1:
         return [replace(views[0], played=build_rate(report_in(root, run.reader).planned))]
     return views
 
 
 def _build_epoch(
-    run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool
+    root: ListedRun, run: OpenRun, number: int, among: frozenset[str] | None, labels: str | None, *, alone: bool
 ) -> EpochView:
     reader = run.reader
     # As one JSON list: a query takes any number of episodes in one argument.
@@ -145,6 +150,7 @@ def _build_epoch(
     graph = _read_graph(reader, number)
     # What is not recorded per epoch is counted only where the run has a single one.
     pairs, unpaired = _build_pairs(run, number, episodes, alone=alone)
+    plays = _list_plays(root, reader, number)
     return EpochView(
         epoch=number,
         over=reader.status == "finished",
@@ -165,7 +171,29 @@ def _build_epoch(
         spent=list(list_spending(run, number, reader.query(_SECONDS, number)[0], alone=alone)),
         graph=graph,
         runs=(),
+        plays=plays[:MOST_PLAYS],
+        more_plays=max(0, len(plays) - MOST_PLAYS),
     )
+
+
+def _list_plays(root: ListedRun, reader: RunReader, number: int) -> list[PlayView]:
+    """List the plays of an epoch whose worker is known."""
+    return [
+        PlayView(
+            run=root.id,
+            episode=one.episode,
+            worker=shorten(one.worker),
+            version=one.version,
+            begun=one.started.timestamp(),
+            seconds=one.seconds,
+            first=one.first,
+            steps=one.steps,
+            again=one.again,
+            end=one.end,
+        )
+        for one in reader.list_plays()
+        if one.epoch == number and one.worker
+    ]
 
 
 def _list_episodes(reader: RunReader, number: int, among: frozenset[str] | None) -> set[str]:

@@ -10,6 +10,7 @@ drawn as 0.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -250,6 +251,7 @@ def draw_plots(overview: RunOverview) -> tuple[Plot, ...]:
         _plot_counts("pairs", "Pairs by source", [one.pairs for one in overview.epochs], overview, note),
         _plot_counts("unpaired", "Without a pair, by cause", [one.unpaired for one in overview.epochs], overview, note),
         _plot_learned(overview, note),
+        _plot_own_charts(overview, note),
         _plot_training(overview.epochs, note),
         _plot_staleness(overview.epochs, note),
         _plot_spent(overview, note),
@@ -425,6 +427,23 @@ def _plot_learned(overview: RunOverview, note: str) -> Iterator[Plot]:
         right = PlotLine(name="as predicted", points=tuple(PlotPoint(x=100 * y, y=y) for y in (0.05, 0.95)))
         figure = draw_lines(title, "V in %, in ten bins", [*drawn, right], share=True, note=note)
         yield Plot(name=f"calibration-{epoch}", title=title, figure=figure)
+
+
+def _plot_own_charts(overview: RunOverview, note: str) -> Iterator[Plot]:
+    """Plot what only the algorithm of a training knows: its curves over epochs, and its newest histograms."""
+    curves = [one.curves for one in overview.epochs]
+    for title in dict.fromkeys(title for one in curves for title in one):
+        yield from _plot_counts(_name_file(title), title, [one.get(title, {}) for one in curves], overview, note)
+    # Of one epoch: bins may differ from epoch to epoch.
+    newest = {title: (one.epoch, bins) for one in overview.epochs for title, bins in one.histograms.items()}
+    for title, (epoch, bins) in newest.items():
+        rows = [Bar(name=name, value=count, told=str(count)) for name, count in bins.items()]
+        told = f"{title}, epoch {epoch}"
+        yield Plot(name=_name_file(title), title=told, figure=draw_bars(told, rows, note=note))
+
+
+def _name_file(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def _name_curve(curve: CalibrationView, curves: Sequence[CalibrationView]) -> str:

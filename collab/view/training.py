@@ -338,6 +338,7 @@ def _apply_record(epoch: EpochView, record: EpochRecord, folder: EpochDir) -> Ep
             shorten(title): {shorten(name): value for name, value in lines.items()}
             for title, lines in found.curves.items()
         },
+        histograms={shorten(title): shorten_names(bins) for title, bins in found.histograms.items()},
         kept={shorten(name): counts for name, counts in found.kept.items()},
         left_out=shorten_names(found.left_out),
         predictions={

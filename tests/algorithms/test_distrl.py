@@ -145,6 +145,12 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     lines = DISTRL.format_lines(last)
     assert any(line.startswith("replay   ") for line in lines)
     assert any(line.startswith("age      drawn replies by versions since: ") for line in lines)
+    told, found = last.metrics["distrl"], DISTRL.summarize(last).histograms
+    ages, ratios, priorities = found.values()
+    assert ages == {str(age): told["staleness"].get(str(age), 0) for age in range(1 + max(map(int, told["staleness"])))}
+    assert list(ratios)[::9] == ["0.00 – 0.10", "0.90 – 1.00"]
+    assert sum(ratios.values()) == sum(ages.values()), "each drawn reply once"
+    assert sum(priorities.values()) == told["remembered_episodes"]
 
     # Resumed in its last epoch, it draws the same episodes and ends with the same weights.
     again = TrainingDir(shutil.copytree(result.path, tmp_path / "elsewhere"))
@@ -195,6 +201,10 @@ def test_episodes_are_played_on_while_the_policy_learns(
     ages = [one.metrics["distrl"]["staleness"] for one in result.records[1:]]
     assert list(ages[0]) == ["0"]
     assert max(map(int, ages[-1])) >= 1
+
+    with RunStore.open(folder.get_epoch(1).rollout).open_reader() as reader:
+        workers = {worker for (worker,) in reader.query("SELECT worker FROM plays")}
+    assert workers == {f"worker {number}" for number in range(1, 5)}, "each episode names who played it"
 
     # Learned again from what was recorded, without an environment, every weight is the same.
     monkeypatch.setattr(CorridorSuite, "open", None)

@@ -40,6 +40,18 @@ def test_a_training_has_every_plot(overview):
     ]
 
 
+def test_charts_that_only_the_algorithm_knows_are_drawn_of_all_epochs_or_the_newest(overview):
+    ages = {"Drawn, by versions since": {"0": 3, "1": 5}}
+    curves = [{"Ratio of replies": {"mean": ratio}} for ratio in (0.5, 0.25)]
+    first, second = (replace(one, curves=own) for one, own in zip(overview.epochs, curves, strict=True))
+    epochs = (replace(first, histograms={**ages, "By priority": {"0 – 1": 2}}), replace(second, histograms=ages))
+    drawn = {plot.name: plot for plot in draw_plots(replace(overview, epochs=epochs))}
+    assert "mean" in words(drawn["ratio-of-replies"].figure)
+    assert drawn["drawn-by-versions-since"].title == "Drawn, by versions since, epoch 2"
+    assert {"0", "1", "3", "5"} <= set(words(drawn["drawn-by-versions-since"].figure))
+    assert drawn["by-priority"].title == "By priority, epoch 1"
+
+
 def test_an_agent_is_drawn_at_the_mean_of_its_rounds_and_older_rows_at_their_number(overview):
     half = replace(overview.epochs[0].rewards, rates=((1.0, 0.5), (None, None)))
     epochs = (replace(overview.epochs[0], older=None), replace(overview.epochs[1], older=60, rewards=half))

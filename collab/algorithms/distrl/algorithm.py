@@ -24,8 +24,9 @@ Source: DistRL (Wang et al. 2024), its algorithm A-RIDE: sections 5.1 to 5.3 and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from collab.algorithms.distrl.config import ABLATIONS, DistRLMethod
@@ -103,10 +104,14 @@ class DistRL(TurnAlgorithm):
             return found
         curves: dict[str, Mapping[str, float | None]] = {
             "Ratio of drawn replies": {"mean": told.ratio, "a tenth is below": told.lowest_ratio},
-            "Versions between reply and learning": {"mean": compute_mean_staleness(told.staleness)},
+            "Versions between reply and learning": {
+                "mean": compute_mean_staleness(told.staleness),
+                "oldest": max(told.staleness, default=None),
+            },
             "Entropy of the policy": {"mean": told.entropy},
             "Priorities": dict(zip(("lowest", "median", "highest"), told.priorities or (), strict=False)),
         }
+        # A number that the epoch lacks is no point of its line.
         known = {
             title: {name: value for name, value in lines.items() if value is not None}
             for title, lines in curves.items()
@@ -117,12 +122,30 @@ class DistRL(TurnAlgorithm):
             predictions["states"] = PredictionQuality(
                 held_out=values.states, accuracy=values.accuracy, auc=values.auc, ece=values.ece, note=told.lost
             )
-        return replace(found, curves={title: one for title, one in known.items() if one}, predictions=predictions)
+        return replace(
+            found,
+            curves={title: one for title, one in known.items() if one},
+            histograms=build_histograms(told),
+            predictions=predictions,
+        )
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format replay, corrections and V behind what all learners of turns tell, line by line."""
         told = _read_metrics(record)
         return [*super().format_lines(record), *([] if told is None else format_metrics(told))]
+
+
+def build_histograms(told: DistRLMetrics) -> dict[str, Mapping[str, int]]:
+    """Return title → bins of what was drawn and is remembered; without those that have none."""
+    highest = told.priorities[-1] if told.priorities else 0.0
+    found = {
+        "Drawn replies, by versions since": {
+            str(age): told.staleness.get(age, 0) for age in range(max(told.staleness, default=-1) + 1)
+        },
+        "Drawn replies, by ratio": _name_bins(told.ratios, 1.0),
+        "Remembered episodes, by priority": _name_bins(told.priority_counts, highest),
+    }
+    return {title: bins for title, bins in found.items() if bins}
 
 
 def compute_mean_staleness(counts: Mapping[int, int]) -> float | None:
@@ -149,6 +172,13 @@ def format_metrics(told: DistRLMetrics) -> list[str]:
         numbers = ", ".join(f"{name} {_show(value)}" for name, value in found.items())
         lines.append(f"V        of states: {numbers} on new episodes before the fit, n = {told.values.states}")
     return [*lines, *([f"V        {told.lost}"] if told.lost else [])]
+
+
+def _name_bins(counts: Sequence[int], most: float) -> dict[str, int]:
+    """Return the counts of equal bins of [0, most] by name."""
+    edges = [most * place / len(counts) for place in range(len(counts) + 1)] if counts else []
+    names = [f"{low:.2f} – {high:.2f}" for low, high in pairwise(edges)]
+    return dict(zip(names, counts, strict=True))
 
 
 def _show(number: float | None) -> str:

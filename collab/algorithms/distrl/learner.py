@@ -87,6 +87,10 @@ if TYPE_CHECKING:
 
 VALUES, REPLAY, METRICS = "values", "replay.json", "distrl.json"
 """Beside a lesson; the metrics are written last."""
+STEP_COST = 0.05
+"""Subtracted from the public code's advantage."""
+BINS = 10
+"""Number of bins of a histogram."""
 NOT_DRAWN = "not drawn in this epoch"
 AS_EXPECTED = "its advantage is 0"
 UNKNOWN = "a reply of its episode cannot be learned, or its probability is not known"
@@ -121,6 +125,8 @@ class DistRLMetrics(Definition):
     """Mean ρ̄ of drawn replies; None where none was drawn."""
     lowest_ratio: float | None = None
     """ρ̄ that a tenth of them stays below."""
+    ratios: tuple[int, ...] = ()
+    """Drawn replies by ρ̄, in `BINS` equal bins of [0, 1]; empty where none was drawn."""
     underflowed: int = 0
     """Replies so unlikely now that ρ̄ is 0."""
     entropy: float | None = None
@@ -131,6 +137,8 @@ class DistRLMetrics(Definition):
     """Drawn replies that are no action."""
     priorities: tuple[float, float, float] | None = None
     """Lowest, median and highest priority after the epoch; None where nothing is remembered."""
+    priority_counts: tuple[int, ...] = ()
+    """Remembered episodes by priority, in `BINS` equal bins from 0 to the highest."""
     values: StateValueQuality | None = None
     """None where V was not fitted before, or no episode is new."""
     value_loss: float | None = None
@@ -369,6 +377,7 @@ def _describe(
         told = {
             "ratio": float(ratios.mean()),
             "lowest_ratio": float(np.quantile(ratios, 0.1)),
+            "ratios": _count_in_bins(ratios, 1.0),
             "underflowed": sum(one.underflowed for one in drawn),
             "entropy": float(entropies.mean()),
             "penalised": sum(int((one.penalties < 0).sum()) for one in drawn),
@@ -376,6 +385,7 @@ def _describe(
         }
     if priorities:
         told["priorities"] = priorities[0], priorities[len(priorities) // 2], priorities[-1]
+        told["priority_counts"] = _count_in_bins(priorities, priorities[-1])
     return DistRLMetrics(
         remembered_episodes=len(replay),
         remembered_steps=replay.buffer.steps,
@@ -387,6 +397,12 @@ def _describe(
         lost=fit.lost,
         **told,
     )
+
+
+def _count_in_bins(values: Sequence[float] | Vector, most: float) -> tuple[int, ...]:
+    """Return how many values lie in each of the equal bins of [0, most]."""
+    counts, _ = np.histogram(values, bins=BINS, range=(0.0, most or 1.0))
+    return tuple(counts.tolist())
 
 
 # ------------------------------------------------------------------------------------------------------ episodes

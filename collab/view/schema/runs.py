@@ -18,6 +18,8 @@ PartRole: TypeAlias = Literal["rollout", "branches", "evaluation"]
 """What a run is in an epoch; branches begin in states of the rollout."""
 RatedThing: TypeAlias = Literal["states", "tasks"]
 """What values are of."""
+PlayEnd: TypeAlias = Literal["ended", "broken", "cut off", "running"]
+"""End of a play: with an outcome, with an error, with the death of its worker or process, or not yet."""
 Edge: TypeAlias = tuple[str, str]
 """(speaker, hearer)."""
 
@@ -306,6 +308,29 @@ class CalibrationView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlayView:
+    """A worker's time with an episode: from its start, or a resumption, to its end or to the next play of it."""
+
+    run: str
+    """Id of the run that holds the episode."""
+    episode: str
+    worker: str
+    version: int | None
+    """Newest version among the policies that replied; None before the first step."""
+    begun: float
+    """Seconds since 1970."""
+    seconds: float
+    """Until the last thing that was recorded of it."""
+    first: int
+    """Step that it begins with."""
+    steps: int
+    """Made in it."""
+    again: bool
+    """Whether the episode was begun before."""
+    end: PlayEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpochView:
     """One epoch in numbers; a run that is no training has one per epoch number that it recorded, usually one."""
 
@@ -349,12 +374,18 @@ class EpochView:
     """Cells whose reward was inverted on purpose, and cells with a score; None without inversion."""
     curves: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Title of a chart → name of a line in it → its number."""
+    histograms: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Title of a histogram → name of a bin → its count, in the order of the bins."""
     kept: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """What was considered, e.g. "steps" → how many are learned, and of how many."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Considered steps that are not learned, by cause."""
     predictions: Mapping[str, PredictionView] = field(default_factory=dict)
     """What values rate, e.g. "states" → how well they predict."""
+    plays: Sequence[PlayView] = ()
+    """Plays of its rollout, in the order in which they began; empty where no worker is recorded."""
+    more_plays: int = 0
+    """Later ones that are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

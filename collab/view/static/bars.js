@@ -68,7 +68,11 @@ export function heatMap(agents, rounds, share, caption) {
  * @param {Record<string, number>} counts @param {string} caption @param {string} noun heading of the names
  */
 export function countTable(counts, caption, noun) {
-  const rows = Object.entries(counts).sort(([, one], [, other]) => other - one);
+  return barTable(Object.entries(counts).sort(([, one], [, other]) => other - one), caption, noun);
+}
+
+/** Counts of bins, in their order. @param {[string, number][]} rows @param {string} caption @param {string} noun */
+export function barTable(rows, caption, noun) {
   if (!rows.length) return null;
   const most = Math.max(...rows.map(([, count]) => count), 1);
   const row = (/** @type {[string, number]} */ [name, count]) =>

@@ -1,12 +1,13 @@
 /** One epoch closely: rewards by agent and round, pairs, training, and what its parts took. */
 
 import { judgedTeam } from "./agents.js";
-import { countTable, heatMap } from "./bars.js";
+import { barTable, countTable, heatMap } from "./bars.js";
 import { lineChart } from "./chart.js";
 import { fill, h, link } from "./dom.js";
 import { amount, decimal, duration, money, percent } from "./figures.js";
 import { rateView } from "./outcome.js";
 import { overviewPlace } from "./place.js";
+import { timeline } from "./timeline.js";
 import { plural, said } from "./words.js";
 
 /** @param {any[]} epochs `EpochView`s @param {number | null} best @param {boolean} trained whether it is a training @param {{epoch: number | null}} choice */
@@ -16,7 +17,7 @@ export function epochSection(epochs, best, trained, choice) {
   const newest = withPlay[withPlay.length - 1] ?? epochs[epochs.length - 1];
   let chosen = epochs.find((epoch) => epoch.epoch === choice.epoch) ?? newest;
   const alone = epochs.length === 1 && !trained;
-  const draw = () => fill(body, ...epochParts(chosen, alone));
+  const draw = () => fill(body, ...epochParts(chosen, epochs, alone));
   const changed = (/** @type {Event} */ event) => {
     chosen = epochs.find((epoch) => String(epoch.epoch) === /** @type {HTMLSelectElement} */ (event.target).value);
     choice.epoch = chosen.epoch;
@@ -43,8 +44,8 @@ export function epochSection(epochs, best, trained, choice) {
   );
 }
 
-/** @param {any} epoch an `EpochView` @param {boolean} alone whether the headlines say the most of it already */
-function epochParts(epoch, alone) {
+/** @param {any} epoch an `EpochView` @param {any[]} epochs all @param {boolean} alone whether the headlines say the most of it already */
+function epochParts(epoch, epochs, alone) {
   return [
     !alone && h("dl", { class: "facts" }, epochFacts(epoch)),
     h(
@@ -56,7 +57,9 @@ function epochParts(epoch, alone) {
       countTable(epoch.left_out, "Steps left out, by cause", "cause"),
       countTable(epoch.missing, "Cells without a score", "cause"),
       countTable(epoch.failures, "Replies without an action", "kind"),
+      histograms(epoch).map(([title, bins]) => barTable(Object.entries(bins), title, "bin")),
     ),
+    timeline(epoch, epochs),
     spending(epoch.spent),
     epoch.trained.map(trainedPolicy),
     epoch.runs.length > 0 &&
@@ -70,6 +73,11 @@ function epochParts(epoch, alone) {
         ]),
       ),
   ];
+}
+
+/** @param {any} epoch @returns {[string, Record<string, number>][]} by title */
+function histograms(epoch) {
+  return Object.entries(epoch.histograms);
 }
 
 /** @param {any} epoch */
