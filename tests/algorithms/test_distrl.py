@@ -70,6 +70,12 @@ def test_values_and_advantages_are_corrected_by_the_ratios() -> None:
     # The paper's, at γ = 0.5: r + G_next + γ V_next − V, so (0.5 + 0.2 − 0.5, 1 + 0.15 − 0.4, 1 + 0 − 0.3).
     paper = make_method(preset="paper")
     assert compute_advantages(paper, REWARDS, VALUES, targets, NONE) == pytest.approx([0.2, 0.75, 0.7])
+    # The public code's, at γ = 0.5: r + G − 0.05 + γ V_next − V is −0.1, 0.2 and 1.65; it learns what is above 0.
+    released = make_method(preset="released")
+    assert compute_targets(released, REWARDS, VALUES, RATIOS).tolist() == [1, 1, 1]
+    assert compute_targets(released, NONE, VALUES, RATIOS).tolist() == [0, 0, 0]
+    assert compute_advantages(released, REWARDS, VALUES, targets, NONE).tolist() == [0, 1, 1]
+    assert compute_advantages(released, REWARDS, VALUES, targets, np.array([0.0, -0.4, 0.0])).tolist() == [0, 0, 1]
     cut = make_method("most_advantage=0.4")
     assert compute_advantages(cut, REWARDS, VALUES, targets, NONE) == pytest.approx([0.36, 0.4, 0.4])
 

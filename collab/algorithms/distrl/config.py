@@ -1,7 +1,8 @@
 """The method of DistRL (A-RIDE): what is remembered and drawn, how it is corrected, and what an advantage holds.
 
-Presets: `paper` as published, `sound` as it works at the size of a small policy on a processor. The paper gives no
-rate, no discount and no size of a batch; where it is silent, `paper` takes what the public code has, and says so.
+Presets: `paper` as published, `released` as the public code computes, `sound` as it works at the size of a small policy
+on a processor. The paper gives no rate, no discount and no size of a batch; where it is silent, `paper` takes what the
+public code has, and says so.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ class DistRLMethod(ReplayMethod):
     """γ: discount per step."""
     trace: float = Field(default=1.0, ge=0, le=1)
     """λ of Retrace: at 0 a value is corrected by its own step alone."""
-    target: Literal["v", "q", "returns"] = "v"
-    """What V is fitted to: corrected values in one of the two forms of `estimators.retrace_values`, or returns as they
-    were, whatever policy played."""
-    advantage: Literal["corrected", "paper"] = "corrected"
-    """"corrected" is r + pen + γ v_next − V. "paper" is r + G_next + pen + γ V_next − V, which counts the future
-    twice."""
+    target: Literal["v", "q", "returns", "solved"] = "v"
+    """What V is fitted to: corrected values in one of the two forms of `estimators.retrace_values`, returns as they
+    were, whatever policy played, or 1 where the return is above 0 and else 0."""
+    advantage: Literal["corrected", "paper", "released"] = "corrected"
+    """"corrected" is r + pen + γ v_next − V. "paper" is r + G_next + pen + γ V_next − V, which counts the future twice.
+    "released" is 1 where r + G − 0.05 + pen + γ V_next − V is above 0, and else 0."""
     most_advantage: float | None = Field(default=1.0, gt=0)
     """An advantage is cut to this, up and down; None leaves it."""
     invalid_weight: float = Field(default=0.1, ge=0)

@@ -234,6 +234,8 @@ def compute_targets(method: DistRLMethod, rewards: Vector, values: Vector, ratio
     """Return what V of each state of an episode is fitted to before it is cut to [0, 1], (T,); arguments likewise."""
     if method.target == "returns":
         return discounted_returns(rewards, method.gamma)
+    if method.target == "solved":
+        return (discounted_returns(rewards, method.gamma) > 0).astype(np.float64)
     return retrace_values(rewards, values, ratios, gamma=method.gamma, trace=method.trace, form=method.target)
 
 
@@ -241,6 +243,10 @@ def compute_advantages(
     method: DistRLMethod, rewards: Vector, values: Vector, targets: Vector, penalties: Vector
 ) -> Vector:
     """Return the advantage of each step of an episode, (T,); arguments likewise."""
+    if method.advantage == "released":
+        returns = discounted_returns(rewards, method.gamma)
+        own = rewards + returns - STEP_COST
+        return (retrace_advantage(own, values, values, gamma=method.gamma, penalties=penalties) > 0).astype(np.float64)
     if method.advantage == "paper":
         returns = np.append(discounted_returns(rewards, method.gamma), 0.0)[1:]
         found = retrace_advantage(rewards + returns, values, values, gamma=method.gamma, penalties=penalties)
