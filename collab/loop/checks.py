@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from collab.config import Budget
 from collab.envs.base import Suite
-from collab.errors import ConfigError
+from collab.errors import ConfigError, UsageError
 from collab.evaluation.metrics import describe_sampling
 from collab.library import resolve_checkpoint
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.policy import Policy, assign_policy, get_template
+from collab.models.base import Capabilities
 from collab.models.tokenizer import take_first_line
 from collab.models.weights import build_empty, read_config
 from collab.rollout.run import check
@@ -34,7 +36,8 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
 
     Raises:
         ConfigError: a part cannot be built.
-        UsageError: a limit is on something that the team does not count; or the environment lacks an installed part.
+        UsageError: a limit is on something that the team does not count; or a model does not report what the method
+            needs; or the environment lacks an installed part.
         ModelFailure: a server does not answer.
         EnvironmentFailure: the environment does not open.
     """
@@ -43,8 +46,22 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
     method, run = config.method, config.run
     team = assign_policy(run, first, method.determinism)
     slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")
-    found = await check(team.model_copy(update={"budget": budget}), suite)
+    accept = partial(_refuse_silent, config)
+    found = await check(team.model_copy(update={"budget": budget}), suite, accept=accept)
     return [*_warn_cooler(config), *found, *([slow] if slow else [])]
+
+
+def _refuse_silent(config: TrainingConfig, slot: str, able: Capabilities) -> None:
+    """Raise a UsageError for a model that does not report what a method needs of its replies."""
+    if not config.method.NEEDS_PROBABILITIES:
+        return
+    silent = [name for name, told in (("tokens", able.token_ids), ("probabilities", able.logprobs)) if not told]
+    if silent:
+        raise UsageError(
+            f"--algo {config.algorithm}: learns replies by the probability with which they were sampled, and "
+            f"agents/{config.run.agent_names[slot]} does not report their {' and '.join(silent)}; use kind: local, or "
+            "a server that reports them (collab serve)"
+        )
 
 
 def _warn_cooler(config: TrainingConfig) -> list[str]:

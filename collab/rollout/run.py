@@ -149,12 +149,18 @@ async def start(
             return await _play(config, plan, parts, store, writer, recorded, watch, stop, admit)
 
 
-async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
+async def check(
+    config: RunConfig,
+    suite: Suite | None = None,
+    *,
+    accept: Callable[[str, Capabilities], None] = lambda slot, able: None,
+) -> list[str]:
     """Check what `start` checks before it writes: the environment opens, the team answers, limits count.
 
     Args:
         config: with its prompts.
         suite: of the run, stays open; None builds one.
+        accept: takes each slot with what its model supports, and raises if that is too little.
 
     Returns:
         Findings of `foresee`.
@@ -163,7 +169,9 @@ async def check(config: RunConfig, suite: Suite | None = None) -> list[str]:
         UsageError, RunError: as `start` would; nothing is written either way.
     """
     async with _open_parts(config, suite) as parts:
-        await _fit_run(config, parts.suite, parts.team)
+        _, capabilities = await _fit_run(config, parts.suite, parts.team)
+        for slot, able in capabilities.items():
+            accept(slot, able)
         return foresee(config, parts.suite)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -30,12 +31,13 @@ from collab.algorithms.experience import read_experience
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.cli.main import main
 from collab.config import override
-from collab.errors import ConfigError, RunFormatError
+from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.loop.continuous import Arrival, read_arrivals
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir, read_record, read_records
 from collab.loop.recorded import begin_replay
+from collab.models.base import Capabilities
 from collab.rollout.run import read_recorded_config
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
@@ -113,6 +115,29 @@ def test_the_loss_of_the_present_policy_alone_is_refused() -> None:
         ConfigError, match=r"rl\.loss: ppo-clip, but replies of older policies are learned by importance"
     ):
         make_method("rl.loss=ppo-clip")
+
+
+def test_a_server_that_cannot_tell_the_probability_of_a_reply_is_refused(finetuned: Path, tmp_path: Path) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, *DISTRL.toy, algorithm="distrl", seed=3))
+    (slot, agent), *_ = config.run.agents.items()
+    served = config.run.model_copy(update={"agents": {slot: agent.model_copy(update={"kind": "openai"})}})
+    warm = config.method.model_copy(update={"exploration_temperatures": 0.7})
+    told = f"a server reports that of agents.{slot} only at temperature 1, not 0.7; set exploration_temperatures=1.0"
+    with pytest.raises(UsageError, match=re.escape(told)):
+        DISTRL.list_doubts(config.model_copy(update={"run": served, "method": warm}), CorridorSuite())
+
+    # A model that reports neither tokens nor probabilities is refused when it is asked, before anything is played.
+    from collab.models.local import LocalModel
+
+    async def probe(self: LocalModel) -> Capabilities:
+        return Capabilities(token_ids=True, counts_tokens=True)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalModel, "probe", probe)
+        with pytest.raises(UsageError, match="does not report their probabilities; use kind: local, or a server that"):
+            asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.timeout(600)

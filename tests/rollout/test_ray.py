@@ -254,6 +254,47 @@ def test_what_does_not_fit_is_told_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_errors_of_ray_are_one_line(library: Path) -> None:
+    import ray
+
+    mismatch = (
+        "Version mismatch: The cluster was started with:\n    Ray: 2.9.3\n    Python: 3.10.1\n"
+        "This process on node address 10.0.0.2:6379 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+    )
+    told = cluster.describe_ray_error(RuntimeError(mismatch))
+    assert told == (
+        "it runs Ray 2.9.3 on Python 3.10.1, and this machine has Ray 2.60.0 on Python 3.11.7; install the same on all "
+        "machines"
+    )
+    full = ray.exceptions.ObjectStoreFullError("no room")
+    in_worker = ray.exceptions.RayTaskError("play", "Traceback", full)
+    for error in (full, in_worker, ray.exceptions.OutOfDiskError("no room")):
+        assert cluster.is_store_full(error)
+        assert cluster.describe_ray_error(error).startswith("Ray's object store and its disk are full; ")
+    assert not cluster.is_store_full(ray.exceptions.RayTaskError("play", "Traceback", ValueError("ours")))
+
+
+def test_a_full_store_costs_a_worker_and_no_episode(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first messages of a worker cannot be stored; its episode is played by the next one."""
+    import ray
+
+    listen, fills = executor._HostedEpisode.listen, iter([True])
+
+    async def listen_once_full(self, actor, group):
+        if next(fills, False):
+            raise ray.exceptions.RayTaskError("play", "Traceback", ray.exceptions.OutOfDiskError("no room"))
+        return await listen(self, actor, group)
+
+    monkeypatch.setattr(executor._HostedEpisode, "listen", listen_once_full)
+    result = play(library, tmp_path / "run", episodes=3)
+    assert result.stopped is None
+    assert result.report.broken == 0
+    [loss] = result.progress.losses
+    assert ": Ray's object store and its disk are full; free space in /tmp/ray" in loss
+
+
 def test_ray_that_is_not_installed_is_named(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))

@@ -144,9 +144,29 @@ def test_a_cluster_that_is_not_there_is_named(library: Path, tmp_path: Path, sta
     assert "error: RAY_ADDRESS=127.0.0.1:1: no Ray cluster answers there" in told
     assert not (tmp_path / "run").exists()
 
+    address = "ray://north:10001"
+    code, _, told = end_of(start(*rollout(library, tmp_path / "run", "--executor", "ray"), address=address))
+    assert code == 2
+    assert (
+        "error: RAY_ADDRESS=ray://north:10001: is no address of a cluster's head; on a machine of the cluster" in told
+    )
+
     code, _, told = end_of(start("workers", "status"))
     assert code == 2
     assert "error: RAY_ADDRESS is not set: name the cluster's head" in told
+
+
+def test_a_cluster_with_another_version_of_ray_is_named(library: Path, tmp_path: Path, two_machines: Any) -> None:
+    code = "import ray; ray.__version__ = '9.9.9'; from collab.__main__ import run; run()"
+    words = map(str, rollout(library, tmp_path / "run", "--executor", "ray", "--workers", "2"))
+    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": two_machines.address}
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2, done.stderr
+    (line,) = [one for one in done.stderr.splitlines() if one.startswith("error: ")]
+    assert "the cluster cannot be joined: it runs Ray " in line
+    assert "and this machine has Ray 9.9.9 on Python " in line
+    assert not (tmp_path / "run").exists()
 
 
 def test_workers_are_counted_only_where_they_play(library: Path, tmp_path: Path, start: Start) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ _STORE_BYTES = 100_000_000
 """Ray's object store in a cluster of our own: messages of episodes are small."""
 _ANSWER_S = 5.0
 """Seconds in which the head of a cluster has to answer."""
+_VERSION = re.compile(r"Ray: (\S+)\s+Python: (\S+)")
+_VERSIONS = re.compile(rf"Version mismatch:.*?{_VERSION.pattern}.*?{_VERSION.pattern}", re.DOTALL)
+"""How Ray says, over several lines, that a cluster has other versions than this process."""
 _QUIET: dict[str, Any] = {"namespace": NAMESPACE, "log_to_driver": False, "logging_level": logging.CRITICAL}
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -69,6 +73,8 @@ def _join(address: str) -> None:
     import ray
 
     where = f"RAY_ADDRESS={address}"
+    if "://" in address:
+        raise UsageError(f"{where}: is no address of a cluster's head; on a machine of the cluster, use HOST:6379")
     # Ray itself would try for minutes and print each attempt.
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():
@@ -142,11 +148,26 @@ async def _read_worker(name: str) -> WorkerState | None:
         return None
 
 
+def is_store_full(error: BaseException) -> bool:
+    """Return whether Ray's object store is full, and the disk, where Ray puts what does not fit; also in a worker."""
+    import ray
+
+    kinds = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+    return isinstance(error, kinds) or isinstance(getattr(error, "cause", None), kinds)
+
+
 def describe_ray_error(error: BaseException) -> str:
     """Return an error of Ray in one line: its messages are pages."""
     import ray
 
     text = str(error)
+    if is_store_full(error):
+        return "Ray's object store and its disk are full; free space in /tmp/ray on that machine"
+    if (versions := _VERSIONS.search(text)) is not None:
+        theirs, ours = (
+            f"Ray {ray_version} on Python {python}" for ray_version, python in _VERSION.findall(versions[0])
+        )
+        return f"it runs {theirs}, and this machine has {ours}; install the same on all machines"
     if isinstance(error, ray.exceptions.ActorDiedError):
         return "its machine left the cluster" if "its node has died" in text else "its process died"
     if isinstance(error, ray.exceptions.ActorUnavailableError):

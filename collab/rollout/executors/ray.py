@@ -46,7 +46,7 @@ from collab.graphs.deliberation import Network
 from collab.models.base import CallClock, Privilege, Reply, Request
 from collab.rollout.build import Team
 from collab.rollout.episode import Admit, Episode, Stage, can_replay
-from collab.rollout.executors.cluster import NAMESPACE, check_room, connect, describe_ray_error
+from collab.rollout.executors.cluster import NAMESPACE, check_room, connect, describe_ray_error, is_store_full
 from collab.rollout.executors.worker import (
     AdmitCall,
     CallAnswer,
@@ -309,6 +309,8 @@ class RayWorker:
             failure = find_plain_error(failures)
         else:
             return trajectory
+        if is_store_full(failure):
+            raise _WorkerLost(describe_ray_error(failure)) from None
         if isinstance(failure, ray.exceptions.RayTaskError):  # a fault in our own code, whose place Ray prints
             raise RuntimeError(f"{self._place}: {describe_ray_error(failure)}") from failure
         if isinstance(failure, ray.exceptions.RayError):
