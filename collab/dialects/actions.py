@@ -50,6 +50,8 @@ class GuiAction:
     amount: float | None = None
     """Size of a scroll, in the dialect's own unit."""
     seconds: float | None = None
+    hold: str | None = None
+    """Keys that are held meanwhile, joined by "+"."""
     enter: bool = False
     clear: bool = False
 
@@ -63,6 +65,7 @@ class GuiAction:
         words += [repr(self.text)] if self.text is not None else []
         words += [f"by {self.amount:g}"] if self.amount is not None else []
         words += [f"for {self.seconds:g} s"] if self.seconds is not None else []
+        words += [f"with {self.hold} held"] if self.hold is not None else []
         words += [name for name in ("enter", "clear") if getattr(self, name)]
         return " ".join(words)
 
@@ -276,6 +279,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "direction": _read_direction,
     "amount": read_number,
     "seconds": read_number,
+    "hold": read_keys,
     "enter": _read_boolean,
     "clear": _read_boolean,
 }

@@ -29,7 +29,8 @@ Meanings that families spell alike and mean differently have different kinds her
     type        into the focused field, or the one at `point`; `enter` presses Enter behind it, `clear` empties it first
     done        the task is complete; `text` is the answer or report. `answer` only answers
 
-Several actions in one reply are all read; the first that changes or ends something is executed (`choose`).
+Several actions in one reply are all read; the first that changes or ends something is executed (`choose`). A move of
+the mouse and a drag that begins where the mouse is are one drag.
 Replies are data: nothing of them is ever evaluated.
 """
 
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
 from collab.dialects.actions import READERS, Grid, GuiAction, Pair, Resize, Size, read_keys, tidy
@@ -251,7 +252,7 @@ class Dialect:
                 return DialectReply(reason=self._clean(text), failure=self._explain_none(said, is_open))
             first = calls[0]
             reason = self._clean(text[: first.start] if first.reason is None else first.reason)
-            return DialectReply(reason=reason, actions=tuple(self._read_call(call, world) for call in calls))
+            return DialectReply(reason=reason, actions=_join_drags([self._read_call(call, world) for call in calls]))
         except Reject as reject:
             return DialectReply(reason=self._clean(text), failure=reject.failure)
 
@@ -360,8 +361,8 @@ class Dialect:
     def _spell(self, row: Verb, name: str, value: Any, action: GuiAction) -> Any:
         if name in ("point", "to"):
             return self.spelling.point(value)
-        if name == "text" and row.kind in ("keys", "hold_keys"):
-            return self.spelling.keys(value, row.takes["text"].rstrip("?"))
+        if name == "hold" or (name == "text" and row.kind in ("keys", "hold_keys")):
+            return self.spelling.keys(value, row.takes[name].rstrip("?"))
         if name == "text" and row.kind == "type" and self.has_submitting_newline and action.enter:
             return value + "\n"
         if name == "direction":
@@ -401,6 +402,18 @@ class Dialect:
         return next((one for one in actions if one.kind not in IDLE), actions[0])
 
 
+def _join_drags(actions: Sequence[GuiAction]) -> tuple[GuiAction, ...]:
+    """Return actions with one drag for each move of the mouse that a drag from there follows."""
+    joined: list[GuiAction] = []
+    for one in actions:
+        last = joined[-1] if joined else None
+        if one.kind == "drag" and one.point is None and last is not None and last.kind == "hover":
+            joined[-1] = replace(one, point=last.point)
+        else:
+            joined.append(one)
+    return tuple(joined)
+
+
 def _to_fields(action: GuiAction) -> dict[str, Any]:
     return {one.name: getattr(action, one.name) for one in fields(action)}
 
@@ -421,7 +434,7 @@ def build_example(row: Verb, grid: Grid) -> GuiAction:
     }
     if row.kind in ("keys", "hold_keys"):
         values["text"] = "ctrl+c"
-    given = {name: values[name] for name in row.takes} | dict(row.sets)
+    given = {name: values[name] for name in row.takes if name in values} | dict(row.sets)
     if row.signed is not None:
         given["direction"] = row.signed[1]
     return GuiAction(kind=row.kind, **given)

@@ -4,8 +4,7 @@
     {"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": [1, 2]}}  anthropic
     {"function_call": {"name": "click_at", "args": {"x": 1, "y": 2}}}                                  gemini
 
-A reply is the JSON of one item, of a list, or of the whole response; an item of text alone ends the task. Modifier
-keys that are held during a click have no word in the common vocabulary, and such an action is refused by its name.
+A reply is the JSON of one item, of a list, or of the whole response; an item of text alone ends the task.
 """
 
 from __future__ import annotations
@@ -93,8 +92,9 @@ def _unpack_openai_action(action: Any) -> Found:
     path = fields.pop("path", None)
     if isinstance(path, list) and len(path) >= 2 and all(isinstance(one, Mapping) for one in path):
         fields["start"], fields["end"] = ([one.get("x"), one.get("y")] for one in (path[0], path[-1]))
-    held = fields.get("keys") if name != "keypress" else None
-    return f"{name} with keys held" if held else name, fields
+    if not fields.get("keys"):  # no keys are null or an empty list
+        fields.pop("keys", None)
+    return name, fields
 
 
 def _pack_openai(reason: str, calls: Sequence[SpokenCall]) -> Any:
@@ -115,6 +115,13 @@ def _pack_openai(reason: str, calls: Sequence[SpokenCall]) -> Any:
     return [*items, head | {"pending_safety_checks": [], "actions": actions}]
 
 
+_SCROLLS: tuple[tuple[dict[str, str | int], tuple[str, str], str], ...] = (
+    ({"scroll_x": 0}, ("down", "up"), "scroll_y"),
+    ({"scroll_y": 0}, ("right", "left"), "scroll_x"),
+    ({}, ("down", "up"), "scroll_y"),
+)
+"""Argument that selects a form of OpenAI's scroll, its directions, and the argument of its size."""
+
 OPENAI = Dialect(
     name="openai-computer",
     title="OpenAI computer use",
@@ -124,19 +131,20 @@ OPENAI = Dialect(
     verbs=tuple(
         replace(one, world="web")
         for one in (
-            verb("click", "click", when={"button": "left"}, point="x,y"),
-            verb("click", "right_click", when={"button": "right"}, point="x,y"),
-            verb("click", "middle_click", when={"button": "wheel"}, point="x,y"),
+            verb("click", "click", when={"button": "left"}, point="x,y", hold="keys?"),
+            verb("click", "right_click", when={"button": "right"}, point="x,y", hold="keys?"),
+            verb("click", "middle_click", when={"button": "wheel"}, point="x,y", hold="keys?"),
             verb("click", "back", when={"button": "back"}),
             verb("click", "forward", when={"button": "forward"}),
-            verb("double_click", "double_click", point="x,y"),
-            verb("drag", "drag", point="start", to="end"),
+            verb("double_click", "double_click", point="x,y", hold="keys?"),
+            verb("drag", "drag", point="start", to="end", hold="keys?"),
             verb("keypress", "keys", text="keys"),
-            verb("move", "hover", point="x,y"),
+            verb("move", "hover", point="x,y", hold="keys?"),
             verb("screenshot", "screenshot"),
-            verb("scroll", "scroll", when={"scroll_x": 0}, signed=("down", "up"), point="x,y", amount="scroll_y"),
-            verb("scroll", "scroll", when={"scroll_y": 0}, signed=("right", "left"), point="x,y", amount="scroll_x"),
-            verb("scroll", "scroll", signed=("down", "up"), point="x,y", amount="scroll_y"),
+            *(
+                verb("scroll", "scroll", when=when, signed=signed, point="x,y", amount=amount, hold="keys?")
+                for when, signed, amount in _SCROLLS
+            ),
             verb("type", "type", text="text"),
             verb("wait", "wait"),
             _TEXT,
@@ -152,9 +160,6 @@ OPENAI = Dialect(
 
 # ----------------------------------------------------------------------------------------------------- Anthropic
 
-_HELD = ("left_click", "right_click", "middle_click", "double_click", "triple_click", "scroll")
-"""Actions whose `text` names keys that are held."""
-
 
 def _unpack_anthropic(value: Any) -> Iterator[Found]:
     for item in _list_items(value, "content"):
@@ -162,9 +167,7 @@ def _unpack_anthropic(value: Any) -> Iterator[Found]:
             yield "text", _get_text(item)
         fields = item.get("input") if item.get("type") == "tool_use" else item if "action" in item else None
         if isinstance(fields, Mapping):
-            name = str(fields.get("action"))
-            rest = {key: one for key, one in fields.items() if key != "action"}
-            yield f"{name} with keys held" if name in _HELD and rest.get("text") else name, rest
+            yield str(fields.get("action")), {key: one for key, one in fields.items() if key != "action" and one != ""}
 
 
 def _pack_anthropic(reason: str, calls: Sequence[SpokenCall]) -> Any:
@@ -186,11 +189,11 @@ ANTHROPIC = Dialect(
     verbs=tuple(
         replace(one, world="web")
         for one in (
-            verb("left_click", "click", point="coordinate"),
-            verb("right_click", "right_click", point="coordinate"),
-            verb("middle_click", "middle_click", point="coordinate"),
-            verb("double_click", "double_click", point="coordinate"),
-            verb("triple_click", "triple_click", point="coordinate"),
+            verb("left_click", "click", point="coordinate", hold="text?"),
+            verb("right_click", "right_click", point="coordinate", hold="text?"),
+            verb("middle_click", "middle_click", point="coordinate", hold="text?"),
+            verb("double_click", "double_click", point="coordinate", hold="text?"),
+            verb("triple_click", "triple_click", point="coordinate", hold="text?"),
             verb("left_click_drag", "drag", point="start_coordinate", to="coordinate"),
             verb("left_mouse_down", "mouse_down"),
             verb("left_mouse_up", "mouse_up"),
@@ -203,6 +206,7 @@ ANTHROPIC = Dialect(
                 point="coordinate?",
                 direction="scroll_direction",
                 amount="scroll_amount?",
+                hold="text?",
             ),
             verb("wait", "wait", seconds="duration?"),
             verb("screenshot", "screenshot"),

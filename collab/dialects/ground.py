@@ -132,13 +132,13 @@ class _Ground:
         return {"x": x, "y": y}
 
     def drag(self, said: GuiAction) -> Action:
-        """Return the way from one point to another."""
+        """Return the way from one point to another; on a page it may begin where the mouse is."""
         if said.to is None:
             raise Reject("missing_field", f"{said}: it needs a point where it ends")
-        start, (to_x, to_y) = self.aim(said), self.find_pixel(said.to)
+        start, (to_x, to_y) = self.aim(said, needed=self.space.name != "web"), self.find_pixel(said.to)
         if start == {"x": to_x, "y": to_y}:
             raise Reject("bad_field", f"{said}: it starts and ends at one point")
-        return self.make("drag", **start, to_x=to_x, to_y=to_y)
+        return self.make("drag", **start, to_x=to_x, to_y=to_y, hold=said.hold)
 
     def find_field(self, target: dict[str, int]) -> Element | None:
         """Return the element that a target names, without one the element with the cursor; None if there is none."""
@@ -155,7 +155,7 @@ Handler = Callable[[_Ground, GuiAction], Action]
 
 
 def _touch(type: str) -> Handler:
-    return lambda ground, said: ground.make(type, **ground.aim(said))
+    return lambda ground, said: ground.make(type, **ground.aim(said), hold=said.hold)
 
 
 def _plain(type: str, **arguments: Any) -> Handler:
@@ -203,7 +203,9 @@ def _type_on_page(ground: _Ground, said: GuiAction) -> Action:
 
 def _scroll_page(ground: _Ground, said: GuiAction) -> Action:
     target = ground.aim(said, needed=False)
-    return ground.make("scroll_at" if target else "scroll_page", direction=said.direction, **target)
+    if not target:
+        return ground.make("scroll_page", direction=said.direction)
+    return ground.make("scroll_at", direction=said.direction, **target, hold=said.hold)
 
 
 def _swipe_page(ground: _Ground, said: GuiAction) -> Action:

@@ -8,8 +8,8 @@ Canonical form (what votes are counted on): a point becomes the innermost elemen
 element is a surface (canvas, slider) or there is none; normalised points become pixels; fields are normalised as
 their spec says. An end of a drag becomes the element only in the inner half of its box, since its rim means something
 else (a corner resizes); texts and fields are selected from point to point and keep their points, and so does a drag
-within one element. Environments execute the canonical form, so equal canonical forms from equal states lead to equal
-states.
+within one element. A drag may begin where the mouse hovers, so that the point of a hover is read like its end.
+Environments execute the canonical form, so equal canonical forms from equal states lead to equal states.
 
 The two action spaces of this project are data, too:
 
@@ -116,6 +116,8 @@ class ActionSpec:
     fields: tuple[FieldSpec, ...] = ()
     has_end: bool = False
     """Whether it leads to a second target, given as to_index (or to_id), or as to_x and to_y."""
+    is_start: bool = False
+    """Whether a drag may begin where it leads: its point means an element as an end of a drag does."""
     listed: bool = True
     """Whether the prompt lists it; one that is not listed is understood all the same."""
 
@@ -168,7 +170,9 @@ class ActionSpace:
             if self.syntax == "json":
                 fields = read_json(text)
             else:
-                fields = read_call(text, {spec.name: self._list_arguments(spec) for spec in self.specs})
+                # Keys to hold are given by name alone: click(120, 45) is a slip for a point.
+                orders = {spec.name: self._list_arguments(spec, named=False) for spec in self.specs}
+                fields = read_call(text, orders)
         except Reject as reject:
             return reject.failure
         return self.build(fields)
@@ -204,11 +208,15 @@ class ActionSpace:
             raise Reject("bad_field", f"{type} has no field {shorten_value(min(given, key=str))}, allowed: {allowed}")
         return Action(space=self.name, type=type, target=target, arguments=tuple(arguments))
 
-    def _list_arguments(self, spec: ActionSpec) -> list[str]:
-        """Return the names of what an action takes, in the order of the grammar; points apart."""
+    def _list_arguments(self, spec: ActionSpec, *, named: bool = True) -> list[str]:
+        """Return the names of what an action takes, in the order of the grammar; points apart.
+
+        Args:
+            named: whether to include what is given by name alone.
+        """
         targets = [] if spec.target == "none" else [self.index_field]
         targets += [_TO + self.index_field] * spec.has_end
-        return targets + [field.name for field in spec.fields]
+        return targets + [field.name for field in spec.fields if named or field is not _HOLD]
 
     def _read_target(self, spec: ActionSpec, given: Fields, prefix: str = "") -> Target | None:
         """Take a target out of the fields, so that what is left is the arguments; `prefix` is that of its fields."""
@@ -218,7 +226,7 @@ class ActionSpace:
         names = ("x", "y") if spec.has_end else ("x", "y", "normalised")
         point = {name: given.pop(prefix + name) for name in names if self.points and prefix + name in given}
         if index is None and not point:
-            if spec.target == "required":
+            if spec.target == "required" or prefix:
                 points = f" or {prefix}x and {prefix}y" * self.points
                 raise Reject("missing_field", f"{spec.name} needs {index_field}{points}")
             return None
@@ -272,7 +280,9 @@ class ActionSpace:
             free = field.kind == "text" and not field.choices
             words[field.name] = json.dumps(value, ensure_ascii=False) if free else str(value)
         phrase = spec.phrase.format(**words)
-        return f"{phrase} {spec.preposition} {target}" if target and "{target}" not in spec.phrase else phrase
+        phrase += f" {spec.preposition} {target}" if target and "{target}" not in spec.phrase else ""
+        held = action.get(_HOLD.name)
+        return phrase if held is None else f"{phrase} with {held} held"
 
     def listing(self) -> str:
         """Return the action list of the prompt: one line per listed action, form first, then what it does."""
@@ -304,7 +314,8 @@ class ActionSpace:
         arguments = tuple((name, known[name].canonical(value)) for name, value in action.arguments)
         target = action.target
         if isinstance(target, Point):
-            target = locate(target, observation)
+            is_exact = spec.is_start and target.space == "pixel"
+            target = (locate_middle if is_exact else locate)(target, observation)
         if target is action.target and arguments == action.arguments:
             return action
         return replace(action, target=target, arguments=arguments)
@@ -316,7 +327,10 @@ class ActionSpace:
         # Within one element only the points say where to.
         if len(set(named)) < len(named):
             named = [Point(x=math.floor(one.x), y=math.floor(one.y)) if isinstance(one, Point) else one for one in ends]
-        return replace(action, target=named[0], arguments=tuple(self._list_end(named[-1])))
+        known = {field.name: field for field in self.spec(action.type).fields}
+        others = [(name, known[name].canonical(value)) for name, value in action.arguments if name in known]
+        start = None if action.target is None else named[0]
+        return replace(action, target=start, arguments=(*self._list_end(named[-1]), *others))
 
     def check(self, action: Action, observation: Observation) -> ParseFailure | None:
         """Refuse a target that is not on the screen; None when the action can be tried."""
@@ -363,6 +377,8 @@ _TO = "to_"
 """Begins the fields of a second target."""
 _DIRECTIONS = ("up", "down", "left", "right")
 _KEYS = FieldSpec(name="keys", normalise="keys", example="ctrl+a")
+_HOLD = FieldSpec(name="hold", normalise="keys", optional=True, example="ctrl")
+"""Keys that are held while the pointer acts."""
 
 MOBILE = ActionSpace(
     name="mobile",
@@ -464,8 +480,15 @@ WEB = ActionSpace(
     index_field="id",
     points=True,
     specs=(
-        ActionSpec(name="click", target="required", phrase="click {target}", doc="click an element"),
-        ActionSpec(name="hover", target="required", phrase="hover over {target}", doc="move the mouse over an element"),
+        ActionSpec(name="click", target="required", phrase="click {target}", fields=(_HOLD,), doc="click an element"),
+        ActionSpec(
+            name="hover",
+            target="required",
+            phrase="hover over {target}",
+            fields=(_HOLD,),
+            is_start=True,
+            doc="move the mouse over an element",
+        ),
         ActionSpec(
             name="select",
             target="required",
@@ -527,6 +550,7 @@ WEB = ActionSpace(
                 name=f"{kind}_click",
                 target="required",
                 phrase=f"{kind}-click {{target}}",
+                fields=(_HOLD,),
                 doc=f"{kind}-click an element",
                 listed=False,
             )
@@ -534,17 +558,19 @@ WEB = ActionSpace(
         ),
         ActionSpec(
             name="drag",
-            target="required",
+            target="optional",
             has_end=True,
-            phrase="drag {target} to {end}",
-            doc="press the mouse button at one place and release it at another",
+            phrase="drag to {end}",
+            preposition="from",
+            fields=(_HOLD,),
+            doc="press the mouse button at one place, or where the mouse is, and release it at another",
             listed=False,
         ),
         ActionSpec(
             name="scroll_at",
             target="required",
             phrase="scroll {direction}",
-            fields=(FieldSpec(name="direction", choices=_DIRECTIONS),),
+            fields=(FieldSpec(name="direction", choices=_DIRECTIONS), _HOLD),
             doc="scroll the part of the page that lies there",
             listed=False,
         ),

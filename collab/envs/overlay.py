@@ -139,6 +139,8 @@ def draw_touch(image: Image.Image, action: Action, observation: Observation) -> 
     target, end = action.target, None if space is None else space.find_end(action)
     spot = None if target is None else find_place(target, observation)
     stop = None if end is None else find_place(end, observation)
+    if spot is None:  # a drag from where the mouse is: only its end is known
+        spot, stop = stop, None
     way = _WAYS.get(str(action.get("direction")))
     if spot is None and way is None:
         return

@@ -60,7 +60,11 @@ def draw_junk_action(space: ActionSpace, observation: Observation, rng: random.R
     Usually a random valid action, which may end the episode. Otherwise None, a missing element, a point outside the
     screen, or an unusual text.
     """
-    aimed = [spec.name for spec in space.listed_specs if spec.target == "required" and not spec.fields]
+    aimed = [
+        spec.name
+        for spec in space.listed_specs
+        if spec.target == "required" and all(field.optional for field in spec.fields)
+    ]
     dice = rng.random()
     if dice < 0.1 or not aimed:
         return None

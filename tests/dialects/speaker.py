@@ -67,6 +67,10 @@ class Speaker:
             yield from self.open(str(action["app_name"]))
         elif action.type == "select":
             yield from self.choose_option(action)
+        elif action.type == "drag":
+            yield from self.drag(action)
+        elif action.type == "press_keys":
+            yield self.choose(GuiAction(kind="keys", text=str(action["keys"])))
         elif action.type == "answer":
             # Some families answer with their last word only.
             yield self.choose(*(GuiAction(kind=kind, text=str(action["text"])) for kind in ("answer", "done")))
@@ -151,6 +155,17 @@ class Speaker:
         if self.dialect.names_elements:
             drags = []
         return self.choose(*([*drags, *forms] if from_edge else [*forms, *drags]))
+
+    def drag(self, action: Action) -> Iterator[GuiAction]:
+        """Drag from one place to the other, or move the mouse to the first and drag from there."""
+        end = SPACES[self.world].find_end(action)
+        start, to = self.aim(action)["point"], self.aim(replace(action, target=end))["point"]
+        whole = GuiAction(kind="drag", point=start, to=to)
+        if self.dialect.can_say(whole):
+            yield whole
+            return
+        yield self.choose(GuiAction(kind="hover", point=start))
+        yield self.choose(GuiAction(kind="drag", to=to))
 
     # ------------------------------------------------------------------------------------------------ typing
 

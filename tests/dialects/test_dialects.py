@@ -81,6 +81,8 @@ def actions(draw, dialect: Dialect, world: str) -> GuiAction:
             text = " ".join(text.split()).strip("[]") or "x" if dialect.name in ONE_LINE else text
             text = text.rstrip("\n") + "." if dialect.has_submitting_newline else text
             given[field] = draw(KEYS) if row.kind in ("keys", "hold_keys") else text
+        elif field == "hold":
+            given[field] = draw(KEYS)
         elif field == "direction":
             given[field] = draw(st.sampled_from(["up", "down", "left", "right"]))
         elif field in ("enter", "clear"):

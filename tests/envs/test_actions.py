@@ -25,10 +25,10 @@ def field_values(field: FieldSpec):
     return {"text": st.text(), "integer": st.integers(-(10**8), 10**8), "boolean": st.booleans()}[field.kind]
 
 
-def targets(space: ActionSpace, spec: ActionSpec):
+def targets(space: ActionSpace, spec: ActionSpec, *, needed: bool = False):
     index = COUNTS.map(lambda number: {space.index_field: number})
     kinds = [index] if spec.target != "none" else []
-    if spec.target != "required":
+    if spec.target != "required" and not needed:
         kinds.append(st.just({}))
     if space.points and spec.target != "none":
         kinds.append(st.builds(lambda x, y: {"x": x, "y": y}, PIXELS, PIXELS))
@@ -43,7 +43,7 @@ def keyword_arguments(draw, space: ActionSpace):
     spec = draw(st.sampled_from(space.specs))
     fields = dict(draw(targets(space, spec)))
     if spec.has_end:
-        fields |= {f"to_{field}": value for field, value in draw(targets(space, spec)).items()}
+        fields |= {f"to_{field}": value for field, value in draw(targets(space, spec, needed=True)).items()}
     for field in spec.fields:
         if not field.optional or draw(st.booleans()):
             fields[field.name] = draw(field_values(field))
@@ -122,13 +122,14 @@ def test_call_arguments_may_be_positional(drawn):
     spec = WEB.spec(name)
     assume("x" not in fields and "to_x" not in fields)  # points have names
     order = (["id"] if spec.target != "none" else []) + ["to_id"] * spec.has_end + [field.name for field in spec.fields]
-    values = [fields.get(key) for key in order]
-    assert WEB.parse(f"{name}({', '.join(map(repr, values))})") == WEB.make(name, **fields)
+    parts = [repr(fields.get(key)) for key in order if key != "hold"]
+    parts += [f"hold={fields['hold']!r}"] if "hold" in fields else []  # by its name alone
+    assert WEB.parse(f"{name}({', '.join(parts)})") == WEB.make(name, **fields)
 
 
 @BOTH
 def test_null_fields_count_as_left_out(space):
-    spec = next(spec for spec in space.specs if spec.target == "required" and not spec.fields)
+    spec = space.spec("click")
     if space.syntax == "json":
         text = json.dumps({"action_type": spec.name, "index": 3, "x": None, "y": None, "text": None})
     else:
@@ -272,6 +273,9 @@ BOARD = Observation(
         (("drag", {"x": 15, "y": 20, "to_x": 85, "to_y": 25}), ("drag", {"id": 0, "to_id": 1})),
         (("drag", {"id": 0, "to_x": 85, "to_y": 25.5}), ("drag", {"id": 0, "to_id": 1})),
         (("drag", {"x": 15, "y": 20, "to_x": 50, "to_y": 80}), ("drag", {"id": 0, "to_x": 50, "to_y": 80})),
+        (("click", {"id": 0, "hold": "Shift+Control"}), ("click", {"x": 3, "y": 3, "hold": "ctrl+shift"})),
+        (("hover", {"x": 20, "y": 20}), ("hover", {"id": 0})),
+        (("hover", {"x": 0.1, "y": 0.1, "normalised": True}), ("hover", {"id": 0})),
         (("press_keys", {"keys": "Control+A"}), ("press_keys", {"keys": "ctrl + a"})),
         (("press_keys", {"keys": "shift+ctrl+Return"}), ("press_keys", {"keys": "ctrl+shift+enter"})),
         (("press_keys", {"keys": "ctrl++"}), ("press_keys", {"keys": "ctrl+plus"})),
@@ -289,11 +293,17 @@ def test_votes_for_an_index_and_for_a_point_in_its_box_are_one_action(one, other
         {"x": 50, "y": 80, "to_x": 80, "to_y": 90},  # on a surface
         {"x": 20, "y": 130, "to_x": 70, "to_y": 130},  # over a text
         {"x": 15, "y": 20, "to_x": 25, "to_y": 20},  # within one element
+        {"to_x": 80, "to_y": 90, "hold": "shift"},  # from where the mouse is
     ],
 )
 def test_a_drag_keeps_the_points_that_mean_more_than_an_element(fields):
     drag = WEB.make("drag", **fields)
     assert WEB.canonical(drag, BOARD) == drag
+
+
+def test_a_hover_over_a_text_keeps_the_point_where_a_drag_may_begin():
+    hover = WEB.make("hover", x=3, y=130)
+    assert WEB.canonical(hover, BOARD) == hover
 
 
 EMPTY = Observation(space="mobile", title="", text="", elements=())
@@ -357,7 +367,9 @@ def test_describe_names_the_element():
         (WEB.make("select", id=0, option="Red"), 'select "Red" in button "Save all"'),
         (WEB.make("switch_tab", i=2), "switch to tab 2"),
         (WEB.make("finish"), "finish"),
-        (WEB.make("drag", id=0, to_x=3, to_y=4), 'drag button "Save all" to (3, 4)'),
+        (WEB.make("drag", id=0, to_x=3, to_y=4), 'drag to (3, 4) from button "Save all"'),
+        (WEB.make("drag", to_x=3, to_y=4), "drag to (3, 4)"),
+        (WEB.make("click", id=0, hold="Control"), 'click button "Save all" with Control held'),
         (WEB.make("right_click", id=0), 'right-click button "Save all"'),
         (WEB.make("press_keys", keys="ctrl+a"), 'press the keys "ctrl+a"'),
         (MOBILE.make("open_recents"), "open the recent apps"),
@@ -444,7 +456,9 @@ REFUSED = [
     (WEB, "drag(1)", "missing_field", "drag needs to_id or to_x and to_y"),
     (WEB, "drag(1, to_x=3)", "bad_field", "drag: point (3, None), allowed: two numbers"),
     (WEB, "drag(1, to_id=2, to_x=3)", "bad_field", "drag: to_id is 2, allowed: one index ≥ 0"),
-    (WEB, "drag(1, 2, keys='a')", "bad_field", "drag has no field 'keys', allowed: id, to_id"),
+    (WEB, "drag(1, 2, keys='a')", "bad_field", "drag has no field 'keys', allowed: id, to_id, hold"),
+    (WEB, "drag(to_x=3)", "bad_field", "drag: point (3, None), allowed: two numbers"),
+    (WEB, "drag()", "missing_field", "drag needs to_id or to_x and to_y"),
     (WEB, "select(1)", "missing_field", "select needs option"),
     (WEB, "click(1, 2)", "bad_field", "click takes 1 arguments, got 2"),
     (WEB, "click(1, id=1)", "bad_field", "click: argument 'id' given twice or unpacked"),

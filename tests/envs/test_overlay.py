@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from PIL import Image, ImageChops
@@ -24,6 +25,13 @@ def touched(action: Action, observation: Observation = SCREEN, size: tuple[int, 
     draw_touch(image, action, observation)
     found = ImageChops.difference(plain, image).getbbox()
     return None if found is None else Box(*found)
+
+
+def test_a_drag_from_where_the_mouse_is_is_a_ring_at_its_end() -> None:
+    ring = touched(WEB.make("drag", to_x=600, to_y=1000), replace(SCREEN, space="web"))
+    assert ring is not None
+    assert ring.contains(300, 500)
+    assert ring.area < 10_000
 
 
 def test_a_tap_is_a_ring_in_the_middle_of_its_element() -> None:

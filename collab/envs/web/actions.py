@@ -10,7 +10,7 @@ them raises for an action that makes no sense here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 from urllib.parse import urljoin
 
@@ -122,8 +122,24 @@ _NAMED_KEYS = {
 }
 
 
+async def hold_keys(page: Page, action: Action, act: Callable[[], Awaitable[AnswerT]]) -> AnswerT | str:
+    """Execute an action while its keys are held; return what became of it, or that there is no such key."""
+    if action.get("hold") is None:
+        return await act()
+    names = _find_keys(str(action["hold"]))
+    if isinstance(names, str):
+        return names
+    for name in names:
+        await page.keyboard.down(name)
+    try:
+        return await act()
+    finally:
+        for name in reversed(names):
+            await page.keyboard.up(name)
+
+
 async def perform(page: Page, action: Action, seen: Observation) -> str | None:
-    """Execute an action that stays on the page.
+    """Execute an action that stays on the page; keys that it holds are held already (`hold_keys`).
 
     Nothing but the element that was seen is touched: the page may have changed while the action was chosen.
 
@@ -235,10 +251,11 @@ async def _drag(page: Page, action: Action, seen: Observation) -> str | None:
     # Bringing the second end into the window may move the first, so that all are looked for once more.
     for again in (False, True):
         spots = [await _find_spot(page, end, seen, again=again) for end in ends]
-    start, end = spots
-    if isinstance(start, str) or isinstance(end, str):
-        return start if isinstance(start, str) else str(end)
-    await drag_mouse(page, start, end)
+    problem = next((one for one in spots if isinstance(one, str)), None)
+    if problem is not None:
+        return problem
+    *start, end = (one for one in spots if not isinstance(one, str))
+    await drag_mouse(page, start[0] if start else None, end)
     return None
 
 
@@ -253,9 +270,10 @@ async def _find_spot(page: Page, target: Target, seen: Observation, *, again: bo
     return place.point or _report_unreached(element, place)
 
 
-async def drag_mouse(page: Page, start: Spot, end: Spot) -> None:
-    """Press at one point, move in a straight line, release at the other."""
-    await page.mouse.move(*start)
+async def drag_mouse(page: Page, start: Spot | None, end: Spot) -> None:
+    """Press at one point, or where the mouse is, move in a straight line, release at the other."""
+    if start is not None:
+        await page.mouse.move(*start)
     await page.mouse.down()
     await page.mouse.move(*end, steps=5)
     await page.mouse.up()
@@ -263,16 +281,22 @@ async def drag_mouse(page: Page, start: Spot, end: Spot) -> None:
 
 async def press_keys(page: Page, keys: str) -> str | None:
     """Press a key, or several together, by the names of `syntax.order_keys`."""
-    names = [_NAMED_KEYS.get(key, key) for key in keys.split("+")]
-    unknown = [key for key, name in zip(keys.split("+"), names, strict=True) if key == name and len(key) != 1]
-    if unknown:
-        return f"the keyboard has no key {unknown[0][:40]!r}; nothing happened"
+    names = _find_keys(keys)
+    if isinstance(names, str):
+        return names
     for name in names[:-1]:
         await page.keyboard.down(name)
     await page.keyboard.press(names[-1])
     for name in reversed(names[:-1]):
         await page.keyboard.up(name)
     return None
+
+
+def _find_keys(keys: str) -> list[str] | str:
+    """Return the browser's names of keys, or that there is no such key."""
+    names = [_NAMED_KEYS.get(key, key) for key in keys.split("+")]
+    unknown = [key for key, name in zip(keys.split("+"), names, strict=True) if key == name and len(key) != 1]
+    return f"the keyboard has no key {unknown[0][:40]!r}; nothing happened" if unknown else names
 
 
 async def _insert(page: Page, content: str, field: Element | None, press_enter: bool) -> str | None:

@@ -39,7 +39,7 @@ from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
 from collab.envs.task_files import list_task_infos
 from collab.envs.text import cut
-from collab.envs.web.actions import CHANGED, explain_arrival, has_same_points, navigate, perform
+from collab.envs.web.actions import CHANGED, explain_arrival, has_same_points, hold_keys, navigate, perform
 from collab.envs.web.browser import Browser, build_surroundings, take_picture
 from collab.envs.web.dom import Snapshot, look, observe
 from collab.envs.web.gate import HostPolicy, find_site_folder
@@ -230,7 +230,7 @@ class LiveEnvironment:
             async with self._limit_answer(window):
                 if not await has_same_points(page, action, seen):
                     return f"{CHANGED}: something else lies there now"
-                return await perform(page, action, seen)
+                return await hold_keys(page, action, lambda: perform(page, action, seen))
         except Error:
             if window.crashed:
                 raise

@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple
 from collab.envs.base import TaskInfo
 from collab.envs.grammar import WEB, ActionSpace
 from collab.envs.text import Direction, find_place
-from collab.envs.web.actions import CLICKS, find_focused
+from collab.envs.web.actions import CLICKS, find_focused, hold_keys
 from collab.envs.web.actions import perform as web_perform
 from collab.envs.web.dom import locate, observe
 from collab.envs.web.miniwob_page import ALL, XY, MiniwobPage, PageEpisode, Rules, Shown, Tabs, list_tags
@@ -206,7 +206,8 @@ class MiniwobEnvironment:
         refused = self._view.space.check(action, screen)
         if refused is not None:
             return Effect(f"nothing changed: {refused.detail}")
-        return await self._view.perform(page, action, screen)
+        effect = await hold_keys(page.tab, action, lambda: self._view.perform(page, action, screen))
+        return Effect(effect) if isinstance(effect, str) else effect
 
     def _remember(self, action: Action | None, screen: Observation) -> None:
         self._executed.append(action)
@@ -309,7 +310,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
 async def _move(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
     """Drag the mouse, or turn its wheel, at points that the page may know itself."""
     start = None if action.target is None else await aim(page, action.target, screen)
-    if start is None:
+    if start is None and action.target is not None:
         return UNREACHABLE
     end = WEB.find_end(action)
     if end is not None:

@@ -286,8 +286,8 @@ class MiniwobPage:
         await self._ask("pageClock.advance", ms)
         await self.tab.mouse.up()
 
-    async def drag(self, start: XY, end: XY) -> None:
-        """Press at one point, move in a straight line, release at the other."""
+    async def drag(self, start: XY | None, end: XY) -> None:
+        """Press at one point, or where the mouse is, move in a straight line, release at the other."""
         await drag_mouse(self.tab, start, end)
 
     async def park(self) -> None:

@@ -122,9 +122,10 @@ def slide(goal: str, seen: Observation) -> Plan:
 
 
 def copy(goal: str, seen: Observation) -> Plan:
-    source, target = find(seen, "input")[0], find(seen, "input")[-1]
     number = re.search(r"(\d)(?:st|nd|rd|th) text", goal)
-    source = find(seen, "input")[int(number[1]) - 1] if number else source
+    full = [one for one in find(seen, "input") if one.value]
+    source = full[int(number[1]) - 1 if number else 0]
+    target = next(one for one in find(seen, "input") if not one.value)
     yield WEB.make("click", id=source.index)
     yield WEB.make("press_keys", keys="ctrl+a")
     yield WEB.make("press_keys", keys="ctrl+c")

@@ -20,9 +20,10 @@ PAGE = """<title>Pointer</title>
 <div id="t" style="left: 300px; top: 220px; width: 150px; height: 100px; border: 1px solid">Bin</div>
 <div role="status" id="log" style="left: 20px; top: 400px; width: 900px; height: 40px">nothing</div>
 <script>
+const held = (e) => `${e.altKey ? " alt" : ""}${e.shiftKey ? " shift" : ""}`;
 const log = (text) => { document.getElementById("log").textContent = text; };
 for (const kind of ["click", "dblclick", "auxclick", "contextmenu"])
-  addEventListener(kind, (e) => log(`${kind} ${e.button} ${e.detail} at ${e.clientX},${e.clientY}`));
+  addEventListener(kind, (e) => log(`${kind} ${e.button} ${e.detail} at ${e.clientX},${e.clientY}${held(e)}`));
 document.getElementById("s").onscroll = () => log("scrolled inside");
 document.getElementById("t").ondragover = (e) => e.preventDefault();
 document.getElementById("t").ondrop = (e) => { e.preventDefault(); log("dropped"); };
@@ -61,6 +62,24 @@ def test_dragging_scrolling_and_keys(on_page: Callable[..., None]) -> None:
         await player.do("press_keys", keys="Control+K")
         assert "ctrl+k" in player.seen.text
         told = await player.do("press_keys", keys="hyper+k")
+        assert told.info["effect"] == "the keyboard has no key 'hyper'; nothing happened"
+
+    on_page(PAGE, script)
+
+
+def test_a_drag_begins_where_the_mouse_is_and_keys_are_held(on_page: Callable[..., None]) -> None:
+    async def script(player: Player) -> None:
+        await player.start("page")
+        await player.do("hover", x=60, y=240)
+        await player.do("drag", to_x=370, to_y=270)
+        assert "dropped" in player.seen.text
+        await player.do("drag", x=620, y=350, to_x=700, to_y=300, hold="shift")
+        assert "click 0 1 at 700,300 shift" in player.seen.text
+        await player.do("click", x=700, y=350, hold="Shift+Alt")
+        assert "at 700,350 alt shift" in player.seen.text
+        await player.do("click", x=710, y=350)
+        assert " shift" not in player.seen.text
+        told = await player.do("click", x=700, y=300, hold="hyper")
         assert told.info["effect"] == "the keyboard has no key 'hyper'; nothing happened"
 
     on_page(PAGE, script)
