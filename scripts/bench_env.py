@@ -11,6 +11,7 @@ phone         SimPhone without rendering: a step is an action read from JSON, th
 distracted    The same with the presets daily and hostile, and with hostile in German.
 adb           The real uiautomator2 client asks a SimPhone for its hierarchy.
 miniwob       MiniWoB++ in a real Chromium: a click per step, elements and text, over all pages.
+pictures      The same with a picture of the window after every step.
 start         `collab --help` in a fresh interpreter.
 deliberation  What the framework adds to twelve model calls: prompts, parsing, vote, log; the model is scripted and
               answers at once, the world is the fake one.
@@ -42,11 +43,12 @@ from collab.testing.benchmarks import BenchTarget, Clock, Figures, measure_ms, r
 from collab.testing.scripted import ScriptedModel
 
 
-async def bench_miniwob(quick: bool) -> Figures:
+async def bench_miniwob(quick: bool, *, pictures: bool = False) -> Figures:
     """Clicks per second on MiniWoB++ pages: all of them, or with `quick` every fifth."""
     from bench_miniwob import bench
 
-    return await bench(tabs=4, steps=10 if quick else 50, mix="click", every=5 if quick else 1)
+    steps, every = (10, 5) if quick else (50, 1)
+    return await bench(tabs=4, steps=steps, mix="click", every=every, pictures=pictures)
 
 
 async def bench_start(quick: bool) -> Figures:
@@ -122,6 +124,7 @@ TARGETS = (
     BenchTarget("distracted", "hostile_steps_per_s", "steps/s", 3000, at_least=True),
     BenchTarget("adb", "dump_ms", "ms", 60),
     BenchTarget("miniwob", "median_steps_per_s", "steps/s", 250, at_least=True),
+    BenchTarget("pictures", "median_steps_per_s", "steps/s", 100, at_least=True),
     BenchTarget("start", "help_ms", "ms", 500),
     BenchTarget("deliberation", "step_ms", "ms", 3),
 )
@@ -132,6 +135,7 @@ PARTS: dict[str, Callable[[bool], Coroutine[Any, Any, Figures]]] = {
     "distracted": bench_distracted,
     "adb": bench_adb,
     "miniwob": bench_miniwob,
+    "pictures": partial(bench_miniwob, pictures=True),
     "start": bench_start,
     "deliberation": bench_deliberation,
 }

@@ -2,6 +2,7 @@
 
     python scripts/bench_miniwob.py --quick            # under a minute
     python scripts/bench_miniwob.py                    # more steps per page
+    python scripts/bench_miniwob.py --pictures         # a picture of the window after every step, too
 
 A step is a parsed action on the real page and the new elements with their text. Half of the actions follow the
 page's solution where one is scripted, the others are random and valid. Several tabs play at once; every page is
@@ -83,7 +84,9 @@ async def restart(environment: MiniwobEnvironment, task: Task, tally: Tally) -> 
     return shown
 
 
-async def play(suite: MiniwobSuite, name: str, tab: int, steps: int, mix: str, tally: Tally) -> None:
+async def play(
+    suite: MiniwobSuite, name: str, tab: int, steps: int, mix: str, tally: Tally, pictures: bool = False
+) -> None:
     """Take `steps` steps on a page in one tab, starting over whenever an episode ends."""
     environment = await suite.open()
     rng = random.Random(f"{name}/{tab}")
@@ -95,30 +98,33 @@ async def play(suite: MiniwobSuite, name: str, tab: int, steps: int, mix: str, t
         result = await environment.step(action)
         tally.steps += 1
         shown = result.observation
+        if pictures:
+            await environment.screenshot()
         if result.done:
             seed += 1
             shown = await restart(environment, suite.instance(name, seed), tally)
     await environment.close()
 
 
-async def measure(suite: MiniwobSuite, name: str, tabs: int, steps: int, mix: str) -> Tally:
+async def measure(suite: MiniwobSuite, name: str, tabs: int, steps: int, mix: str, pictures: bool = False) -> Tally:
     """Play one page in all tabs at once, after a few steps to warm up; the time of that is told apart."""
     start = time.perf_counter()
-    await asyncio.gather(*(play(suite, name, tab, WARM_UP_STEPS, mix, Tally()) for tab in range(tabs)))
+    await asyncio.gather(*(play(suite, name, tab, WARM_UP_STEPS, mix, Tally(), pictures) for tab in range(tabs)))
     tally = Tally(load_s=time.perf_counter() - start)
     start, before = time.perf_counter(), cpu_s()
-    await asyncio.gather(*(play(suite, name, tab, steps, mix, tally) for tab in range(tabs)))
+    await asyncio.gather(*(play(suite, name, tab, steps, mix, tally, pictures) for tab in range(tabs)))
     tally.wall_s, tally.cpu_s = time.perf_counter() - start, cpu_s() - before
     tally.reset_s = sum(tally.resets) / tabs
     return tally
 
 
-async def bench(tabs: int, steps: int, mix: str, every: int = 1) -> dict[str, object]:
+async def bench(tabs: int, steps: int, mix: str, every: int = 1, pictures: bool = False) -> dict[str, object]:
     """Measure every page, or one in `every`; rates per second, times in milliseconds."""
     suite = MiniwobSuite(pages=tabs)
     start = time.perf_counter()
     try:
-        tallies = {info.name: await measure(suite, info.name, tabs, steps, mix) for info in suite.tasks()[::every]}
+        names = [info.name for info in suite.tasks()[::every]]
+        tallies = {name: await measure(suite, name, tabs, steps, mix, pictures) for name in names}
     finally:
         await suite.close()
     rates = {name: tally.steps_per_s for name, tally in tallies.items()}
@@ -127,6 +133,7 @@ async def bench(tabs: int, steps: int, mix: str, every: int = 1) -> dict[str, ob
     cpu = statistics.median(tally.cpu_s / tally.steps for tally in tallies.values())
     return {
         "mix": mix,
+        "pictures": pictures,
         "tabs": tabs,
         "pages": len(rates),
         "steps": sum(tally.steps for tally in tallies.values()),
@@ -149,9 +156,12 @@ def main() -> None:
     parser.add_argument(
         "--mix", choices=("click", "mixed"), default="mixed", help="clicks only, or half the solution's"
     )
+    parser.add_argument("--pictures", action="store_true", help="take a picture of the window after every step")
     options = parser.parse_args()
     steps = options.steps or (6 if options.quick else 50)
-    facts = asyncio.run(bench(options.tabs, steps, options.mix, every=3 if options.quick else 1))
+    facts = asyncio.run(
+        bench(options.tabs, steps, options.mix, every=3 if options.quick else 1, pictures=options.pictures)
+    )
     print(json.dumps(facts))
     print(
         f"MiniWoB++: median {facts['median_steps_per_s']} steps/s over {facts['pages']} pages "

@@ -12,8 +12,10 @@
   const LONGEST_MS = 2 ** 31 - 1, DRAIN_MS = 3000;
 
   // The reward display is not part of the task, and the start button would begin an episode behind our back.
+  // A blinking cursor would make two pictures of one state.
   const sheet = new CSSStyleSheet();
-  sheet.replaceSync("#reward-display, #click-canvas, #sync-task-cover { display: none !important; }");
+  sheet.replaceSync("#reward-display, #click-canvas, #sync-task-cover { display: none !important; }" +
+                    "* { caret-color: transparent !important; }");
   document.adoptedStyleSheets = [sheet];
 
   console.log = () => {};  // pages report their rewards there, and every line would be sent to nobody

@@ -141,7 +141,7 @@ class MiniwobEnvironment:
     async def screenshot(self, marks: bool = False) -> bytes:
         """Return the window as PNG bytes."""
         async with self._guard_page() as page:
-            picture: bytes = await page.tab.screenshot()
+            picture = await page.take_picture()
         if not marks or self._screen is None:
             return picture
         from collab.envs.overlay import mark_png

@@ -22,6 +22,7 @@ The names of the MiniWoB++ pages, and the words to select them by.
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import importlib.util
 import json
@@ -318,6 +319,11 @@ class MiniwobPage:
     async def blur(self) -> bool:
         """Take the focus away; False when nothing had it."""
         return bool(await self._ask("miniwob.blur"))
+
+    async def take_picture(self) -> bytes:
+        """Return the window as PNG; in one call, as Playwright's `screenshot` asks the page several times."""
+        answer = await self._session.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
+        return base64.b64decode(answer["data"])
 
     # ---------------------------------------------------------------------------------------------- inside
 

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
+from PIL import Image
 
 from collab.envs.base import Bounded, Forkable, HasGoal, HasOracle, HasScreenshot
 from collab.envs.grammar import WEB
@@ -372,6 +374,7 @@ def test_a_screenshot_is_a_picture_of_the_window(play: Callable[[Check], None]) 
         await environment.reset(suite.instance("click-shape", 0))
         plain, marked = await environment.screenshot(), await environment.screenshot(marks=True)
         assert plain[:8] == marked[:8] == b"\x89PNG\r\n\x1a\n"
+        assert Image.open(io.BytesIO(plain)).size == (320, 240)
         assert plain != marked
 
     play(check)
