@@ -256,7 +256,8 @@ class Agent:
             return None
         if scene.oracle is None:
             raise ModelFailure(f"{self.definition} needs an environment that knows solutions, this one knows none")
-        return Privilege(oracle=scene.oracle, observation=scene.context.observation, space=scene.context.space)
+        seen, space = scene.context.observation, scene.context.space
+        return Privilege(oracle=scene.oracle, observation=seen, space=space, dialect=self.dialect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeGuard, runtime_checkable
 
 from collab.config import Budget
+from collab.dialects.base import Dialect
 from collab.envs.grammar import ActionSpace
 from collab.errors import UsageError
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling
@@ -37,6 +38,8 @@ class Privilege:
     oracle: Oracle
     observation: Observation
     space: ActionSpace
+    dialect: Dialect | None = None
+    """In which the reply is read; None for the environment's own actions."""
 
 
 class CallClock:

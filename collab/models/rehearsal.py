@@ -4,6 +4,9 @@ It uses the same prompts, parsing, messages and votes as any model, so a team ca
 is not a language model: it never reads its prompt. A team's gain under it only follows from independent errors per
 cell; no number measured with it is a result.
 
+In an agent with a dialect it speaks that, so without errors it plays demonstrations that a policy with the same prompt
+can imitate.
+
     P(error) = min(0.95, error_base + error_slope · temperature)
 
 A mistake is a random valid action that differs from the right one. One mistake in fifty ends the episode. An ending
@@ -12,17 +15,20 @@ that wins the vote is final, unlike most mistakes, so more of them would measure
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from dataclasses import replace
 
+from collab.dialects.base import World
+from collab.dialects.speaker import Speaker
 from collab.envs.grammar import ActionSpace
 from collab.envs.random_actions import ENDINGS, draw_action
 from collab.errors import ConfigError, ModelFailure
-from collab.models.base import Capabilities, Meter, Reply, Request
+from collab.models.base import Capabilities, Meter, Privilege, Reply, Request
 from collab.models.tokenizer import estimate_tokens
 from collab.prompts.parse import write_reply
-from collab.types import Action, Observation, PolicyRef
+from collab.types import Action, PolicyRef
 
 MOST_ERRORS = 0.95
 """Upper bound of the error rate."""
@@ -65,7 +71,8 @@ class RehearsalModel:
         """Return the oracle's next action or a drawn mistake.
 
         Raises:
-            ModelFailure: the request has no oracle, or the action space allows no mistake or no ending.
+            ModelFailure: the request has no oracle, the action space allows no mistake or no ending, or the agent's
+                dialect has no word for the action.
         """
         started = time.perf_counter()
         try:
@@ -88,9 +95,11 @@ class RehearsalModel:
         # The cell's seed draws the error, so a rehearsed run can be repeated.
         rng = random.Random(request.seed)
         if rng.random() < self.error_rate(request.sampling.temperature):
-            wrong = _draw_mistake(right, privilege.space, privilege.observation, rng)
-            return write_reply("Rehearsal: a drawn mistake.", wrong, privilege.space)
-        return write_reply(f"Rehearsal: {why}", right, privilege.space)
+            return _write_mistake(right, privilege, rng)
+        try:
+            return _write_action(f"Rehearsal: {why}", right, privilege)
+        except LookupError as error:
+            raise ModelFailure(f"rehearsal: {error.args[0]}; choose other tasks, or another dialect") from None
 
     async def probe(self) -> Capabilities:
         """Return that only seeds are supported."""
@@ -123,12 +132,22 @@ def _find_next_action(remaining: tuple[Action, ...] | None, space: ActionSpace) 
     return remaining[0] if remaining else make_success_action(space)
 
 
-def _draw_mistake(right: Action, space: ActionSpace, observation: Observation, rng: random.Random) -> Action:
-    """Draw a random valid action other than `right`, compared in canonical form.
+def _write_action(reason: str, action: Action, privilege: Privilege) -> str:
+    """Write an action in the agent's dialect, of several steps the first; LookupError if it has no word for it."""
+    if privilege.dialect is None:
+        return write_reply(reason, action, privilege.space)
+    world: World = "web" if privilege.space.name == "web" else "mobile"
+    speaker = Speaker(privilege.dialect, world, lambda: privilege.observation, remembers=False)
+    return speaker.write(next(speaker.say(action)), reason)
+
+
+def _write_mistake(right: Action, privilege: Privilege, rng: random.Random) -> str:
+    """Write a random valid action other than `right`, compared in canonical form.
 
     Raises:
-        ModelFailure: the screen allows no other action, so there is no mistake to draw.
+        ModelFailure: the screen or the dialect allows no other action, so there is no mistake to draw.
     """
+    space, observation = privilege.space, privilege.observation
     endings = replace(space, specs=tuple(spec for spec in space.specs if spec.name in ENDINGS))
     avoided = space.canonical(right, observation)
     for _ in range(_DRAWS):
@@ -137,5 +156,6 @@ def _draw_mistake(right: Action, space: ActionSpace, observation: Observation, r
         else:
             drawn = draw_action(space, observation, rng, ending=False)
         if space.canonical(drawn, observation) != avoided:
-            return drawn
+            with contextlib.suppress(LookupError):
+                return _write_action("Rehearsal: a drawn mistake.", drawn, privilege)
     raise ModelFailure(f"rehearsal: no action but {space.format(right)} exists here, so no mistake can be drawn")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from collab.dialects.registry import DIALECTS
 from collab.store.reader import RunReader
 from collab.testing.fake_server import FakeServer
 
@@ -202,3 +203,32 @@ def test_the_check_says_which_dialect_is_spoken_and_where_it_comes_from(collab) 
         agents = write_agent(server, "null", model="Qwen3-VL-8B", modality="text")
         out = collab("agents", "check", agents)[1]
     assert "no dialect is set, and Qwen3-VL-8B speaks qwen3-vl: set dialect: qwen3-vl and modality: image" in out
+
+
+TEACHER = "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\nmodality: image\n"
+
+
+@pytest.mark.parametrize("dialect", ["appvlm", "qwen2.5-vl"])
+def test_solutions_are_played_in_a_dialect(collab, dialect: str) -> None:
+    """Demonstrations for a policy that sees: the family's prompt and replies, and a picture of every screen."""
+    Path("teacher.yaml").write_text(f"{TEACHER}dialect: {dialect}\n")
+    tasks = ("--tasks", "SystemWifiTurnOn,ContactsAddContact,MarkorDeleteNote", "--set", "success_check=every_step")
+    play = ("rollout", "--env", "androidworld", "--graph", "single", "--seed", "3")
+    code, out, err = collab(*play, *tasks, "--agents", "teacher.yaml", "--out", "run")
+    assert code == 0, err
+    assert "rehearsal: not a language model" in out
+    with RunReader(Path("run")) as reader:
+        played = list(reader.iterate_trajectories())
+    assert [one.success for one in played] == [True] * 3
+    steps = [step for one in played for step in one.steps]
+    assert all(step.observation.screenshot for step in steps)
+    texts = [step.matrix.utterances[0].text for step in steps]
+    assert all(DIALECTS[dialect].read(one, "mobile").actions for one in texts), texts
+
+
+def test_where_the_dialect_has_no_word_the_episode_fails_in_one_line(collab) -> None:
+    Path("teacher.yaml").write_text(f"{TEACHER}dialect: appvlm\n")
+    tasks = ("--env", "androidworld", "--tasks", "SystemWifiTurnOn", "--seed", "3")
+    collab("rollout", *tasks, "--graph", "single", "--agents", "teacher.yaml", "--out", "run")
+    # Without an end at success, the last action is to say that the task is complete.
+    assert "appvlm has no word for: done; choose other tasks, or another dialect" in collab("runs", "show", "run")[1]

@@ -1,9 +1,13 @@
 import asyncio
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from collab.dialects.base import Dialect
+from collab.dialects.ground import read_in_dialect
+from collab.dialects.registry import DIALECTS
 from collab.envs.grammar import MOBILE, WEB, ActionSpace
 from collab.envs.random_actions import ENDINGS
 from collab.errors import ConfigError, ModelFailure
@@ -28,9 +32,10 @@ def ask_all(
     model: RehearsalModel | None = None,
     space: ActionSpace = MOBILE,
     screen: Observation = SCREEN,
+    dialect: Dialect | None = None,
 ) -> list[Reply]:
     speaker = model or RehearsalModel(error_base=0)
-    privilege = Privilege(oracle=lambda: solution, observation=screen, space=space)
+    privilege = Privilege(oracle=lambda: solution, observation=screen, space=space, dialect=dialect)
     sampling = Sampling(temperature=temperature)
 
     async def scene() -> list[Reply]:
@@ -112,3 +117,44 @@ def test_an_empty_web_page_still_allows_mistakes() -> None:
 def test_rates_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"error_base 1\.5"):
         RehearsalModel(error_base=1.5)
+
+
+@pytest.mark.parametrize(("dialect", "said"), [("appvlm", '"target-element": 3'), ("qwen2.5-vl", '"coordinate": [')])
+def test_it_speaks_the_dialect_of_its_agent(dialect: str, said: str) -> None:
+    steps = (MOBILE.make("click", index=3),)
+    reply = ask(steps, dialect=DIALECTS[dialect])
+    assert said in reply.text
+    parsed = read_in_dialect(reply.text, DIALECTS[dialect], MOBILE, SCREEN)
+    assert parsed.action == steps[0], parsed.failure
+    mistakes = ask_all(steps, range(50), model=RehearsalModel(error_base=1.0), dialect=DIALECTS[dialect])
+    read = [read_in_dialect(one.text, DIALECTS[dialect], MOBILE, SCREEN) for one in mistakes]
+    assert not any(one.failure for one in read)
+    assert 0 < sum(one.action == steps[0] for one in read) < 10  # one in twenty is none
+
+
+def test_of_several_steps_it_says_the_one_that_is_still_to_be_done() -> None:
+    steps = (MOBILE.make("input_text", index=0, text="Ada", clear_text=True, press_enter=True),)
+
+    def say(value: str, *flags: str) -> Action | None:
+        field = replace(ELEMENTS[0], role="input", label="Name", value=value, flags=("editable", *flags))
+        screen = replace(SCREEN, elements=(field, *ELEMENTS[1:]))
+        reply = ask(steps, dialect=DIALECTS["appvlm"], screen=screen)
+        return read_in_dialect(reply.text, DIALECTS["appvlm"], MOBILE, screen).action
+
+    assert say("") == MOBILE.make("click", index=0)
+    typed = say("", "focused")
+    assert typed is not None
+    assert (typed.type, typed["text"], typed.target) == ("input_text", "Ada", None)
+    held = say("Bo", "focused")
+    assert held is not None
+    assert held.type == "long_press", "its menu empties the field"
+
+
+def test_without_a_word_in_the_dialect_the_call_fails_and_is_counted() -> None:
+    model = RehearsalModel(error_base=0)
+    with pytest.raises(ModelFailure) as failed:
+        ask((MOBILE.make("answer", text="42"),), model=model, dialect=DIALECTS["appvlm"])
+    assert str(failed.value) == (
+        "rehearsal: appvlm has no word for: answer '42'; choose other tasks, or another dialect"
+    )
+    assert model.meter.snapshot().failures == 1

@@ -484,7 +484,12 @@ class _HostedEpisode:
     def _grant_privilege(self, call: ReplyCall) -> Privilege | None:
         if call.observation is None:
             return None
-        return Privilege(oracle=lambda: call.solution, observation=call.observation, space=self.stage.suite.space)
+        return Privilege(
+            oracle=lambda: call.solution,
+            observation=call.observation,
+            space=self.stage.suite.space,
+            dialect=self.network.agents[call.slot].dialect,
+        )
 
 
 def _get_error(kind: str) -> type[CollabError]:
