@@ -54,6 +54,7 @@ from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, LabelEstimate, Range
 from collab.loop.record import ExampleCounts, TrainingDir, hash_json
 from collab.loop.state import LoopState
+from collab.models.vision import Picture
 from collab.rewards.verifiers.registry import RULES
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
@@ -543,13 +544,21 @@ def _prepare(state: LoopState, number: int, group: str, policy: Policy) -> Prepa
 
 def _open_pictures(state: LoopState, group: str, policy: Policy) -> Look | None:
     """Return a function that reads the pictures of a turn; None where a policy sees none."""
-    run = state.config.run
-    slot = state.config.groups[group][0]
-    chat = build_chat_tokenizer(run.agents[slot], policy.weights[slot])
-    seen = SeenPictures.of(run.agents[slot], run.agent_names[slot], chat)
-    if seen is None:
+    run, seen = state.config.run, dict[str, SeenPictures]()
+    # Slots that share a policy may show it pictures of different sizes.
+    for slot in state.config.groups[group]:
+        chat = build_chat_tokenizer(run.agents[slot], policy.weights[slot])
+        found = SeenPictures.of(run.agents[slot], run.agent_names[slot], chat)
+        if found is not None:
+            seen[slot] = found
+    if not seen:
         return None
-    return lambda turn: seen.read(Path(resolve_within(state.folder.path, turn.run)), turn.pictures)
+
+    def look(turn: Turn) -> tuple[Picture, ...]:
+        shown = seen.get(turn.ref.cell.agent)
+        return () if shown is None else shown.read(Path(resolve_within(state.folder.path, turn.run)), turn.pictures)
+
+    return look
 
 
 def _find_moments(folder: TrainingDir, number: int, group: str, recipe: RLRecipe) -> Path | None:

@@ -73,12 +73,7 @@ class Speaker:
             forms = [GuiAction(kind=kind, **target, **time) for time in _TIMES]
             yield self._choose(*forms, *(_ENTER_KEYS if kind == "enter" else ()))
         elif action.type == "double_tap":
-            double = GuiAction(kind="double_click", **self._aim(action))
-            if self.dialect.can_say(double):
-                yield double
-                return
-            self._require_memory(double)
-            yield from [GuiAction(kind="click", **self._aim(action))] * 2
+            yield from self._tap_twice(action)
         elif action.type in ("scroll", "swipe", "scroll_page"):
             yield self._move(action)
         elif action.type in ("input_text", "type_string"):
@@ -101,6 +96,14 @@ class Speaker:
             yield self._choose(GuiAction(kind=kind), GuiAction(kind=kind, text="It is done."))
         else:
             raise LookupError(f"{self.dialect.name} has no word for: {action.type}")
+
+    def _tap_twice(self, action: Action) -> Iterator[GuiAction]:
+        double = GuiAction(kind="double_click", **self._aim(action))
+        if self.dialect.can_say(double):
+            yield double
+            return
+        self._require_memory(double)
+        yield from [GuiAction(kind="click", **self._aim(action))] * 2
 
     def _choose(self, *forms: GuiAction) -> GuiAction:
         """Return the first that the dialect has a word for."""

@@ -16,7 +16,7 @@ from collab.loop.config import Method, TrainingConfig
 from collab.loop.policy import Policy, assign_policy, get_template
 from collab.models.base import Capabilities
 from collab.models.tokenizer import take_first_line
-from collab.models.weights import build_empty, read_config
+from collab.models.weights import FAMILIES, build_empty, read_config
 from collab.rollout.run import check
 from collab.trainers.base_model import Adapter, check_backbone, check_base, check_modules, open_adapter
 from collab.trainers.batching import is_prefix_shared
@@ -89,15 +89,34 @@ def check_bases(config: TrainingConfig, policy: Policy) -> None:
 
     Raises:
         ConfigError: a checkpoint is no causal language model, is too short for the context, lacks a layer that an
-            adapter names, or cannot share prefixes; or an adapter does not fit the recipe or its base.
+            adapter names, cannot share prefixes, or is not trained on the pictures that its agent sees; or an adapter
+            does not fit the recipe or its base.
     """
     recipe = config.method.build_recipe(1)
+    for slot, agent in config.run.agents.items():
+        if agent.modality != "text":
+            _check_sight(f"agents/{config.run.agent_names[slot]}", policy.weights[slot], config.method.RECIPE, recipe)
     for slots in config.groups.values():
         base = policy.of(slots)
         check_base(
             base, recipe.model_copy(update=get_template(config.run.agents[slots[0]])), f"{config.method.RECIPE}."
         )
         _check_layers(config.method, base, recipe, open_adapter(policy.get_adapter(slots), recipe, base))
+
+
+def _check_sight(named: str, base: str, section: str, recipe: Recipe) -> None:
+    """Refuse an agent whose pictures cannot be learned from."""
+    kind = read_config(resolve_checkpoint(base), named=base).model_type
+    if kind not in FAMILIES:
+        raise ConfigError(
+            f"{named}: sees pictures by a model of type {kind}; trained on pictures are {', '.join(FAMILIES)}, "
+            "and others with modality: text"
+        )
+    if is_prefix_shared(recipe):
+        raise ConfigError(
+            f"{section}.sharing: prefix, but {named} sees pictures, whose prompts are not shared; set "
+            f"{section}.sharing=none"
+        )
 
 
 def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | None) -> None:

@@ -203,6 +203,8 @@ class RecordedInput(Definition):
     """Episodes that are over, without broken ones."""
     steps: int = Field(ge=1)
     """Environment steps of these."""
+    privileged: bool = False
+    """Whether a model in it looked at solutions: its episodes are demonstrations."""
 
 
 class TrainingConfig(Definition):

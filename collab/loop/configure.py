@@ -98,7 +98,7 @@ async def configure(
     own = [strip_run_prefix(one) for one in settings if one.startswith(RUN)]
     own.append(f"success_check={method.success_check}")
     check_seeds(seed, method.held_out)
-    inputs = read_inputs(recorded)
+    inputs = read_inputs(recorded, known)
     if inputs:
         method = known.learn_recorded(method, inputs)
     filled = load_trained_agents(library, agents, graph, as_trained=True)

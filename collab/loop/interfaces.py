@@ -292,6 +292,8 @@ class Algorithm:
     """Options of a command beside the configuration (see `check`), by name, with defaults."""
     can_replay: ClassVar[bool] = False
     """Whether its learning can be repeated from recorded episodes and labels alone (`collab train --replay`)."""
+    imitates: ClassVar[bool] = False
+    """Whether it learns replies of any speaker, so also demonstrations (`RecordedInput.privileged`)."""
     toy: ClassVar[Sequence[str]] = ()
     """Settings of its default preset and of the run for a tiny training in the fake corridor that covers all kinds of
     its work (`collab verify-resume`)."""

@@ -177,7 +177,10 @@ def check_trainable(slot: str, agent: AgentDefinition, name: str, method: Method
             f"agents/{name}: adapter {adapter!r} is no directory with {CONFIG} here; name one to train further"
         )
     if agent.modality != "text" and not method.SEES:
-        raise ConfigError(f"agents/{name}: modality {agent.modality}; examples hold no pictures, so train with text")
+        raise ConfigError(
+            f"agents/{name}: modality {agent.modality}; its examples hold no pictures, so train with text, or "
+            "by --algo filtered-bc or appvlm"
+        )
 
 
 def _check_served(slot: str, agent: AgentDefinition, name: str, method: Method) -> None:

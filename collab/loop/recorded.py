@@ -1,6 +1,6 @@
 """Recorded runs that an epoch learns from in place of a rollout: those a training begins with, or its own earlier ones.
 
-    inputs = read_inputs([Path("runs/played")])             # what is learned from them, with their hashes
+    inputs = read_inputs([Path("runs/played")], algorithm)  # what is learned from them, with their hashes
     overlap = await check_inputs(config, allow_overlap=False)
     with open_inputs(config, folder, 1) as rollouts: ...    # of an epoch that does not play
 
@@ -32,11 +32,11 @@ from collab.envs.base import Suite
 from collab.errors import RunError, RunFormatError, UsageError
 from collab.evaluation.report import find_recorded
 from collab.loop.config import RecordedInput, TrainingConfig
-from collab.loop.interfaces import Rollout, load_algorithm, read_training
+from collab.loop.interfaces import Algorithm, Rollout, load_algorithm, read_training
 from collab.loop.record import EpochRecord, TrainingDir, read_record
 from collab.loop.state import LoopState
 from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
-from collab.rollout.build import build_suite
+from collab.rollout.build import build_suite, load_dialect
 from collab.rollout.plan import load_splits, plan_episodes
 from collab.rollout.run import read_recorded_config
 from collab.seeds import Seeds
@@ -56,18 +56,26 @@ HELD_OUT = "held-out seeds"
 _OTHERS = "give other runs"
 
 
-def read_inputs(named: Sequence[Path]) -> list[RecordedInput]:
-    """Read what can be learned from runs; a folder of runs stands for all of them.
+def read_inputs(named: Sequence[Path], algorithm: Algorithm) -> list[RecordedInput]:
+    """Read what an algorithm can learn from runs; a folder of runs stands for all of them.
 
     Raises:
-        UsageError: a run is given twice, is being written, looked at solutions, or has no episode to learn from.
+        UsageError: a run is given twice, is being written, or has no episode to learn from; or a model in it looked at
+            solutions, and the algorithm does more than imitate.
         RunFormatError: there is no run, or it lost steps.
     """
     paths = [run.resolve() for one in named for run in find_recorded(one).runs or (one,)]
     for path in paths:
         if paths.count(path) > 1:
             raise UsageError(f"--offline {path}: is given twice; name it once")
-    return [_read_input(path) for path in paths]
+    found = [_read_input(path) for path in paths]
+    shown = next((one.run for one in found if one.privileged), None)
+    if shown is not None and not algorithm.imitates:
+        raise UsageError(
+            f"--offline {shown}: a model in it looked at solutions, which no policy can; {_OTHERS}, or imitate it by "
+            f"--algo filtered-bc and give {algorithm.name} the trained team: --agents RUN@last"
+        )
+    return found
 
 
 def _read_input(path: Path) -> RecordedInput:
@@ -75,12 +83,13 @@ def _read_input(path: Path) -> RecordedInput:
     with store.open_reader() as reader:
         if reader.status == "running":
             raise UsageError(f"--offline {path}: is being played now; wait until it is over, or stop it")
-        if reader.manifest.privileged:
-            raise UsageError(f"--offline {path}: a model in it looked at solutions, which no policy can; {_OTHERS}")
         lengths = [len(one.steps) for one in iterate_counted(reader, budget) if one.error is None]
+        privileged = reader.manifest.privileged
     if not sum(lengths):
         raise UsageError(f"--offline {path}: no episode of it came to its end with a step to learn from; {_OTHERS}")
-    return RecordedInput(run=str(path), hash=hash_run(store), episodes=len(lengths), steps=sum(lengths))
+    return RecordedInput(
+        run=str(path), hash=hash_run(store), episodes=len(lengths), steps=sum(lengths), privileged=privileged
+    )
 
 
 def check_unchanged(recorded: Iterable[RecordedInput]) -> None:
@@ -105,7 +114,8 @@ async def check_inputs(config: TrainingConfig, *, allow_overlap: bool) -> str | 
         What they share with evaluations, where that is allowed; None for nothing.
 
     Raises:
-        UsageError: a run was played by other slots, in other rounds or in another space of actions.
+        UsageError: a run was played by other slots, in other rounds or in another space of actions, or its agents were
+            shown the screen in another way.
         OverlapError: its evaluations, or an evaluation split of its environment, play an episode of these runs.
     """
     if not config.recorded:
@@ -130,9 +140,11 @@ async def check_inputs(config: TrainingConfig, *, allow_overlap: bool) -> str | 
 
 
 def list_doubts(config: TrainingConfig) -> list[str]:
-    """Return what is not known of replies in recorded runs, a line each: imitation does without."""
+    """Return whether recorded runs are demonstrations, and what is not known of their replies, a line each."""
     found = []
     for one in config.recorded:
+        if one.privileged:
+            found.append(f"{one.run}: a model in it looked at solutions; its episodes are learned as demonstrations")
         with RunStore.open(Path(one.run)).open_reader() as reader:
             cells = [cell for played in reader.iterate_trajectories() for step in played.steps for cell in step.matrix]
         replies = format_amount(len(cells), "reply", "replies")
@@ -238,13 +250,21 @@ def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
 
 def _check_fit(path: Path, run: RunConfig, suite: Suite) -> None:
     """Raise a UsageError for a run whose replies the team could not have given."""
-    graph, other = run.graph, read_recorded_config(path).graph
+    played = read_recorded_config(path)
+    graph, other = run.graph, played.graph
     if (set(other.slots), other.rounds) != (set(graph.slots), graph.rounds):
         told, wanted = (f"{', '.join(one.slots)} in {format_amount(one.rounds, 'round')}" for one in (other, graph))
         raise UsageError(
             f"--offline {path}: was played by {told}, and the graph {run.graph_name} has {wanted}; {_OTHERS}, or "
             "another --graph"
         )
+    for slot in graph.slots:
+        told, wanted = (_describe_sight(one, slot) for one in (played, run))
+        if told != wanted:
+            raise UsageError(
+                f"--offline {path}: was played by {slot} with {told}, and agents/{run.agent_names[slot]} has {wanted}; "
+                f"{_OTHERS}, or set both alike: a policy learns from what it will read"
+            )
     with RunStore.open(path).open_reader() as reader:
         space = next((step.observation.space for one in reader.iterate_trajectories() for step in one.steps), None)
     if space not in (None, suite.space.name):
@@ -252,6 +272,13 @@ def _check_fit(path: Path, run: RunConfig, suite: Suite) -> None:
             f"--offline {path}: its actions are of the space {space}, those of {run.environment_name} of "
             f"{suite.space.name}; {_OTHERS}"
         )
+
+
+def _describe_sight(run: RunConfig, slot: str) -> str:
+    """Return in words how an agent is shown the screen."""
+    dialect = load_dialect(run.agents[slot], f"agents/{run.agent_names[slot]}")
+    spoken = "" if dialect is None else f" and dialect: {dialect.name}"
+    return f"modality: {run.agents[slot].modality}{spoken}"
 
 
 async def _list_kept(config: TrainingConfig, suite: Suite) -> list[HeldOutInstances]:

@@ -45,6 +45,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = create_toy_team(tmp_path_factory.mktemp("toy")).own
     assert own is not None
     (own / "agents/show.yaml").write_text("kind: rehearsal\noptions: {error_base: 0.6}\n")
+    (own / "agents/guide.yaml").write_text("kind: rehearsal\noptions: {error_base: 0.2, error_slope: 0}\n")
     (own / "graphs/trio.yaml").write_text("slots: [ada, ben, cyd]\nrounds: 1\n")
     return own
 
@@ -112,6 +113,24 @@ def test_epoch_1_learns_recorded_runs_and_plays_nothing(
     assert {one.run for one in read_lesson(folder.get_epoch(1).examples / "shared").turns} <= set(map(str, played))
     assert main(["runs", "show", str(out)]) == 0
     assert "recorded" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_demonstrations_are_imitated_and_named(
+    train: Train, library: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Episodes in which a model looked at solutions; the offline phase is the whole training."""
+    shown, out = record(library, tmp_path / "shown", agents="guide"), tmp_path / "bc"
+    assert train(*offline(shown), "--out", out, settings=("epochs=1",)) == 0, capsys.readouterr().err
+    said = capsys.readouterr()
+    line = f"{shown}: a model in it looked at solutions; its episodes are learned as demonstrations"
+    assert line in said.out + said.err
+    (given,) = json.loads((out / "training.json").read_text())["config"]["recorded"]
+    assert given["privileged"] is True
+    solved = {one.id for one in load_trajectories(shown) if one.success}
+    learned = {one.ref.trajectory for one in read_lesson(TrainingDir(out).get_epoch(1).examples / "shared").turns}
+    assert learned
+    assert learned <= solved
 
 
 @pytest.mark.slow
@@ -338,7 +357,10 @@ def test_runs_that_no_policy_of_the_training_could_have_played_are_refused(
     )
     assert "learns from its own rollouts alone; leave it out" in say(run, graph="pair", algo="collabuiagents")
     shown = play(definitions, tmp_path / "shown", agents="show")
-    assert "a model in it looked at solutions, which no policy can" in say(shown)
+    assert say(shown) == (
+        f"error: --offline {shown}: a model in it looked at solutions, which no policy can; give other runs, or "
+        "imitate it by --algo filtered-bc and give digirl the trained team: --agents RUN@last"
+    )
     broken = tmp_path / "broken"
     play(definitions, broken, settings=["environment.backends.fake.options.fail_at=0"])
     assert "no episode of it came to its end with a step to learn from" in say(broken)

@@ -15,11 +15,10 @@ import transformers
 from safetensors.torch import load_file
 
 import collab
-from collab.algorithms.appvlm.algorithm import AppVLM
 from collab.algorithms.experience import PICTURE_SAID, SeenPictures, TurnBuilder
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.cli.main import main
-from collab.errors import ConfigError
+from collab.errors import ConfigError, UsageError
 from collab.library import Library
 from collab.loop.configure import configure
 from collab.loop.examples import RecordedRun
@@ -49,6 +48,10 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.mktemp(request.param)
     checkpoint = MAKERS[request.param](folder / request.param)
     (folder / "library/agents").mkdir(parents=True)
+    (folder / "library/agents/reading.yaml").write_text("kind: rehearsal\n")
+    (folder / "library/agents/teacher.yaml").write_text(
+        "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\nmodality: image\ndialect: appvlm\n"
+    )
     (folder / "library/agents/seeing.yaml").write_text(
         f"kind: local\noptions: {{path: {checkpoint}, device: cpu}}\nmodality: image\ndialect: appvlm\n"
         "context_tokens: 4000\nsampling: {temperature: 0.8, max_tokens: 8}\n"
@@ -166,16 +169,22 @@ class OddLabeller(NoLabels):
         return Labels(value={one.id: float(place % 2 == 0) for place, one in enumerate(rollout.trajectories)})
 
 
-def ask(library: Library, *settings: str) -> Any:
-    return configure(
-        library,
-        algorithm="appvlm",
-        env="androidworld",
-        graph="single",
-        agents="seeing",
-        tasks=["SystemBluetoothTurnOn", "SystemWifiTurnOn"],
-        settings=(*SMALL, *settings),
-    )
+TASKS = ["SystemBluetoothTurnOn", "SystemWifiTurnOn"]
+PLAY: dict[str, Any] = {"env": "androidworld", "graph": "single", "tasks": TASKS}
+
+
+def ask(library: Library, *settings: str, algorithm: str = "appvlm", **choices: Any) -> Any:
+    own = {"appvlm": ("epochs=3", "final_passes=1", "demonstrations=1"), "filtered-bc": ("epochs=1", "updates=2")}
+    shared = ("episodes=4", "steps=null", "rl.context=4000", "rl.batch_rows=8", "held_out.episodes=1")
+    play = ("held_out.before=false", "run.environment.limits.max_steps=2")
+    settings = (*own.get(algorithm, ()), *shared, *play, *settings)
+    return configure(library, algorithm=algorithm, settings=settings, **{"agents": "seeing", **PLAY, **choices})
+
+
+def record(library: Library, out: Path, agents: str, *settings: str) -> Path:
+    play: dict[str, Any] = {"episodes": 4, "settings": settings, "library": library.own, "progress": False}
+    asyncio.run(collab.collect(agents=agents, seed=5, out=out, **PLAY, **play))
+    return out
 
 
 @pytest.mark.slow
@@ -191,8 +200,31 @@ def test_a_policy_that_sees_is_trained_by_appvlm(
     assert all(len(one.pictures) == 1 for one in lesson.turns)
     assert result.records[3].trained["shared"].steps > 0
     assert result.records[3].weights != result.records[2].weights
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_policy_that_sees_imitates_recorded_runs(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_algorithm("filtered-bc"), "labeller", OddLabeller())
+    played = record(library, tmp_path / "played", "seeing", "environment.limits.max_steps=2")
+    config = asyncio.run(ask(library, algorithm="filtered-bc", recorded=[played]))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    assert not TrainingDir(result.path).get_epoch(1).rollout.exists()
+    lesson = read_lesson(get_lesson_dir(TrainingDir(result.path), 1, "shared"))
+    assert {one.run for one in lesson.turns} == {str(played)}
+    assert all(len(one.pictures) == 1 for one in lesson.turns)
+    assert result.records[1].trained["shared"].steps == 2
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize("algorithm", ["filtered-bc", "appvlm"])
+def test_prefixes_with_pictures_are_not_shared(library: Library, tmp_path: Path, algorithm: str) -> None:
+    config = asyncio.run(ask(library, "rl.sharing=prefix", algorithm=algorithm))
     with pytest.raises(ConfigError, match=r"rl\.sharing: prefix, but agents/seeing sees pictures"):
-        asyncio.run(start(asyncio.run(ask(library, "rl.sharing=prefix")), tmp_path / "shared", device="cpu"))
+        asyncio.run(start(config, tmp_path / "shared", device="cpu"))
 
 
 @pytest.mark.slow
@@ -237,6 +269,41 @@ def test_an_adapter_is_trained_on_pictures_resumed_and_played(
     capsys.readouterr()
 
 
-def test_other_methods_still_ask_for_text() -> None:
-    assert AppVLM.method.SEES
-    assert not load_algorithm("filtered-bc").method.SEES
+def test_runs_that_were_shown_the_screen_in_another_way_are_refused(library: Library, tmp_path: Path) -> None:
+    read = record(library, tmp_path / "read", "reading")
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(ask(library, algorithm="filtered-bc", recorded=[read]))
+    (slot,) = read_stored_config(read).graph.slots
+    assert str(refused.value) == (
+        f"--offline {read}: was played by {slot} with modality: text, and agents/seeing has modality: image and "
+        "dialect: appvlm; give other runs, or set both alike: a policy learns from what it will read"
+    )
+
+
+def test_other_methods_still_ask_for_text(library: Library) -> None:
+    with pytest.raises(ConfigError, match=r"agents/seeing: modality image; .* --algo filtered-bc or appvlm"):
+        asyncio.run(ask(library, "values.hidden=8", algorithm="digirl"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_demonstrations_with_pictures_make_a_base(library: Library, tmp_path: Path) -> None:
+    """Solutions that a rehearsal plays in the policy's dialect are imitated, and AppVLM continues from the result."""
+    demos = record(library, tmp_path / "demos", "teacher", "success_check=every_step")
+    config = asyncio.run(ask(library, algorithm="filtered-bc", recorded=[demos]))
+    base = asyncio.run(start(config, tmp_path / "base", device="cpu"))
+    assert base.summary is not None
+    lesson = read_lesson(get_lesson_dir(TrainingDir(base.path), 1, "shared"))
+    (slot,) = config.run.graph.slots
+    chat = build_chat_tokenizer(config.run.agents[slot], str(config.run.agents[slot].options["path"]))
+    with RunStore.open(demos).open_reader() as reader:
+        recorded = RecordedRun.of(read_stored_config(demos), reader)
+        for one in lesson.turns:
+            cell = recorded.get_cell(one.ref)
+            assert cell.privileged
+            assert one.pictures == (recorded.step(one.ref).observation.screenshot,)
+            assert chat.decode(one.reply[:-1].tolist()) == cell.text
+    assert lesson.turns
+    again = asyncio.run(ask(library, agents=f"{base.path}@last"))
+    assert again.origin is not None
+    assert again.run.agents[slot].modality == "image"

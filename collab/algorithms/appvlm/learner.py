@@ -29,7 +29,6 @@ from collab.config import Definition, RunConfig, validate
 from collab.envs.base import Bounded, Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.graphs.deliberation import Network, vote
-from collab.library import resolve_checkpoint
 from collab.loop.checks import check_bases
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Labels, Rollout, Update
@@ -39,7 +38,6 @@ from collab.loop.policy import Policy, assign_policy, build_chat_tokenizer
 from collab.loop.record import TrainingDir, hash_json
 from collab.loop.state import LoopState
 from collab.models.base import Reply
-from collab.models.weights import FAMILIES, read_config
 from collab.prompts.render import PromptContext
 from collab.rollout.build import Team, build_team, with_prompts
 from collab.rollout.collector import UsageMeter
@@ -114,9 +112,6 @@ class AppVLMLearner(TurnLearner):
 
     def check(self, config: TrainingConfig, first: Policy) -> None:
         """Check the checkpoints that fine-tuning begins with: they are trained alike, and read the same tokens."""
-        for slot, agent in config.run.agents.items():
-            if agent.modality != "text":
-                _check_seeing(config, f"agents/{config.run.agent_names[slot]}", first.weights[slot])
         super().check(config, first)
         start = name_start(config)
         if start is None:
@@ -200,20 +195,6 @@ class AppVLMLearner(TurnLearner):
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
         """Return that a round only collects, where it does."""
         return None if get_method(state.config).is_learning(number) else COLLECTING
-
-
-def _check_seeing(config: TrainingConfig, named: str, base: str) -> None:
-    """Raise a ConfigError for an agent whose pictures cannot be learned from."""
-    kind = read_config(resolve_checkpoint(base), named=base).model_type
-    if kind not in FAMILIES:
-        raise ConfigError(
-            f"{named}: sees pictures by a model of type {kind}; trained on pictures are {', '.join(FAMILIES)}, "
-            "and others with modality: text"
-        )
-    if get_method(config).rl.sharing == "prefix":
-        raise ConfigError(
-            f"rl.sharing: prefix, but {named} sees pictures, whose prompts are not shared; set rl.sharing=none"
-        )
 
 
 def get_method(config: TrainingConfig) -> AppVLMMethod:

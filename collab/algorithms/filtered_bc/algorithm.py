@@ -1,6 +1,7 @@
 """Filtered behaviour cloning: imitate every reply of the remembered episodes that were solved.
 
     collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc
+    collab train --algo filtered-bc --env androidworld --graph single --agents mine --offline runs/demos --set epochs=1
 
 The simplest way to learn from own episodes, and the baseline of the others: no values, no comparison, only next tokens
 of replies that the verdict on their episode let through. A team that solves nothing in its first rollout is not
@@ -11,6 +12,9 @@ that spoke in a solved episode is imitated, in every round, also if the vote wen
 best tenth by reward, which lets every failure through where fewer were solved (preset `released`); here only successes
 pass.
 
+Recorded runs may be demonstrations: episodes in which a model looked at solutions. Pictures are learned as they were
+shown, so demonstrations with pictures make a policy that sees.
+
 Presets: `filtered-bc`, the default, has the schedule of collabuiagents for a team; `sound` and `released` have those of
 DigiRL's presets of the same names for one agent.
 """
@@ -20,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -33,6 +38,7 @@ from collab.trainers.rl.step_estimates import StepEstimate
 class FilteredBCMethod(ReplayMethod):
     """Settings of imitating solved episodes."""
 
+    SEES: ClassVar[bool] = True
     most_per_task: int | None = Field(default=None, ge=1)
     """At most so many remembered solutions of a task are imitated, the newest; None imitates all."""
     quantile: float | None = Field(default=None, gt=0, le=1)
@@ -75,6 +81,7 @@ class FilteredBC(TurnAlgorithm):
     method = FilteredBCMethod
     presets = Path(__file__).parent / "presets"
     default_preset = "filtered-bc"
+    imitates = True
     toy = (  # easy enough to be solved at times
         *("episodes=12", "updates=2", "rl.batch_rows=4"),
         "run.environment.backends.fake.options.declared=false",
