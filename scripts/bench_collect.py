@@ -38,8 +38,6 @@ from collab.types import Outcome, Trajectory
 from collab.utils.files import write_json
 
 MEDIAN_S = 60.0
-PER_WORKER = 100
-"""Episodes per worker: with fewer, the end of the measurement, where workers run out of episodes, weighs in."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -149,9 +147,9 @@ def schedule(total: int, workers: int, seconds: Iterator[float]) -> float:
     return end
 
 
-def measure(workers: int, spread: float, seed: int) -> dict[str, float]:
-    """Measure both arms with the same times of episodes."""
-    total, found = PER_WORKER * workers, dict[str, float]()
+def measure(workers: int, spread: float, seed: int, episodes: int = 100) -> dict[str, float]:
+    """Measure both arms with the same times of so many episodes per worker."""
+    total, found = episodes * workers, dict[str, float]()
     for name, arm in (("waiting", wait_for_each), ("playing", play_on)):
         began = time.process_time()
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -174,6 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", help="default: 8, 32 and 1000")
     parser.add_argument("--spread", type=float, nargs="+", default=[100.0], help="p99 / p1 of an episode's time")
+    parser.add_argument(
+        "--episodes", type=int, default=100, help="per worker; with fewer, the end, where they run out, weighs in"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="8 and 32 workers alone")
     parser.add_argument("--out", type=Path, help="JSON with all numbers")
@@ -181,7 +182,7 @@ def main() -> None:
     found = []
     for workers in options.workers or ([8, 32] if options.quick else [8, 32, 1000]):
         for spread in options.spread:
-            one = measure(workers, spread, options.seed)
+            one = measure(workers, spread, options.seed, options.episodes)
             found.append(one)
             print(
                 f"{workers} workers, spread {spread:g}: {one['gain']:.2f} times as many episodes per second as with "

@@ -1,0 +1,94 @@
+"""Measure what a training that plays on needs between two epochs: to publish a policy, and to draw by priority.
+
+    python scripts/bench_publish.py --out publish.json
+
+publish  from a trained policy on disk to its first reply, with the pocket's weights in float32 (14 MB): models stay in
+         the training's own process, so this is all that workers wait for
+replay   a million draws by priority, of 10,000 remembered episodes
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from collab.library import resolve_checkpoint
+from collab.models.base import Request
+from collab.models.checkpoint_card import write_layout
+from collab.models.local import LocalModel
+from collab.trainers.rl.replay import SumTree
+from collab.types import Prompt, Sampling, Segment
+from collab.utils.files import write_json
+
+
+async def publish(checkpoint: Path) -> float:
+    """Return the seconds from a checkpoint on disk to the first reply of its weights."""
+    began = time.perf_counter()
+    model = LocalModel(path=str(checkpoint), device="cpu", dtype="float32")
+    await model.probe()
+    prompt = Prompt(system="", shared="Which button?", segments=(Segment(text="."),))
+    await model.generate(Request(prompt=prompt, sampling=Sampling(max_tokens=1), seed=1))
+    seconds = time.perf_counter() - began
+    await model.close()
+    return seconds
+
+
+def measure_publish() -> dict[str, Any]:
+    """Measure the publication of a policy, ten times behind one that loads the code."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = []
+        for number in range(11):
+            checkpoint = Path(folder, str(number))
+            shutil.copytree(resolve_checkpoint("built-in:pocket"), checkpoint)
+            weights = checkpoint / "model.safetensors"
+            save_file(
+                {name: one.to(torch.float32) for name, one in load_file(weights).items()}, weights, {"format": "pt"}
+            )
+            write_layout(checkpoint)
+            seconds.append(asyncio.run(publish(checkpoint)))
+        size = weights.stat().st_size
+    median, slowest = statistics.median(seconds[1:]), max(seconds[1:])
+    print(
+        f"publish: {size / 1e6:.1f} MB in {median:.3f} s (slowest of ten {slowest:.3f}, with the code {seconds[0]:.2f})"
+    )
+    return {"bytes": size, "seconds": seconds}
+
+
+def measure_replay() -> dict[str, Any]:
+    """Measure draws from a sum tree of 10,000 priorities, in batches of 256."""
+    rng = np.random.default_rng(0)
+    tree = SumTree(10_000)
+    for place, weight in enumerate(rng.random(10_000)):
+        tree[place] = float(weight)
+    draws, batch = 1_000_000, 256
+    began = time.perf_counter()
+    for _ in range(math.ceil(draws / batch)):
+        tree.find(rng.random(batch) * tree.total)
+    seconds = time.perf_counter() - began
+    print(f"replay: a million draws in {seconds:.2f} s")
+    return {"draws": draws, "seconds": seconds}
+
+
+def main() -> None:
+    """Measure both, print a line of each, and write all numbers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="JSON with all numbers")
+    options = parser.parse_args()
+    found = {"publish": measure_publish(), "replay": measure_replay()}
+    if options.out is not None:
+        write_json(options.out, found)
+
+
+if __name__ == "__main__":
+    main()
