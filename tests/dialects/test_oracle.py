@@ -104,8 +104,8 @@ def test_all_tasks_are_solved_by_points(dialect: str) -> None:
 # ------------------------------------------------------------------------------------------------------- pages
 
 ON_PAGES = ("qwen3-vl", "ui-tars-1.5", "anthropic-computer")
-WITH_POINTER = ("qwen2.5-vl", "ui-tars-1.5", "aguvis", "anthropic-computer")
-"""In the first and the third a drag begins where the mouse is and takes two actions."""
+WITH_POINTER = ("qwen2.5-vl", "aguvis")
+"""Here a drag begins where the mouse is and takes two actions."""
 Plan: TypeAlias = Callable[[MiniwobEnvironment, Observation], Iterable[Action]]
 
 
