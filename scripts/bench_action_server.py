@@ -40,9 +40,9 @@ async def record_requests(options: argparse.Namespace) -> list[Request]:
     """Play all episodes and return what they asked their model, in order."""
     asked, answer = list[Request](), LocalModel.generate
 
-    async def generate(model: LocalModel, request: Request) -> Reply:
+    async def generate(self: LocalModel, request: Request) -> Reply:
         asked.append(request)
-        return await answer(model, request)
+        return await answer(self, request)
 
     LocalModel.generate = generate  # type: ignore[method-assign, assignment]
     try:
