@@ -31,6 +31,7 @@ from collab.models.vision import Picture
 from collab.rollout.run import read_stored_config
 from collab.store.rewards import ReplyRef
 from collab.store.run import RunStore
+from collab.trainers.base_model import load_weights, open_base
 from collab.trainers.prepare import FinetuneTask
 from collab.trainers.recipe import RLRecipe
 from collab.trainers.rl.turns import Lesson, Turn, prepare_turns, read_lesson
@@ -267,6 +268,15 @@ def test_an_adapter_is_trained_on_pictures_resumed_and_played(
         assert {one.policy.adapter is None for step in steps for one in step.matrix} == {agents == "seeing"}
     assert said[0] != said[1]
     capsys.readouterr()
+
+
+def test_passes_that_mark_no_reply_refuse_a_prompt_that_attends_in_both_directions(tmp_path: Path) -> None:
+    """Fine-tuning on texts would compute PaliGemma's prompts otherwise than it plays."""
+    recipe = RLRecipe(learning_rate=1e-6, context=1000, precision="float32", saved="float32")
+    base = open_base(str(MAKERS["paligemma"](tmp_path / "paligemma")), recipe)
+    with pytest.raises(ConfigError, match="models of type paligemma cannot be trained here: its tokens see those that"):
+        load_weights(base, "float32")
+    assert load_weights(base, "float32", marks_replies=True) is not None
 
 
 def test_runs_that_were_shown_the_screen_in_another_way_are_refused(library: Library, tmp_path: Path) -> None:
