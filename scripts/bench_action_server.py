@@ -44,7 +44,7 @@ async def record_requests(options: argparse.Namespace) -> list[Request]:
         asked.append(request)
         return await answer(self, request)
 
-    LocalModel.generate = generate  # type: ignore[method-assign, assignment]
+    LocalModel.generate = generate  # type: ignore[method-assign]
     try:
         with tempfile.TemporaryDirectory() as folder:
             await collect(
