@@ -258,6 +258,7 @@ def _check_fit(path: Path, run: RunConfig, suite: Suite) -> None:
             f"--offline {path}: was played by {told}, and the graph {run.graph_name} has {wanted}; {_OTHERS}, or "
             "another --graph"
         )
+    # Shown otherwise, the same reply would be learned to another prompt than it answered.
     for slot in graph.slots:
         told, wanted = (_describe_sight(one, slot) for one in (played, run))
         if told != wanted:
