@@ -156,10 +156,12 @@ def test_what_was_shown_is_learned_as_it_was_sampled(library: Library, tmp_path:
 
 
 SMALL = (
-    *("epochs=3", "episodes=4", "steps=null", "final_passes=1", "demonstrations=1", "rl.context=4000"),
-    *("rl.batch_rows=8", "held_out.episodes=1", "held_out.before=false", "run.environment.limits.max_steps=2"),
+    *("episodes=4", "steps=null", "rl.context=4000", "rl.batch_rows=8", "held_out.episodes=1", "held_out.before=false"),
+    "run.environment.limits.max_steps=2",
 )
 """Of a training of two tasks and seconds."""
+OWN = {"appvlm": ("epochs=3", "final_passes=1", "demonstrations=1"), "filtered-bc": ("epochs=1", "updates=2")}
+"""Algorithm → its own part of that."""
 
 
 class OddLabeller(NoLabels):
@@ -175,10 +177,7 @@ PLAY: dict[str, Any] = {"env": "androidworld", "graph": "single", "tasks": TASKS
 
 
 def ask(library: Library, *settings: str, algorithm: str = "appvlm", **choices: Any) -> Any:
-    own = {"appvlm": ("epochs=3", "final_passes=1", "demonstrations=1"), "filtered-bc": ("epochs=1", "updates=2")}
-    shared = ("episodes=4", "steps=null", "rl.context=4000", "rl.batch_rows=8", "held_out.episodes=1")
-    play = ("held_out.before=false", "run.environment.limits.max_steps=2")
-    settings = (*own.get(algorithm, ()), *shared, *play, *settings)
+    settings = (*OWN.get(algorithm, ()), *SMALL, *settings)
     return configure(library, algorithm=algorithm, settings=settings, **{"agents": "seeing", **PLAY, **choices})
 
 
@@ -234,8 +233,8 @@ def test_an_adapter_is_trained_on_pictures_resumed_and_played(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(load_algorithm("appvlm"), "labeller", OddLabeller())
-    tasks = ["--tasks", "SystemBluetoothTurnOn,SystemWifiTurnOn", "--library", str(library.own)]
-    settings = [*SMALL, "rl.lora={rank: 2, alpha: 4, merge: false}"]
+    tasks = ["--tasks", ",".join(TASKS), "--library", str(library.own)]
+    settings = [*OWN["appvlm"], *SMALL, "rl.lora={rank: 2, alpha: 4, merge: false}"]
     words = ["train", "--algo", "appvlm", "--env", "androidworld", "--graph", "single", "--agents", "seeing", *tasks]
     words += [word for setting in settings for word in ("--set", setting)]
     assert main([*words, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
