@@ -8,6 +8,7 @@ other replies.
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from dataclasses import dataclass
 
@@ -62,6 +63,12 @@ class Seeds:
     @property
     def _sampled(self) -> int:
         return self.run if self.sampling is None else derive(self.run, "sampling", self.sampling)
+
+
+def draw_lognormal(rng: random.Random, median: float, spread: float) -> float:
+    """Draw from the lognormal distribution of this median whose 99th percentile is `spread` times the first."""
+    sigma = math.log(spread) / (2 * 2.3263)  # 2.3263 deviations on either side hold 98 %
+    return median * rng.lognormvariate(0.0, sigma)
 
 
 def generator(seed: int) -> random.Random:

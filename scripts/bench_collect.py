@@ -22,8 +22,6 @@ import argparse
 import asyncio
 import heapq
 import itertools
-import math
-import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +30,7 @@ from typing import Any
 from collab.loop.continuous import RunGate, SharedWorkers
 from collab.rollout.collector import collect
 from collab.rollout.episode import Episode, Stage
-from collab.seeds import Seeds
+from collab.seeds import Seeds, draw_lognormal, generator
 from collab.testing.corridor import CorridorSuite
 from collab.types import Outcome, Trajectory
 from collab.utils.files import write_json
@@ -57,10 +55,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 def draw_seconds(spread: float, seed: int) -> Iterator[float]:
     """Yield the seconds of episodes in the order in which they begin."""
-    rng = random.Random(seed)
-    sigma = math.log(spread) / (2 * 2.3263)  # 2.3263 deviations on either side hold 98 %
+    rng = generator(seed)
     while True:
-        yield MEDIAN_S * rng.lognormvariate(0.0, sigma)
+        yield draw_lognormal(rng, MEDIAN_S, spread)
 
 
 class Sleeper:

@@ -303,6 +303,7 @@ def build_stage(config: RunConfig, suite: Suite) -> Stage:
         suite=suite,
         seeds=config.seeds,
         limits=config.environment.limits,
+        delay=config.environment.delay,
         pictures=config.pictures,
         success_check=config.success_check,
     )

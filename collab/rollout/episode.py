@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import TypeAlias
 
 from collab.agents.agent import StepContext
-from collab.config import Limits, SuccessCheck
+from collab.config import Delay, Limits, SuccessCheck
 from collab.envs.base import ENDS_AT_SUCCESS, Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite
 from collab.envs.grammar import ActionSpace
 from collab.envs.solution import FIRST_ERROR, look_ahead, score_step
@@ -85,6 +85,7 @@ class Stage:
     suite: Suite
     seeds: Seeds
     limits: Limits = field(default_factory=Limits)
+    delay: Delay = field(default_factory=Delay)
     pictures: bool = True
     """Store pictures of screens that no renderer can draw again."""
     success_check: SuccessCheck = "end"
@@ -212,6 +213,7 @@ class _EpisodePlayer:
     ) -> None:
         self.environment, self.network, self.episode = environment, network, episode
         self.stage, self.recorder, self.watch, self.spent = stage, recorder, watch, spent
+        self.delay_s = stage.delay.draw(episode.seed)
         self.history: list[HistoryEntry] = []
         self.summary = ""
         self.before: tuple[Observation, Mapping[str, bytes]] | None = None
@@ -341,6 +343,7 @@ class _EpisodePlayer:
         their first error, such a step ends it unsolved.
         """
         result = check_result(await self.environment.step(action), self.environment.step)
+        await asyncio.sleep(self.delay_s)
         # Also behind the last step of the budget; an end by the environment itself has its own outcome.
         if not result.terminated and self._is_solved():
             outcome = Outcome(success=True, score=1.0, reason="solved by this step")

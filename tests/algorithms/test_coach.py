@@ -211,7 +211,8 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
     count = write_candidates_of_the_corridor(tmp_path / "made")
     library = write_library(tmp_path / "library", finetuned)
     told, known = {}, {}
-    for name, settings in (("blank", ()), ("taught", (f"pretraining={tmp_path / 'made'}",))):
+    taught = (f"pretraining={tmp_path / 'made'}", "rehearsed=5")
+    for name, settings in (("blank", ()), ("taught", taught)):
         settings = (*settings, *SMALL, "values.passes=6", "warmup_epochs=1", "epochs=1", "held_out.episodes=1")
         config = asyncio.run(configure_toy_training(library, *settings, algorithm="coach", seed=3))
         result = asyncio.run(start(config, tmp_path / name, device="cpu"))
@@ -219,6 +220,9 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
         assert result.records[1].untrained == {"shared": "Q learns alone in this epoch"}
         known[name] = [one.value for one in read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared"))]
     assert (told["blank"]["pretrained"], told["taught"]["pretrained"]) == (0, count)
+    # Whole states are drawn: a screen of the corridor has several right buttons and as many wrong words.
+    assert told["blank"]["rehearsed"] == 0
+    assert 5 <= told["taught"]["rehearsed"] < count
     # This policy presses buttons alone: before any return is known, each is thought right.
     assert set(known["blank"]) == {0.0}
     assert np.mean(known["taught"]) > 0.7
@@ -240,6 +244,10 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
     ("settings", "message"),
     [
         (["pretraining=nowhere"], "has no candidate.parquet; make it with: collab synth --levels candidate"),
+        (
+            ["rehearsed=8"],
+            "rehearsed=8 takes candidates of pretraining, which is null; --set pretraining=DIR",
+        ),
         (["critic=critic-prm"], "agents/critic-prm: options.model: checkpoints/my-prm: no such directory"),
         (["k=0"], "k: "),
         (["exploration_temperatures=0"], "temperature=0 is greedy"),

@@ -202,7 +202,9 @@ def format_metrics(told: CoachMetrics) -> list[str]:
     distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
     failed = f", {told.failed} failed" if told.failed else ""
     pretrained = told.pretrained and f"fitted to {format_amount(told.pretrained, 'candidate')} at first"
-    numbers = [*([pretrained] if pretrained else []), f"explained variance {_show(told.explained)} before the fit"]
+    rehearsed = told.rehearsed and f"fitted to {format_amount(told.rehearsed, 'candidate')} beside the returns"
+    explained = f"explained variance {_show(told.explained)} before the fit"
+    numbers = [one for one in (pretrained, rehearsed, explained) if one]
     if told.truth is not None:
         one = told.truth
         numbers.append(

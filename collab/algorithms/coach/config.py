@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +13,14 @@ from collab.algorithms.judging import CriticConfig, CriticMethod
 from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_algorithm import TurnConfig
 from collab.algorithms.turn_learner import draw_passes
+from collab.data.parquet import read_rows
 from collab.errors import UsageError
 from collab.loop.config import Ablation
 from collab.loop.ranges import Range
+from collab.synthesis.judgement import RIGHT, WRONG
 from collab.trainers.recipe import TokenValueRecipe
 from collab.utils.files import hash_file
+from collab.utils.text import format_amount
 
 
 class CoachMethod(OnPolicyMethod, CriticMethod):
@@ -43,6 +47,9 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     for each wrong candidate. None begins with a Q of 0 everywhere."""
     pretraining_passes: int = Field(default=4, ge=1)
     """How often each of these candidates is learned then."""
+    rehearsed: int = Field(default=0, ge=0)
+    """At least so many of these candidates, whole states drawn anew, are also learned in each epoch's fit, beside the
+    returns. Without, Q forgets how replies to one state differ; a number above theirs takes all."""
     warmup_epochs: int = Field(default=0, ge=0)
     """First epochs in which Q alone learns."""
     truth_states: int = Field(default=200, ge=0)
@@ -102,11 +109,11 @@ ABLATIONS: dict[str, Ablation] = {
     ),
     "critic-scratch": Ablation(
         description="Q begins at 0, and policy and Q learn from the first epoch on",
-        settings=("pretraining=null", "warmup_epochs=0"),
+        settings=("pretraining=null", "rehearsed=0", "warmup_epochs=0"),
     ),
     "critic-online": Ablation(
         description="Q begins at 0, and learns alone for five epochs",
-        settings=("pretraining=null", "warmup_epochs=5"),
+        settings=("pretraining=null", "rehearsed=0", "warmup_epochs=5"),
     ),
 }
 
@@ -119,15 +126,27 @@ def hash_pretraining(method: CoachMethod) -> str | None:
     """Return the SHA-256 of the candidates that Q is fitted to at first; None for none.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, or they are all right or all wrong; `rehearsed` without any.
+        ConfigError: the file has no rows of candidates.
     """
     if method.pretraining is None:
+        if method.rehearsed:
+            raise UsageError(
+                f"rehearsed={method.rehearsed} takes candidates of pretraining, which is null; --set pretraining=DIR "
+                "names some, --set rehearsed=0 takes none"
+            )
         return None
     path = Path(method.pretraining) / CANDIDATES_FILE
     if not path.is_file():
         raise UsageError(
             f"pretraining={method.pretraining}: has no {CANDIDATES_FILE}; make it with: collab synth --levels "
             "candidate --agents NAME --out DIR"
+        )
+    kinds = Counter(one.kind for one in read_rows(path))
+    if not kinds[RIGHT] or not kinds[WRONG]:
+        raise UsageError(
+            f"{path}: {kinds[RIGHT]} right and {kinds[WRONG]} wrong of {format_amount(kinds.total(), 'candidate')}; "
+            "Q learns from both, so make more: collab synth --levels candidate --episodes N"
         )
     return hash_file(path)
 

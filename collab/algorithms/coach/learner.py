@@ -4,6 +4,7 @@ In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of
 
     R_t    =  ω_p Σ_{τ≥t} γ^{τ−t} r^p_τ + ω_o r_o       of executed replies             (`estimators.coach_returns`)
     Q      is fitted to R_t, from where the epoch before left it                        (`token_values.TokenValues`)
+           and with `rehearsed` to 1 and 0 of synthesised replies that are right and wrong
     a_1…k  ~  π(· | s_t)                                fresh replies, not executed     (`samples`)
     A_i    =  Q of a_i − mean Q of the others           by the fitted Q                 (`estimators.leave_one_out`)
 
@@ -43,7 +44,6 @@ from collab.algorithms.turn_learner import (
 from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
 from collab.config import Definition
 from collab.data.parquet import read_rows
-from collab.data.tokenize import encode_replies
 from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
 from collab.errors import Diverged, RunFormatError
@@ -56,7 +56,6 @@ from collab.rewards.labels import read_labels
 from collab.rollout.build import build_team
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
-from collab.synthesis.judgement import RIGHT
 from collab.trainers.rl.candidates import CANDIDATES, CandidateEstimate, write_candidates
 from collab.trainers.rl.estimators import coach_returns, leave_one_out
 from collab.trainers.rl.step_estimates import StepEstimate
@@ -67,7 +66,7 @@ from collab.utils.files import hash_file, report_write_errors, resolve_within
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from collab.trainers.rl.token_values import TokenValues, ValueRow
+    from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
 
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
@@ -109,6 +108,8 @@ class CoachMetrics(Definition):
     so a critic that likes detours shows here."""
     pretrained: int = 0
     """Synthesised candidates that Q was fitted to before this epoch; 0 in all but the first, and without any."""
+    rehearsed: int = 0
+    """Of these, how many its fit learned beside the returns."""
     steps: int = 0
     """Optimizer steps of the fit."""
     loss: float | None = None
@@ -168,10 +169,10 @@ class CoachLearner(TurnLearner):
             visited = _visit(state, experience.episodes, builder, executed)
             with state.time_part(VALUING, whole=True):
                 model, start = await run_in_background(load_values, state, group, number, method.values)
-                pretrained = 0
-                if start is None and method.pretraining is not None:
-                    pretrained = await run_in_background(_pretrain, state, group, model)
-                fitted = await run_in_background(_fit, state, group, number, model, visited)
+                known = await run_in_background(_read_judged, state, group, start is None)
+                if known is not None and start is None:
+                    await run_in_background(_pretrain, state, group, model, known)
+                fitted = await run_in_background(_fit, state, group, number, model, visited, known)
             sampled = await _sample(state, experience, builder, suite)
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
@@ -182,6 +183,7 @@ class CoachLearner(TurnLearner):
         if not is_warming:
             _draw(state, group, number, visited, lesson)
             _warn_if_alike(state, number, visited)
+        pretrained = len(known.rows) if known is not None and start is None else 0
         told = {**fitted, "pretrained": pretrained, "truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
@@ -266,54 +268,75 @@ def read_step_rewards(run: Path, method: CoachMethod) -> dict[tuple[str, int], f
     }
 
 
-def _pretrain(state: LoopState, group: str, model: TokenValues) -> int:
-    """Fit Q to synthesised candidates, 1 for each right one and 0 for each wrong one, and return their number.
+def _read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies | None:
+    """Return the candidates of `pretraining` in tokens; None if this epoch learns none of them.
 
     Raises:
         RunFormatError: they are gone, or not those that the training began with.
-        Diverged: a loss or a weight is no number.
+        ConfigError: none of one kind fits into the context.
     """
-    from collab.trainers.rl.token_values import ValueRow
+    from collab.trainers.rl.token_values import JudgedReplies
 
     config, slots = narrow_config(state.config), state.config.groups[group]
-    path = Path(str(config.method.pretraining)) / CANDIDATES_FILE
+    method = config.method
+    if method.pretraining is None or not (is_first or method.rehearsed):
+        return None
+    path = Path(method.pretraining) / CANDIDATES_FILE
     if not path.is_file() or hash_file(path) != config.pretraining_digest:
         raise RunFormatError(f"{path}: not the candidates that this training began with; put them back")
     chat = build_chat_tokenizer(config.run.agents[slots[0]], state.first.of(slots))
-    rows, targets, states = list[ValueRow](), list[float](), list[str]()
-    for one in read_rows(path):
-        for said in encode_replies([one], chat, config.method.rl.context).items:
-            rows.append(ValueRow(ids=said.ids, places=tuple(range(said.scored_from, len(said)))))
-            targets.append(float(one.kind == RIGHT))
-            states.append(one.prompt.user)
-    # From 0 to 1 is further than an epoch's fit may move a value.
-    with note_doing(f"fitting Q to {format_amount(len(rows), 'candidate')}"):
-        model.fit(
-            rows,
-            targets,
-            seed=derive(config.run.seed, "pretraining", group),
-            is_clipped=False,
-            groups=states,
-            passes=config.method.pretraining_passes,
+    found = JudgedReplies.read(path, chat, method.rl.context)
+    if found.dropped and is_first:
+        state.note(
+            f"{path}: {format_amount(found.dropped, 'candidate')} left out, longer than rl.context={method.rl.context}"
         )
-    return len(rows)
+    return found
 
 
-def _fit(state: LoopState, group: str, number: int, model: TokenValues, visited: Sequence[_Visited]) -> dict[str, Any]:
-    """Value the executed replies, fit Q to their returns, and return the fit as fields of `CoachMetrics`."""
+def _pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> None:
+    """Fit Q to candidates; raises `Diverged` where a loss or a weight is no number."""
+    # From 0 to 1 is further than an epoch's fit may move a value.
+    with note_doing(f"fitting Q to {format_amount(len(known.rows), 'candidate')}"):
+        model.fit(
+            known.rows,
+            known.targets,
+            seed=derive(state.config.run.seed, "pretraining", group),
+            is_clipped=False,
+            groups=known.states,
+            passes=narrow_config(state.config).method.pretraining_passes,
+        )
+
+
+def _fit(
+    state: LoopState,
+    group: str,
+    number: int,
+    model: TokenValues,
+    visited: Sequence[_Visited],
+    candidates: JudgedReplies | None,
+) -> dict[str, Any]:
+    """Value the executed replies, fit Q to their returns, and return the fit as fields of `CoachMetrics`.
+
+    Args:
+        candidates: some are learned beside the returns, as `rehearsed` says; None for none.
+    """
     known = [one for one in visited if one.executed is not None]
     if not known:
         return {"lost": "no executed reply can be valued"}
     rows = [build_row(one.executed) for one in known if one.executed is not None]
     for one, values in zip(known, model.compute(rows), strict=True):
         one.value = float(values.mean())
+    targets, states = [one.target for one in known], [row.ids[: row.places[0]].tobytes() for row in rows]
     seed = derive(state.config.run.seed, "value updates", number, group)
+    if candidates is not None:
+        drawn = candidates.draw(narrow_config(state.config).method.rehearsed, derive(seed, "rehearsed"))
+        rows, targets, states = rows + drawn.rows, targets + drawn.targets, states + drawn.states
     try:
-        fitted = model.fit(rows, [one.target for one in known], seed=seed)
+        fitted = model.fit(rows, targets, seed=seed, groups=states)
     except Diverged as diverged:
         # Candidates are compared all the same, by Q as it was before.
         return {"lost": f"{diverged.what}; its fit was undone"}
-    return {"steps": fitted.steps, "loss": fitted.loss}
+    return {"steps": fitted.steps, "loss": fitted.loss, "rehearsed": len(rows) - len(known)}
 
 
 def build_row(turn: Turn) -> ValueRow:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from collab.data.tokenize import Ids
+from collab.data.parquet import read_rows
+from collab.data.tokenize import EncodedExample, Ids, encode_replies
 from collab.errors import Diverged, RunFormatError
 from collab.models.checkpoint import choose_device
+from collab.models.tokenizer import ChatTokenizer
 from collab.seeds import generator
+from collab.synthesis.judgement import RIGHT, WRONG
 from collab.trainers.base_model import Base, load_weights
 from collab.trainers.prefix_sharing import compute_shared_hidden, switch_attention
 from collab.trainers.recipe import TokenValueRecipe
@@ -59,6 +63,54 @@ class ValueRow:
     """(tokens,)."""
     places: tuple[int, ...]
     """Positions in `ids`, at least one: the last of a prompt, or all of a reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedReplies:
+    """Replies of a synthesis (`collab synth --levels candidate`), each of them right or wrong."""
+
+    rows: list[ValueRow]
+    targets: list[float]
+    """1 for right, 0 for wrong."""
+    states: list[bytes]
+    """Prompt of each: equal ones are one state."""
+    dropped: int = 0
+    """How many were longer than the context."""
+
+    @classmethod
+    def read(cls, path: Path, chat: ChatTokenizer, context: int) -> JudgedReplies:
+        """Read a file of candidates.
+
+        Raises:
+            UsageError, ConfigError: it cannot be read, or no right one or no wrong one fits into the context.
+        """
+        every, found = list(read_rows(path)), list[tuple[EncodedExample, float]]()
+        for kind, target in ((RIGHT, 1.0), (WRONG, 0.0)):
+            encoded = encode_replies((row for row in every if row.kind == kind), chat, context)
+            found += [(one, target) for one in encoded.items]
+        return cls(
+            rows=[ValueRow(ids=one.ids, places=tuple(range(one.scored_from, len(one)))) for one, _ in found],
+            targets=[target for _, target in found],
+            states=[one.ids[: one.scored_from].tobytes() for one, _ in found],
+            dropped=len(every) - len(found),
+        )
+
+    def draw(self, least: int, seed: int) -> JudgedReplies:
+        """Return at least so many, whole states in a drawn order; all if there are fewer."""
+        members = defaultdict[bytes, list[int]](list)
+        for place, prompt in enumerate(self.states):
+            members[prompt].append(place)
+        order, kept = list(members), list[int]()
+        generator(seed).shuffle(order)
+        for prompt in order:
+            if len(kept) >= least:
+                break
+            kept += members[prompt]
+        return JudgedReplies(
+            rows=[self.rows[place] for place in kept],
+            targets=[self.targets[place] for place in kept],
+            states=[self.states[place] for place in kept],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
