@@ -69,6 +69,8 @@ class Phase(Definition):
     """On which it is measured; None for the arm's graph."""
     after: str | None = None
     """The phase whose policy is played, or trained further; None for the checkpoint that all arms begin with."""
+    epoch: int | None = Field(default=None, ge=1)
+    """Of which epoch of that phase; None for the one that the plan plays."""
     label: str = ""
     """Head of its column in tables."""
 
@@ -175,6 +177,9 @@ class Plan(Definition):
             for arm, _, phase in (split_spot(spot)[0].partition("/") for spot in (goal.first, goal.second)):
                 named += [(arm, self.arms), (phase, self.phases)]
         wrong = next((name for name, known in named if name not in known), None)
+        early = next((name for name, phase in self.phases.items() if phase.epoch and phase.after is None), None)
+        if early is not None:
+            raise ValueError(f"phases.{early}: epoch {self.phases[early].epoch} of no phase; name it with after")
         strange = [seed for stage in self.stages for seed in stage.seeds or () if seed not in self.seeds]
         if strange:
             raise ValueError(f"stages: run seed {strange[0]} is none of {self.seeds}")
@@ -234,7 +239,8 @@ class Plan(Definition):
         """
         arm, phase, before = self.arms[unit.arm], self.phases[unit.phase], self.needs(unit)
         head = [phase.kind, *shlex.split(self.common), *shlex.split(phase.options)]
-        agents = self.agents if before is None else f"{work / before.name}@{self.played}"
+        epoch = self.played if phase.epoch is None else f"epoch{phase.epoch}"
+        agents = self.agents if before is None else f"{work / before.name}@{epoch}"
         tail = ["--agents", agents, "--out", str(work / unit.name)]
         if not self.is_training(unit):
             return [*head, "--graph", phase.graph or arm.graph, *tail]

@@ -289,6 +289,34 @@ class Results:
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
         return format_markdown_table(heads, rows)
 
+    def format_pace_table(self, slow: Spot, fast: Spot, epoch: int) -> str:
+        """Return, by run seed, how fast two arms collected, and after how long the first one was at an epoch.
+
+        Times are of all parts but evaluations. Episodes that were played meanwhile and not learned do not count.
+        """
+        rows = []
+        for seed in self.plan.seeds:
+            one, other = (next((done for done in self.of(spot) if done.seed == seed), None) for spot in (slow, fast))
+            if one is None or other is None:
+                rows.append([str(seed), *[MISSING] * 6])
+                continue
+            whole = [measure_minutes(done) for done in (one, other)]
+            pace = [
+                60 * sum(len(part.rollout) for part in done.epochs) / minutes
+                for done, minutes in zip((one, other), whole, strict=True)
+            ]
+            shown = (*whole, measure_minutes(one, epoch), *pace)
+            rows.append([str(seed), *(f"{number:.0f}" for number in shown), f"{pace[1] / pace[0]:.2f}"])
+        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
+        heads = [
+            "run seed",
+            *(f"{label}, minutes" for label in labels),
+            f"{labels[0]}, to epoch {epoch}",
+            *(f"{label}, episodes an hour" for label in labels),
+            "times more",
+        ]
+        return format_markdown_table(heads, rows)
+
     # ------------------------------------------------------------------------------------------------ every unit
 
     def format_unit_table(self) -> str:
@@ -348,6 +376,12 @@ def find_reached(training: UnitRecord, target: float, latency: float) -> float |
         if epoch.epoch and epoch.success is not None and epoch.success >= target:
             return total
     return None
+
+
+def measure_minutes(training: UnitRecord, epoch: int | None = None) -> float:
+    """Return what a training took until behind an epoch, evaluations aside; None for its last."""
+    passed = [one for one in training.epochs if epoch is None or one.epoch <= epoch]
+    return sum(seconds for one in passed for part, seconds in one.seconds.items() if part != "evaluation") / 60
 
 
 def _describe_reached(seconds: float | None) -> str:

@@ -136,7 +136,7 @@ def test_arms_of_appvlm_differ_in_where_the_final_fine_tuning_begins_alone() -> 
         changes = find_changes(ALONE, ("appvlm", "train"), (arm, "train"))
         assert changes.pop("method.final_from") == ("base", start)
         assert set(changes) <= {"method.undemonstrated"}
-        assert [ALONE.units_of(f"{arm}/{phase}") for phase in ALONE.phases if phase != "train"].count([]) == 0
+        assert [ALONE.units_of(f"{arm}/{phase}") for phase in ALONE.phases].count([]) == 1, "half time is DigiRL's"
     recipe = derive_recipe(ALONE, EvidenceUnit(arm="appvlm", seed=0, phase="train"))
     assert (recipe["method.epochs"], recipe["method.rounds"], recipe["method.steps"]) == (9, 2, 400)
     assert (recipe["method.held_out.seeds"], recipe["method.demonstrations"]) == ([39], 24)
@@ -144,6 +144,22 @@ def test_arms_of_appvlm_differ_in_where_the_final_fine_tuning_begins_alone() -> 
     assert temperatures == {0}, "what a round taught is measured greedily"
     rounds = {spot for goal in ALONE.goals.values() for spot in (goal.first, goal.second) if "@" in spot}
     assert rounds == {"appvlm/train@2", "appvlm/train@8", "appvlm/train@9"}
+
+
+def test_distrl_and_digirl_have_one_schedule_on_slow_phones() -> None:
+    digirl, distrl = (
+        derive_recipe(ALONE, EvidenceUnit(arm=f"{name}-slow", seed=0, phase="train")) for name in ("digirl", "distrl")
+    )
+    alike = ("epochs", "steps", "updates", "offline.steps", "offline.updates", "rl.batch_rows", "held_out.every")
+    assert [digirl[f"method.{name}"] for name in alike] == [distrl[f"method.{name}"] for name in alike]
+    assert digirl["method.held_out.every"] > digirl["method.epochs"], "nothing is evaluated meanwhile"
+    slow = [ask(ALONE, f"{name}-slow", "train") for name in ("digirl", "distrl")]
+    assert [one["--concurrency"] for one in slow] == [["8"]] * 2
+    assert all("run.environment.delay.spread=100" in one["--set"] for one in slow)
+    half = EvidenceUnit(arm="digirl-slow", seed=0, phase="half-greedy")
+    assert ALONE.command(half, Path("w"))[-3] == "w/digirl-slow/seed-0/train@epoch15"
+    for name in ("no-dper", "no-retrace", "no-rho"):
+        assert find_changes(ALONE, ("distrl-slow", "train"), (f"distrl-{name}", "train"))
 
 
 def test_every_ablation_is_an_arm_unless_it_is_known_not_to_be() -> None:
@@ -305,6 +321,10 @@ def test_an_evaluation_of_another_budget_is_found(make_record: MakeRecord, episo
         ("stages: []\ngoals: {one: {label: x, first: full/pages, second: full/train}}", "'pages' is neither"),
         ("stages: []\ngoals: {one: {label: x, first: full/train@2, second: full/pages@2}}", "'pages' is neither"),
         ("stages: []\ngoals: {one: {label: x, first: full/train@last, second: full/train}}", "'last' is no epoch"),
+        (
+            "  early: {kind: eval, options: --env x, minutes: 1, epoch: 3}\nstages: []",
+            "phases.early: epoch 3 of no phase",
+        ),
         ("stages: []\nsteps: 5", r"plan.yaml:7: .*steps"),
         ("stages: [{arms: [full], phases: [train], seeds: [7]}]", r"run seed 7 is none of \[0\]"),
     ],

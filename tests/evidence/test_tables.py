@@ -331,8 +331,10 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
     """By hand: an epoch takes 60 + 120 s and 1.7 · 60 s of waiting: 4.7 minutes; an evaluation takes none of it."""
 
     def make(arm: str, seed: int, epochs: list[str], seconds: dict[str, float]) -> UnitRecord:
-        made = make_record(arm, seed, "train", epochs=epochs)
-        timed = [one.model_copy(update={"seconds": seconds if one.epoch else {}}) for one in made.epochs]
+        made, played = make_record(arm, seed, "train", epochs=epochs), [("Task0", 7000, 10, True, 4, None)]
+        timed = [
+            one.model_copy(update={"seconds": seconds, "rollout": played} if one.epoch else {}) for one in made.epochs
+        ]
         return made.model_copy(update={"epochs": timed})
 
     slow, fast = {"rollout": 60.0, "training": 120.0, "evaluation": 999.0}, {"rollout": 60.0, "training": 60.0}
@@ -343,6 +345,10 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
         make("full", 1, ["11", "10"], fast),
         make("rft", 2, ["00", "10"], slow),
     )
+    pace = known.format_pace_table("rft/train", "full/train", 1)
+    # Of one played episode an epoch: two in six minutes, and one in two.
+    assert find_line(pace, "0") == "| 0 | 6 | 2 | 3 | 20 | 30 | 1.50 |"
+    assert find_line(pace, "2").endswith(f"| {MISSING} |")
     table = known.format_reach_table("rft/train", "full/train", 1.7)
     # Epoch 0 is what was there before, and reaches nothing.
     assert find_line(table, "0") == "| 0 | 50 | 9 | 4 | 2.54 |"  # 2 · 282 s over 222 s
