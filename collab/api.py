@@ -209,6 +209,7 @@ async def train(
     instructions: Path | str | None = None,
     offline: Sequence[Path | str] = (),
     allow_overlap: bool = False,
+    fork: str | None = None,
     split: str | None = TRAIN,
     seed: int = 0,
     calibrations: Path | str | None = None,
@@ -236,6 +237,7 @@ async def train(
         instructions: directory of `collab synth`; its instructions are trained on, the own tasks measured.
         offline: recorded runs that epoch 1 learns from instead of playing; `allow_overlap` takes even those that hold
             what is kept for evaluation.
+        fork: "RUN@epochN": begin with the epochs of this training up to N; settings of the method may differ then.
         split: "train" keeps to the training split and measures on new seeds; None keeps to none.
         executor: as for `collect`, with `workers`.
         concurrency: episodes at once; None for as many as fill the engine of a local policy, from 4 to 48.
@@ -279,6 +281,7 @@ async def train(
         config,
         Path(out),
         options=build_check_options(calibrations, allow_uncalibrated),
+        fork=fork,
         budget=Budget.parse(budget) if isinstance(budget, str) else budget,
         device=device,
         report_to=_split_names("report_to", report_to),

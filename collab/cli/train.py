@@ -73,6 +73,15 @@ Replay = Annotated[
         rich_help_panel=options.LIMITS,
     ),
 ]
+Fork = Annotated[
+    str | None,
+    typer.Option(
+        "--fork",
+        metavar="RUN@epochN",
+        help="Begin with the epochs of this training up to N, copied; settings of the method may differ from then on.",
+        rich_help_panel=options.LIMITS,
+    ),
+]
 AllowOverlap = Annotated[
     bool,
     typer.Option(
@@ -106,6 +115,7 @@ def train(
     out: options.TrainingOut = None,
     resume: options.Resume = None,
     replay: Replay = None,
+    fork: Fork = None,
     plan: OnlyPlan = False,
     calibrations: options.Calibrations = None,
     allow_uncalibrated: options.AllowUncalibrated = False,
@@ -147,6 +157,8 @@ def train(
         return
     if allow_overlap and not offline:
         raise UsageError("--allow-overlap: speaks of --offline runs, and there is none; leave it out")
+    if plan and fork is not None:
+        raise UsageError("--plan: measures whole trainings; leave out --fork")
     # An ablation may fix the graph; a contradicting one is refused rather than overruled.
     _refuse_graph(context, algo, ablation, graph)
     definitions, named = options.open_library(library), split_names("--tasks", tasks)
@@ -187,6 +199,7 @@ def train(
         _begin(
             config,
             options.require_out(out),
+            fork=fork,
             budget=limit,
             options=build_check_options(calibrations, allow_uncalibrated),
             device=device or options.AUTO,

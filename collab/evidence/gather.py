@@ -35,6 +35,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
 from collab.loop.phases import is_over, load_trajectories
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
+from collab.loop.recorded import FORKED
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
@@ -160,14 +161,17 @@ def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]
     records = [read_record(training.get_epoch(number).record) for number in range(summary["epochs"] + 1)]
     epochs = [_gather_epoch(training, config, head["base"], record) for record in records]
     rollouts = [path for record in records if (path := training.get_epoch(record.epoch).rollout).exists()]
-    held_out = [path for record in records for path in find_runs(training.get_epoch(record.epoch).evaluation)]
-    spent = {part: _sum_seconds(records, part) for part in ("critic", "adversary", "training")}
+    # Epochs that were taken over took no time here.
+    own = [record for record in records if record.epoch > head.get(FORKED, {"epoch": -1})["epoch"]]
+    played = [path for record in own if (path := training.get_epoch(record.epoch).rollout) in rollouts]
+    held_out = [path for record in own for path in find_runs(training.get_epoch(record.epoch).evaluation)]
+    spent = {part: _sum_seconds(own, part) for part in ("critic", "adversary", "training")}
     return {
         "policy": "+".join(sorted(set(head["base"].values()))),
         "config": hide_places(head["config"], work),
         "seeds": config.method.held_out.seeds,
         "steps": sum(epoch.steps for epoch in epochs),
-        "seconds": Seconds(whole=seconds, **_split_playing([*rollouts, *held_out]), **spent),
+        "seconds": Seconds(whole=seconds, **_split_playing([*played, *held_out]), **spent),
         "hashes": {"training": summary["hash"]},
         "critics": sorted({read_label_head(path, name).critic for path in rollouts for name in list_label_sets(path)}),
         "best": summary["best"],

@@ -54,6 +54,9 @@ class Arm(Definition):
     brings."""
     method: str | None = None
     """Options of its trainings that set it apart; None for an arm that is not trained and has no run seed."""
+    fork: Spot | None = None
+    """A training of another arm, e.g. "full/train@3", whose epochs its own one takes over: up to there both are the
+    same. None for an arm that trains from the beginning."""
 
 
 class Phase(Definition):
@@ -176,6 +179,14 @@ class Plan(Definition):
         for goal in self.goals.values():
             for arm, _, phase in (split_spot(spot)[0].partition("/") for spot in (goal.first, goal.second)):
                 named += [(arm, self.arms), (phase, self.phases)]
+        for name, one in self.arms.items():
+            if one.fork is None:
+                continue
+            place, epoch = split_spot(one.fork)
+            if epoch is None:
+                raise ValueError(f"arms.{name}: fork {one.fork} names no epoch; write e.g. {place}@2")
+            arm, _, phase = place.partition("/")
+            named += [(arm, self.arms), (phase, self.phases)]
         wrong = next((name for name, known in named if name not in known), None)
         early = next((name for name, phase in self.phases.items() if phase.epoch and phase.after is None), None)
         if early is not None:
@@ -227,6 +238,16 @@ class Plan(Definition):
                 found.append(one)
         return found
 
+    def forks(self, unit: EvidenceUnit) -> tuple[EvidenceUnit, int] | None:
+        """Return the training whose epochs a training takes over, and the last of them; None for none."""
+        spot = self.arms[unit.arm].fork
+        if spot is None or not self.is_training(unit):
+            return None
+        place, epoch = split_spot(spot)
+        arm, _, phase = place.partition("/")
+        assert epoch is not None, "checked when the plan was read"
+        return EvidenceUnit(arm=arm, seed=unit.seed, phase=phase), epoch
+
     def command(self, unit: EvidenceUnit, work: Path) -> list[str]:
         """Return the words that begin a unit, without the name of the program; for an evaluation, also resume it.
 
@@ -242,6 +263,8 @@ class Plan(Definition):
         epoch = self.played if phase.epoch is None else f"epoch{phase.epoch}"
         agents = self.agents if before is None else f"{work / before.name}@{epoch}"
         tail = ["--agents", agents, "--out", str(work / unit.name)]
+        if (forked := self.forks(unit)) is not None:
+            tail = ["--fork", f"{work / forked[0].name}@epoch{forked[1]}", *tail]
         if not self.is_training(unit):
             return [*head, "--graph", phase.graph or arm.graph, *tail]
         if arm.method is None or unit.seed is None:

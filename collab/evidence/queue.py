@@ -119,10 +119,12 @@ def find_state(plan: Plan, unit: EvidenceUnit, records: Records, place: Workspac
     """Return how far a unit is."""
     if unit in records:
         return "done"
-    before = plan.needs(unit)
-    if before is not None and before not in records:
-        return "waits"
-    if before is not None:
+    forked = plan.forks(unit)
+    for before in (plan.needs(unit), None if forked is None else forked[0]):
+        if before is None:
+            continue
+        if before not in records:
+            return "waits"
         head = TrainingDir(place.folder(before))
         made = head.read().get("summary", {}).get("hash") if head.file.exists() else None
         if made != records[before].hashes["training"]:
@@ -259,7 +261,8 @@ def describe_undone(plan: Plan, place: Workspace, records: Records, asked: Seque
     """Name the units that were asked for and cannot be done as things are, with the next move for each of them."""
     lines = []
     for unit in asked:
-        before = plan.needs(unit)
+        forked = plan.forks(unit)
+        before = plan.needs(unit) if forked is None else forked[0]
         if before is None:
             continue
         state = find_state(plan, unit, records, place)
@@ -269,7 +272,9 @@ def describe_undone(plan: Plan, place: Workspace, records: Records, asked: Seque
                 f"{file_of(place.units, before)}, and that training is done again"
             )
         elif state == "waits" and before not in asked:
-            lines.append(f"{unit}: not done: it plays {before}, which is not done and not asked for; widen --only")
+            lines.append(
+                f"{unit}: not done: it begins with {before}, which is not done and not asked for; widen --only"
+            )
     return lines
 
 

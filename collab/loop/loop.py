@@ -54,7 +54,7 @@ from collab.loop.record import (
     is_patience_over,
     read_record,
 )
-from collab.loop.recorded import check_replayed, check_unchanged, find_source, list_doubts
+from collab.loop.recorded import check_fork, check_replayed, check_unchanged, find_source, list_doubts, take_over
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
@@ -241,6 +241,7 @@ async def start(
     out: Path,
     *,
     options: Mapping[str, Any] | None = None,
+    fork: str | None = None,
     budget: Budget | None = None,
     device: str = "auto",
     report_to: Sequence[str] = (),
@@ -252,6 +253,7 @@ async def start(
 
     Args:
         options: the algorithm's own options, by name (see `Algorithm.check`).
+        fork: "RUN@epochN", a training whose epochs up to that one are taken over; None begins with the first.
         budget: None for no limit; `resume` grants it once more.
         device: where policies are trained, "auto" (a GPU when there is one) or "cpu"; `resume` trains there, too.
         report_to: further places for metrics of training, "tensorboard" or "trackio".
@@ -271,10 +273,11 @@ async def start(
     folder, first = TrainingDir(out), build_first_policy(config.run, config.method)
     base = hash_base_weights(first)
     folder.check_free()
+    forked, told = ({}, None) if fork is None else check_fork(config, base, fork)
     checked = await check_training(config, first, limits.budget, options or {})
-    for line in checked.notes:
+    for line in (*checked.notes, *([] if told is None else [told])):
         note(line)
-    folder.begin({**checked.head, "base": base, **build_first_head(config, config.method, limits)})
+    folder.begin({**checked.head, **forked, "base": base, **build_first_head(config, config.method, limits)})
     return await _run(config, first, folder, limits, watch, stop, note)
 
 
@@ -455,6 +458,7 @@ async def _run(
     # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.lock_parts():
         watch(state.progress)
+        take_over(folder)
         records: list[EpochRecord] = []
         stopped: str | None = None
         try:

@@ -5,6 +5,7 @@
     with open_inputs(config, folder, 1) as rollouts: ...    # of an epoch that does not play
 
     begin_replay(Path("runs/distrl"), Path("runs/again"))   # all epochs learn from what another training recorded
+    head = check_fork(config, base, "runs/appvlm@epoch8")   # the first eight epochs are those of another training
 
 A run that a training begins with was finished or stopped before, by any policy. The training names its directory and
 its run hash: the episodes are learned from again in later epochs, so it is resumed with the same ones or not at all.
@@ -12,10 +13,12 @@ its run hash: the episodes are learned from again in later epochs, so it is resu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from collab.config import RunConfig
 from collab.data.splits import (
@@ -46,11 +49,14 @@ from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunStore
 from collab.trainers.prepare import check_installed
 from collab.types import Trajectory
+from collab.utils.files import list_differing, report_write_errors
 from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
 
 REPLAYED = "replayed"
 """In the head of a training that only learns again: the directory of the one that played."""
+FORKED = "forked"
+"""In the head of a training that begins with another one's epochs: its directory, the last of them and its hash."""
 HELD_OUT = "held-out seeds"
 """Name of what the training's own evaluations play, in messages."""
 _OTHERS = "give other runs"
@@ -243,6 +249,81 @@ def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
                 "packages and threads in both training.json may say why"
             )
     state.note(f"epoch {number}: its lessons and weights are those of {state.source.path}")
+
+
+def check_fork(config: TrainingConfig, base: Mapping[str, str], name: str) -> tuple[dict[str, Any], str]:
+    """Check that a training may begin with the epochs of another one; return its head's part, and what differs.
+
+    Whatever the epochs depend on must be the same. Settings of the method may differ, as from the next epoch on.
+
+    Args:
+        config: of the training that begins.
+        base: digest of the weights that it begins with, by slot.
+        name: "RUN@epochN", the last epoch that is taken over.
+
+    Raises:
+        UsageError: it does not fit; nothing was made.
+        RunFormatError: the other training cannot be read.
+    """
+    path, at, number = name.rpartition("@epoch")
+    if not at or not number.isdecimal() or not int(number):
+        raise UsageError(
+            f"--fork {name}: write RUN@epochN, the directory of a training and its last epoch to take over"
+        )
+    source, last = TrainingDir(Path(path)), int(number)
+    check_trusted(source.read().get("config", {}), str(source.file))
+    head, other = read_training(source)
+    there, here = (one.model_dump(mode="json", exclude={"preset", "ablation", "library"}) for one in (other, config))
+    decisive = {"algorithm", "run", "declared", "origin", "recorded"}
+    pairs = [*list_differing({"base": head["base"]}, {"base": dict(base)})]
+    pairs += list_differing(*({part: one[part] for part in decisive} for one in (there, here)))
+    if pairs:
+        what, was, wanted = pairs[0]
+        raise UsageError(
+            f"--fork {name}: was trained with another {what}: {was!r}, not {wanted!r}; a fork may differ in settings "
+            "of the method alone"
+        )
+    if config.method.epochs <= last:
+        raise UsageError(
+            f"--fork {name}: epochs={config.method.epochs} leaves nothing to train behind epoch {last}; --set "
+            f"epochs={last + 1} or more, or an earlier epoch"
+        )
+    record = source.get_epoch(last).record
+    if not record.exists():
+        raise UsageError(f"--fork {name}: epoch {last} is not over; {source.resume}, or name an earlier epoch")
+    differing = ", ".join(
+        f"{what}={wanted!r} (was {was!r})" for what, was, wanted in list_differing(there["method"], here["method"])
+    )
+    told = f"epochs 0 to {last} are those of {path}; from then on {differing or 'nothing is set otherwise'}"
+    forked = {"training": str(source.path.resolve()), "epoch": last, "hash": read_record(record).hash}
+    return {FORKED: forked}, told
+
+
+def take_over(folder: TrainingDir) -> None:
+    """Copy the epochs that a fork begins with, as far as they are not there.
+
+    Raises:
+        RunFormatError: the other training is gone, or was trained anew.
+        StoreFailure: they cannot be written.
+    """
+    forked = folder.read().get(FORKED)
+    if forked is None or folder.get_epoch(forked["epoch"]).record.exists():
+        return
+    source = TrainingDir(Path(forked["training"]))
+    record = source.get_epoch(forked["epoch"]).record
+    if not record.exists() or read_record(record).hash != forked["hash"]:
+        raise RunFormatError(
+            f"{folder.path}: begins with epochs of {source.path}, which are others now; put back what was there, or "
+            "begin anew"
+        )
+    with report_write_errors(folder.path, folder.resume):
+        for number in range(forked["epoch"] + 1):
+            target = folder.get_epoch(number).path
+            if not target.exists():
+                partial = target.with_name(f"{number}.partial")
+                shutil.rmtree(partial, ignore_errors=True)
+                shutil.copytree(source.get_epoch(number).path, partial)
+                partial.rename(target)
 
 
 # ------------------------------------------------------------------------------------------------------ inside

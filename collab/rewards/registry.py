@@ -31,7 +31,7 @@ import contextlib
 import hashlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Collection, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +49,7 @@ from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_l
 from collab.rewards.llm import FOLDER, read_critic_prompts
 from collab.rewards.reward_model import read_scoring_prompts
 from collab.rollout.build import DATE, Group, add_date, build, has_parameter, list_kinds, load_class
+from collab.utils.files import list_differing
 from collab.utils.redact import hide_values
 from collab.utils.trust import check_trusted, vouch
 
@@ -369,7 +370,7 @@ def explain_difference(name: str, old: LabelHead, new: LabelHead) -> str | None:
 
 def describe_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """Describe the first difference of two judges' settings, as JSON without secrets; None where they are equal."""
-    for what, before, after in _list_differing(_hide(old), _hide(new)):
+    for what, before, after in list_differing(_hide(old), _hide(new)):
         shown = repr(before), repr(after)
         return f"other {what}" if max(map(len, shown)) > _SHOWN else f"{what} {shown[0]}, now it is {shown[1]}"
     return None
@@ -400,15 +401,6 @@ def _list_places(definition: JudgeDefinition) -> tuple[Any, Any]:
     """Return the paths of a definition's checkpoint and adapter; None for a missing one."""
     options = _list_options(definition)
     return options.get("path"), options.get("adapter")
-
-
-def _list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the places at which two JSON values differ, with both values; None for a missing one."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in {**old, **new}:
-            yield from _list_differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
-    elif old != new:
-        yield where, old, new
 
 
 NEEDS_OPTIONS = frozenset({"llm", "model", "prm"})

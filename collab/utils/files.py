@@ -237,6 +237,15 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, text.encode("utf-8", "backslashreplace"))  # as JSON itself writes half a surrogate pair
 
 
+def list_differing(old: Any, new: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places at which two JSON values differ, with both values; None for a missing one."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from list_differing(old.get(key), new.get(key), f"{where}.{key}" if where else key)
+    elif old != new:
+        yield where, old, new
+
+
 def sync_files(folder: Path) -> None:
     """Sync the files of a directory, and their names, so that they survive a power cut."""
     for path in folder.rglob("*"):

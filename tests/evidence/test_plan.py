@@ -136,6 +136,7 @@ def test_arms_of_appvlm_differ_in_where_the_final_fine_tuning_begins_alone() -> 
         changes = find_changes(ALONE, ("appvlm", "train"), (arm, "train"))
         assert changes.pop("method.final_from") == ("base", start)
         assert set(changes) <= {"method.undemonstrated"}
+        assert ask(ALONE, arm, "train")["--fork"] == [f"{WORK}/appvlm/seed-0/train@epoch8"]
         assert [ALONE.units_of(f"{arm}/{phase}") for phase in ALONE.phases].count([]) == 1, "half time is DigiRL's"
     recipe = derive_recipe(ALONE, EvidenceUnit(arm="appvlm", seed=0, phase="train"))
     assert (recipe["method.epochs"], recipe["method.rounds"], recipe["method.steps"]) == (9, 2, 400)
@@ -334,3 +335,9 @@ def test_a_plan_that_names_what_it_has_not_is_refused(tmp_path: Path, line: str,
     (tmp_path / "plan.yaml").write_text(f"{text}  train: {{kind: train-marl, options: --env x, minutes: 1}}\n{line}\n")
     with pytest.raises(ConfigError, match=told):
         read_plan(tmp_path / "plan.yaml")
+
+
+def test_a_fork_names_the_last_epoch_that_it_takes_over() -> None:
+    arms = {**PLAN.model_dump()["arms"], "half": {"label": "x", "method": "--preset collab", "fork": "full/train"}}
+    with pytest.raises(ValueError, match=r"arms.half: fork full/train names no epoch; write e.g. full/train@2"):
+        change_plan(PLAN, arms=arms)

@@ -18,7 +18,7 @@ import pytest
 
 from collab.errors import UsageError
 from collab.evidence import queue as queue_at_work
-from collab.evidence.plan import EvidenceUnit, Plan, PlanStage, read_plan
+from collab.evidence.plan import Arm, EvidenceUnit, Plan, PlanStage, read_plan
 from collab.evidence.queue import (
     Notes,
     NotOver,
@@ -189,14 +189,25 @@ def test_what_plays_a_training_waits_for_it_and_for_its_weights(
     assert find_state(SMALL, played, read_all(place.units, SMALL), place) == "missing"
 
 
+def test_a_fork_waits_for_the_training_whose_epochs_it_takes_over(place: Workspace, make_record: MakeRecord) -> None:
+    arms = {**SMALL.arms, "rft": Arm(label="x", method="--preset collab --ablation rft", fork="full/train@1")}
+    plan = SMALL.model_copy(update={"arms": arms})
+    forked = EvidenceUnit(arm="rft", seed=0, phase="train")
+    assert plan.command(forked, Path("w"))[-6:-4] == ["--fork", "w/full/seed-0/train@epoch1"]
+    assert "--fork" not in plan.command(EvidenceUnit(arm="rft", seed=0, phase="new-seeds"), Path("w"))
+    assert find_state(plan, forked, {}, place) == "waits"
+    write(place.units, make_record("full", 0, "train", epochs=["1", "1"]))
+    assert find_state(plan, forked, read_all(place.units, plan), place) == "lost"
+
+
 def test_what_cannot_be_done_is_told_with_the_next_move(
     place: Workspace, recorder: Recorder, make_record: MakeRecord
 ) -> None:
     """A unit may wait for one of the same call, but not for one that was not asked for."""
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "full/*")) == []
     assert describe_undone(SMALL, place, {}, select_units(SMALL, "*/new-seeds")) == [
-        f"full/seed-{seed}/new-seeds: not done: it plays full/seed-{seed}/train, which is not done and not asked for; "
-        "widen --only"
+        f"full/seed-{seed}/new-seeds: not done: it begins with full/seed-{seed}/train, which is not done and not asked "
+        "for; widen --only"
         for seed in (0, 1)
     ]
     write(place.units, make_record("full", 0, "train", epochs=["1", "1"]))
