@@ -5,18 +5,20 @@
     save_values(state, group, number, model, start, metrics)
 
 An epoch leaves `values/` with the optimizer's moments and `values.json` with metrics, which is written last. A killed
-epoch begins with the values of the one before; older ones are removed.
+epoch begins with the values of the one before; older ones are removed. Values that are no numbers end no training: the
+epoch's policies keep their weights, and its record says why.
 """
 
 from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collab.algorithms.turn_learner import TurnMethod, get_lesson_dir
 from collab.config import Definition
-from collab.errors import RunFormatError
+from collab.errors import Diverged, RunFormatError
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep
 from collab.loop.state import LoopState
@@ -24,10 +26,11 @@ from collab.trainers.recipe import TokenValueRecipe
 from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
-    from collab.trainers.rl.token_values import TokenValues, ValueRow
+    from collab.trainers.rl.token_values import Floats, TokenValues, ValueRow
 
 VALUES, METRICS = "values", "values.json"
 """Beside a lesson."""
+NO_NUMBERS = "its values are no numbers"
 
 
 def load_values(state: LoopState, group: str, number: int, recipe: TokenValueRecipe) -> tuple[TokenValues, int | None]:
@@ -52,6 +55,14 @@ def load_values(state: LoopState, group: str, number: int, recipe: TokenValueRec
                 "begin another training"
             )
     return TokenValues(recipe, base, device=state.device), None
+
+
+def compute_values(model: TokenValues, rows: Sequence[ValueRow]) -> tuple[list[Floats] | None, str | None]:
+    """Return the values at the places of each row, and None; or None, and why they are no numbers."""
+    try:
+        return model.compute(rows), None
+    except Diverged as diverged:
+        return None, diverged.what
 
 
 def save_values(
@@ -81,6 +92,12 @@ def read_value_metrics(state: LoopState, number: int, group: str) -> dict[str, A
     return found
 
 
+def explain_unread(state: LoopState, number: int, group: str) -> str | None:
+    """Return why an epoch's values let its policy learn nothing, with the next move; None if they let it learn."""
+    why = read_value_metrics(state, number, group).get("unread")
+    return None if why is None else f"{why}; a lower values.learning_rate, in another training, may mend that"
+
+
 def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe, row: ValueRow) -> tuple[float, float]:
     """Fit values to a row, then read it, and return the seconds per row of both, for `--plan`."""
     from collab.trainers.base_model import open_base
@@ -89,7 +106,9 @@ def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe,
     method = config.method
     assert isinstance(method, TurnMethod), "only learners of turns have values"
     base = open_base(tried.policy.of(next(iter(config.groups.values()))), method.rl)
-    model, rows = TokenValues(recipe, base, device=tried.device), [row] * recipe.rows_at_once
+    # At a rate of 0 a fit takes as long, and cannot diverge.
+    still = recipe.model_copy(update={"learning_rate": 0.0})
+    model, rows = TokenValues(still, base, device=tried.device), [row] * recipe.rows_at_once
     model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
     began = time.perf_counter()
     model.fit(rows, [1.0] * len(rows), seed=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
 from collab.testing.toy_team import configure_toy_training, write_library
 from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.token_values import TokenValues
 from collab.trainers.rl.turns import read_lesson
 
 PPO = load_algorithm("ppo")
@@ -111,3 +113,53 @@ def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
     shutil.rmtree(get_lesson_dir(lost, 2, "shared") / VALUES)
     with pytest.raises(RunFormatError, match="epoch 3 begins with these values, and they are gone"):
         asyncio.run(resume(lost.path))
+
+
+@pytest.mark.timeout(600)
+def test_a_fit_whose_values_are_no_numbers_is_undone_and_named(finetuned: Path, tmp_path: Path) -> None:
+    """One step at such a rate leaves finite weights, too large to compute with; policies learn by V as it was."""
+    library = write_library(tmp_path / "library", finetuned)
+    values = "values={learning_rate: 3.0e+37, batch_rows: 64}"
+    config = asyncio.run(
+        configure_toy_training(library, "epochs=2", "episodes=8", values, algorithm="ppo", seed=3)
+    )
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    for record in result.records[1:]:
+        told = record.metrics["values"]
+        assert (told["steps"], told["loss"]) == (0, None)
+        assert told["lost"].endswith("some are no numbers; its fit was undone")
+        assert any(told["lost"] in line for line in PPO.format_lines(record) if line.startswith("V "))
+        assert record.trained
+
+
+@pytest.mark.timeout(600)
+def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training ends, also when it is resumed in the epoch that begins with such values."""
+    save = TokenValues.save
+
+    def spoil(self: TokenValues, folder: Path) -> None:
+        self._model.head.bias.data.fill_(np.nan)
+        save(self, folder)
+
+    monkeypatch.setattr(TokenValues, "save", spoil)
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "epochs=2", "episodes=8", algorithm="ppo", seed=3))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert first.trained
+    assert second.trained == {}
+    why = second.untrained["shared"]
+    assert re.fullmatch(r"values of tokens, step \d+: some are no numbers; a lower values.learning_rate, in .*", why)
+    assert second.metrics["left_out"] == {"its values are no numbers": second.steps}
+    assert second.weights == first.weights
+    assert main(["runs", "show", str(result.path)]) == 0
+    assert "n = 0; values of tokens" in capsys.readouterr().out
+
+    shutil.rmtree(TrainingDir(result.path).get_epoch(2).path)
+    folder = TrainingDir(result.path)
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    assert asyncio.run(resume(result.path)).summary == result.summary

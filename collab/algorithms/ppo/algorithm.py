@@ -56,7 +56,7 @@ class PPO(OnPolicyAlgorithm):
             accuracy=values.accuracy,
             auc=values.auc,
             ece=values.ece,
-            note=values.lost,
+            note=values.unread or values.lost,
         )
         return replace(super().summarize(record), predictions={"states": quality})
 

@@ -8,7 +8,7 @@ In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, a
     w_t  =  (A_t − mean(A)) / (deviation(A) + 1e-8), if `whiten`                   what multiplies the ratio
 
 Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
-has seen.
+has seen. Where V gives a state no number, no step of the epoch is learned.
 """
 
 from __future__ import annotations
@@ -23,7 +23,16 @@ from pydantic import Field
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
 from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_learner import VALUING, Experience, TurnLearner, estimate_alike, hash_beside_lessons
-from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
+from collab.algorithms.value_store import (
+    NO_NUMBERS,
+    VALUES,
+    compute_values,
+    explain_unread,
+    load_values,
+    read_value_metrics,
+    save_values,
+    time_fit,
+)
 from collab.config import Definition
 from collab.data.tokenize import Ids
 from collab.errors import Diverged
@@ -70,18 +79,20 @@ class StateValues(Definition):
 
     states: int
     """States that the numbers below are of."""
-    explained: float | None
+    explained: float | None = None
     """1 − var(R − V) / var(R); None where all returns are equal."""
-    accuracy: float | None
-    auc: float | None
-    ece: float | None
+    accuracy: float | None = None
+    auc: float | None = None
+    ece: float | None = None
     """As in `collab.rewards.calibration.metrics`, of V against the outcome of its episode; None if undefined."""
-    steps: int
+    steps: int = 0
     """Optimizer steps of the fit."""
-    loss: float | None
+    loss: float | None = None
     """Mean of these; None where the fit was lost."""
     lost: str | None = None
     """Why the fit was undone; None if it was not."""
+    unread: str | None = None
+    """Why no state has a value, and nothing is learned or fitted; None where they have."""
 
 
 class PPOLearner(TurnLearner):
@@ -96,6 +107,10 @@ class PPOLearner(TurnLearner):
         """Return how well values predicted."""
         found = read_value_metrics(state, number, group)
         return {"values": found} if found else {}
+
+    def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
+        """Return that values were no numbers, if they were not."""
+        return explain_unread(state, number, group)
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
@@ -131,14 +146,18 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
         # Advantages first: they rest on values that have not seen these episodes.
         model, start = load_values(state, group, number, method.values)
         rows = [_build_row(ids) for one in known for ids in prompts[one.key]]
-        flat = np.concatenate(model.compute(rows))
-        values = np.split(flat, np.cumsum([one.steps for one in known])[:-1])
-        advantages = compute_advantages(method, known, values)
-        weights = whiten(advantages) if method.whiten else advantages
-        valued = {
-            one.key: _describe(one, *found) for one, *found in zip(known, values, advantages, weights, strict=True)
-        }
-        _fit(state, group, number, model, rows, start, known, values, advantages)
+        read, unread = compute_values(model, rows)
+        if read is None:
+            valued = {one.key: estimate_alike(one, weight=0.0, why=NO_NUMBERS) for one in known}
+            save_values(state, group, number, model, start, StateValues(states=0, unread=unread))
+        else:
+            values = np.split(np.concatenate(read), np.cumsum([one.steps for one in known])[:-1])
+            advantages = compute_advantages(method, known, values)
+            weights = whiten(advantages) if method.whiten else advantages
+            valued = {
+                one.key: _describe(one, *found) for one, *found in zip(known, values, advantages, weights, strict=True)
+            }
+            _fit(state, group, number, model, rows, start, known, values, advantages)
     return [
         estimate
         for one in experience.episodes
@@ -226,8 +245,6 @@ def measure_values(
         accuracy=compute_accuracy(steps),
         auc=compute_auc(steps),
         ece=compute_ece(compute_reliability(steps)),
-        steps=0,
-        loss=None,
     )
 
 
@@ -240,7 +257,8 @@ def format_quality(found: StateValues) -> str:
         "ECE": found.ece,
     }
     numbers = ", ".join(f"{name} {'-' if one is None else f'{one:.2f}'}" for name, one in told.items())
-    return f"of states: {numbers} before the fit, n = {found.states}" + (f"; {found.lost}" if found.lost else "")
+    why = found.unread or found.lost
+    return f"of states: {numbers} before the fit, n = {found.states}" + (f"; {why}" if why else "")
 
 
 # --------------------------------------------------------------------------------------------------------- plan

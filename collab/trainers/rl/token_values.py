@@ -13,8 +13,8 @@ random number decides anything. A fit minimises (Android Coach, eq. 2; `losses.m
 
     ½ mean max((Q − R)², (clip(Q, Q_old ± ε) − R)²),   Q_old before the fit
 
-over shuffled rows, with AdamW whose moments last from fit to fit. A fit whose loss, gradient or weights are no numbers
-is undone.
+over shuffled rows, with AdamW whose moments last from fit to fit. A fit whose loss, gradient, weights or values are no
+numbers is undone.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class TokenValues:
             passes: over all rows; None for the recipe's.
 
         Raises:
-            Diverged: the loss, a gradient or a weight is NaN or infinite; the model is as before.
+            Diverged: the loss, a gradient, a weight or a value is NaN or infinite; the model is as before.
             ValueError: rows and targets differ in number, or there are none.
         """
         if not rows or len(rows) != len(targets):
@@ -217,6 +217,8 @@ class TokenValues:
         try:
             order = _draw_order(range(len(rows)) if groups is None else groups, passes or self.recipe.passes, seed)
             losses = self._train(rows, targets, order, self.recipe.clip if is_clipped else math.inf)
+            # Finite weights may be too large to compute with: one pass over what was just fitted shows it.
+            self.compute(rows[: self.recipe.rows_at_once])
         except BaseException:  # also when stopped: half a fit is no state to go on from
             with torch.no_grad():
                 for name, weight in self._name_trained():

@@ -131,6 +131,13 @@ def test_a_fit_to_no_number_is_undone(base: Base) -> None:
         model.fit([], [], seed=1)
 
 
+def test_a_fit_whose_weights_are_too_large_to_compute_with_is_undone(base: Base) -> None:
+    model = TokenValues(override(QUICK, ["passes=1", "batch_rows=6", "learning_rate=3.0e+37"]), base, device="cpu")
+    with pytest.raises(Diverged, match="values of tokens, step 1: some are no numbers"):
+        model.fit(ROWS, TARGETS, seed=1)
+    assert [one.tolist() for one in model.compute(ROWS)] == [[0.0]] * 6
+
+
 def test_values_that_were_changed_or_of_another_base_are_refused(base: Base, tmp_path: Path) -> None:
     model = TokenValues(override(QUICK, ["passes=1"]), base, device="cpu")
     model.fit(ROWS, TARGETS, seed=1)
