@@ -92,9 +92,8 @@ def read_value_metrics(state: LoopState, number: int, group: str) -> dict[str, A
     return found
 
 
-def explain_unread(state: LoopState, number: int, group: str) -> str | None:
-    """Return why an epoch's values let its policy learn nothing, with the next move; None if they let it learn."""
-    why = read_value_metrics(state, number, group).get("unread")
+def advise_lower_rate(why: str | None) -> str | None:
+    """Return why values let a policy learn nothing, with the next move; None if they let it learn."""
     return None if why is None else f"{why}; a lower values.learning_rate, in another training, may mend that"
 
 

@@ -25,7 +25,7 @@ from collab.config import override
 from collab.data.parquet import ExampleWriter
 from collab.errors import ModelFailure, RunFormatError
 from collab.loop.interfaces import load_algorithm, load_method
-from collab.loop.loop import resume, start
+from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import LABELS, TrainingDir
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CellScore, CriticCall, CriticInput, Judgement, build_judgement
@@ -36,6 +36,7 @@ from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
 from collab.trainers.rl.candidates import read_candidates
 from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.token_values import TokenValues
 from collab.trainers.rl.turns import read_lesson
 
 COACH = load_algorithm("coach")
@@ -46,6 +47,13 @@ def make_method(*settings: str) -> CoachMethod:
     method = override(load_method(COACH), settings)
     assert isinstance(method, CoachMethod)
     return method
+
+
+def train_in_corridor(checkpoint: Path, folder: Path, *settings: str) -> TrainingResult:
+    """Train on a processor where tasks are easy enough to be solved at times."""
+    library = write_library(folder / "library", checkpoint)
+    config = asyncio.run(configure_toy_training(library, *SMALL, *settings, algorithm="coach", seed=3))
+    return asyncio.run(start(config, folder / "run", device="cpu"))
 
 
 def test_a_reply_is_compared_with_the_others_to_its_state() -> None:
@@ -190,6 +198,56 @@ def test_replies_that_failed_are_left_out_and_counted(
     assert told["unsampled"] == {"no answer": len(missed)}
     assert told["failed"] == told["states"] == len(steps) - len(missed)
     assert sum(one.why == "it has no candidate" for one in steps) == len(missed)
+
+
+@pytest.mark.timeout(600)
+def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(finetuned: Path, tmp_path: Path) -> None:
+    """Also the one to synthesised candidates; replies are compared by Q as it was, here 0."""
+    write_candidates_of_the_corridor(tmp_path / "made")
+    values = "values={learning_rate: 3.0e+37, batch_rows: 256, sharing: prefix}"
+    settings = (values, f"pretraining={tmp_path / 'made'}", "pretraining_passes=1", "rehearsed=4")
+    result = train_in_corridor(finetuned, tmp_path, "epochs=2", *settings)
+    assert result.summary is not None
+    for record in result.records[1:]:
+        told = record.metrics["coach"]
+        assert (told["steps"], told["loss"], told["pretrained"], told["unread"]) == (0, None, 0, None)
+        assert told["lost"].endswith("some are no numbers; its fit was undone")
+        assert told["states"] == record.steps
+        assert record.metrics["left_out"] == {"its replies have one value": record.steps}
+        assert any(told["lost"] in line for line in COACH.format_lines(record) if line.startswith("Q "))
+
+
+@pytest.mark.timeout(600)
+def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The training ends, also when it is resumed in the epoch that begins with such a Q."""
+    save = TokenValues.save
+
+    def spoil(self: TokenValues, folder: Path) -> None:
+        self._model.head.bias.data.fill_(np.nan)
+        save(self, folder)
+
+    monkeypatch.setattr(TokenValues, "save", spoil)
+    result = train_in_corridor(finetuned, tmp_path, "epochs=2")
+    assert result.summary is not None
+    _, first, second = result.records
+    assert first.trained
+    assert second.trained == {}
+    assert second.untrained["shared"].endswith(
+        "some are no numbers; a lower values.learning_rate, in another training, may mend that"
+    )
+    assert second.metrics["left_out"] == {"its values are no numbers": second.steps}
+    assert second.weights == first.weights
+    assert main(["runs", "show", str(result.path)]) == 0
+    shown = capsys.readouterr().out
+    assert "some are no numbers; it was not fitted; values of tokens" in shown
+    assert f"{second.steps} its values are no numbers" in shown
+
+    folder = TrainingDir(result.path)
+    shutil.rmtree(folder.get_epoch(2).path)
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    assert asyncio.run(resume(result.path)).summary == result.summary
 
 
 def write_candidates_of_the_corridor(folder: Path) -> int:

@@ -120,9 +120,7 @@ def test_a_fit_whose_values_are_no_numbers_is_undone_and_named(finetuned: Path, 
     """One step at such a rate leaves finite weights, too large to compute with; policies learn by V as it was."""
     library = write_library(tmp_path / "library", finetuned)
     values = "values={learning_rate: 3.0e+37, batch_rows: 64}"
-    config = asyncio.run(
-        configure_toy_training(library, "epochs=2", "episodes=8", values, algorithm="ppo", seed=3)
-    )
+    config = asyncio.run(configure_toy_training(library, "epochs=2", "episodes=8", values, algorithm="ppo", seed=3))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     assert result.summary is not None
     for record in result.records[1:]:

@@ -4,7 +4,7 @@
 
 Where a step of the environment is dear, one that was paid teaches more: besides the reply that was executed, others to
 the same state are rated by Q(s, a), and none of them costs a step. Parts: `learner` (returns, Q, candidates,
-advantages), `samples`, `truth` (whether Q is right).
+advantages), `samples`, `truth` (whether Q is right), `metrics` (numbers of an epoch, in words).
 
 Labels are a verdict on each episode and a critic's reward of each executed action. Both lie beside the rollout, under
 the name `training`. The action of a step without a reward is left out of its episode's sums; where more than a tenth of
@@ -29,8 +29,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collab.algorithms.coach.config import ABLATIONS, CoachConfig, CoachMethod, hash_pretraining, narrow_config
-from collab.algorithms.coach.learner import PART, CoachLearner, CoachMetrics, time_values
+import numpy as np
+
+from collab.algorithms.coach.config import (
+    ABLATIONS,
+    CANDIDATES_FILE,
+    CoachConfig,
+    CoachMethod,
+    hash_pretraining,
+    narrow_config,
+)
+from collab.algorithms.coach.learner import PART, CoachLearner
+from collab.algorithms.coach.metrics import format_metrics, list_curves, read_metrics
 from collab.algorithms.coach.samples import VisitedState, time_sampling
 from collab.algorithms.experience import has_experience
 from collab.algorithms.judging import (
@@ -45,12 +55,15 @@ from collab.algorithms.judging import (
 )
 from collab.algorithms.on_policy import OnPolicyAlgorithm
 from collab.algorithms.turn_algorithm import OutcomeLabeller
-from collab.config import Budget, validate
+from collab.algorithms.value_store import time_fit
+from collab.config import Budget
+from collab.data.parquet import read_rows
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_questions, count_prompt_tokens
 from collab.loop.interfaces import Checked, EpochSummary, Labels, Rollout, TriedStep
+from collab.loop.policy import build_chat_tokenizer
 from collab.loop.ranges import NONE_ASKED, Estimate, LabelEstimate, Range
 from collab.loop.record import LABELS, EpochRecord
 from collab.loop.state import LoopState
@@ -59,7 +72,6 @@ from collab.rewards.labels import list_label_sets, read_labels
 from collab.rollout.build import build_suite, build_team
 from collab.types import Usage
 from collab.utils.concurrency import run_in_background
-from collab.utils.text import format_amount, format_causes
 
 CRITIC = "critic"
 """Name of the judging in the records of an epoch."""
@@ -161,14 +173,14 @@ class Coach(OnPolicyAlgorithm):
             asked = await estimate_critic_questions(choice, mine.method.critic, await build_first_input(tried))
             seconds = 0.0 if choice.free else None
             labels.append(LabelEstimate(name=CRITIC, doing="judging", asked=asked, seconds=seconds))
-        valued, first = await run_in_background(time_values, config, tried)
+        valued, first = await run_in_background(_time_values, config, tried)
         labels.append(LabelEstimate(name="values", doing="valuing", asked=NONE_ASKED, seconds=valued, fixed_s=first))
         labels.append(await _estimate_samples(mine, tried))
         return replace(found, labels=tuple(labels))
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return how many states teach something and how right Q is, beside the columns of all learners of turns."""
-        told = _read_metrics(record)
+        told = read_metrics(record)
         if told is None:
             return super().build_columns(record)
         right = None if told.truth is None else told.truth.rank_accuracy
@@ -180,76 +192,39 @@ class Coach(OnPolicyAlgorithm):
 
     def summarize(self, record: EpochRecord) -> EpochSummary:
         """Return candidates and Q in numbers, beside what all learners of turns tell."""
-        told, found = _read_metrics(record), super().summarize(record)
+        told, found = read_metrics(record), super().summarize(record)
         if told is None:
             return found
         curves = {
             title: {name: value for name, value in lines.items() if value is not None}
-            for title, lines in _list_curves(told).items()
+            for title, lines in list_curves(told).items()
         }
         curves = {title: lines for title, lines in curves.items() if lines}
         return replace(found, rewards=told.rewards, curves=curves)
 
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format candidates and Q behind what all learners of turns tell, line by line."""
-        told = _read_metrics(record)
+        told = read_metrics(record)
         return [*super().format_lines(record), *([] if told is None else format_metrics(told))]
 
 
-def format_metrics(told: CoachMetrics) -> list[str]:
-    """Format the candidates and Q of an epoch, line by line."""
-    states = f"{told.apart} of {told.states} states have replies of different value"
-    distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
-    failed = f", {told.failed} failed" if told.failed else ""
-    pretrained = told.pretrained and f"fitted to {format_amount(told.pretrained, 'candidate')} at first"
-    rehearsed = told.rehearsed and f"fitted to {format_amount(told.rehearsed, 'candidate')} beside the returns"
-    explained = f"explained variance {_show(told.explained)} before the fit"
-    numbers = [one for one in (pretrained, rehearsed, explained) if one]
-    if told.truth is not None:
-        one = told.truth
-        numbers.append(
-            f"right about {_show(one.rank_accuracy)} of {one.pairs} pairs, regret {_show(one.regret)} (by chance "
-            f"{_show(one.chance)}), AUC {_show(one.auc)}, n = {one.states} states"
-        )
-    return [
-        f"replies  {states}; {distinct}{failed}",
-        f"Q        {'; '.join(numbers)}{f'; {told.lost}' if told.lost else ''}",
-        f"returns  {_show(told.mean_return)} on average, {_show(told.mean_length)} steps an episode, correlation "
-        f"{_show(told.length_correlation)}{f'; {told.unrewarded} steps without a reward' if told.unrewarded else ''}",
-        *format_causes("unsampled", told.unsampled),
-        *format_causes("unvalued", told.unvalued),
-    ]
+def _time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]:
+    """Fit Q to the tried step's reply and value it, for `--plan`.
 
+    Returns:
+        Seconds per state, with those of its candidates, and those of the first fit to `pretraining`.
+    """
+    from collab.trainers.rl.token_values import ValueRow
 
-def _list_curves(told: CoachMetrics) -> dict[str, dict[str, float | None]]:
-    """Return the numbers that the inspector draws over epochs, by chart and line."""
-    truth = told.truth
-    return {
-        "Replies to one state": {
-            "states whose replies differ in Q": told.apart / told.states if told.states else None,
-            "distinct replies": told.distinct,
-            "distinct actions": told.distinct_actions,
-        },
-        "Q in truth: pairs that it ranks right": {
-            "rank accuracy": None if truth is None else truth.rank_accuracy,
-            "AUC": None if truth is None else truth.auc,
-        },
-        "Q in truth: worth lost by its choice": {
-            "highest Q": None if truth is None else truth.regret,
-            "by chance": None if truth is None else truth.chance,
-        },
-        "Returns": {"mean return": told.mean_return, "explained by Q before its fit": told.explained},
-    }
-
-
-def _show(number: float | None) -> str:
-    return "-" if number is None else f"{number:.2f}"
-
-
-def _read_metrics(record: EpochRecord) -> CoachMetrics | None:
-    """Return the candidates and Q of an epoch in numbers; None before an epoch has learned."""
-    found = record.metrics.get("coach")
-    return None if found is None else validate(CoachMetrics, found, f"epoch {record.epoch}: metrics of its epoch.json")
+    method, slots = narrow_config(config).method, next(iter(config.groups.values()))
+    chat = build_chat_tokenizer(config.run.agents[slots[0]], tried.policy.of(slots))
+    said, read = tried.select_cells(slots)
+    prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
+    ids = np.array((*prompt, *reply), np.int32)
+    row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
+    fit_s, read_s = time_fit(config, tried, method.values, row)
+    given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
+    return fit_s + method.k * read_s, given * method.pretraining_passes * fit_s
 
 
 async def _estimate_samples(config: CoachConfig, tried: TriedStep) -> LabelEstimate:

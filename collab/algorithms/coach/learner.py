@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from collab.algorithms.coach.config import CANDIDATES_FILE, CoachMethod, narrow_config
+from collab.algorithms.coach.metrics import CoachMetrics, compute_mean, correlate
 from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
@@ -41,14 +41,19 @@ from collab.algorithms.turn_learner import (
     get_lesson_dir,
     hash_beside_lessons,
 )
-from collab.algorithms.value_store import VALUES, load_values, read_value_metrics, save_values, time_fit
-from collab.config import Definition
-from collab.data.parquet import read_rows
+from collab.algorithms.value_store import (
+    NO_NUMBERS,
+    VALUES,
+    advise_lower_rate,
+    compute_values,
+    load_values,
+    read_value_metrics,
+    save_values,
+)
 from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
 from collab.errors import Diverged, RunFormatError
-from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import Rollout, TriedStep
+from collab.loop.interfaces import Rollout
 from collab.loop.policy import build_chat_tokenizer
 from collab.loop.record import LABELS
 from collab.loop.state import LoopState
@@ -75,49 +80,6 @@ UNSAMPLED = "it has no candidate"
 WARMING = "Q learns alone in this epoch"
 FEW = 0.4
 """Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
-
-
-class CoachMetrics(Definition):
-    """Numbers of Q and of candidates in an epoch, for its record."""
-
-    states: int
-    """Visited states with a candidate."""
-    apart: int
-    """Those whose candidates differ in Q."""
-    distinct: float | None
-    """Mean share of different replies among the candidates of a state; None without a state."""
-    distinct_actions: float | None
-    """The same of different actions; replies without one count as one."""
-    failed: int
-    """Replies that could not be had."""
-    unsampled: dict[str, int] = Field(default_factory=dict)
-    """States without a candidate, by cause."""
-    unvalued: dict[str, int] = Field(default_factory=dict)
-    """Executed replies that Q cannot be fitted to, by cause."""
-    unrewarded: int
-    """Executed actions without a reward by the critic, which no return counts; 0 where none is asked."""
-    rewards: dict[str, list[float | None]] = Field(default_factory=dict)
-    """Agent → share of its executed actions that the critic rewards, in a list of one; empty where none is asked."""
-    explained: float | None
-    """1 − var(R − Q) / var(R) before the fit; None where all returns are equal."""
-    mean_return: float | None
-    mean_length: float | None
-    """Mean steps of an episode; None without one."""
-    length_correlation: float | None
-    """Pearson's, of an episode's steps and the return of its first; None where one of them is constant. Rewards add up,
-    so a critic that likes detours shows here."""
-    pretrained: int = 0
-    """Synthesised candidates that Q was fitted to before this epoch; 0 in all but the first, and without any."""
-    rehearsed: int = 0
-    """Of these, how many its fit learned beside the returns."""
-    steps: int = 0
-    """Optimizer steps of the fit."""
-    loss: float | None = None
-    """Mean of these; None where the fit was lost."""
-    lost: str | None = None
-    """Why the fit was undone; None if it was not."""
-    truth: Truth | None = None
-    """How right Q is; None where that was not looked at."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,21 +132,21 @@ class CoachLearner(TurnLearner):
             with state.time_part(VALUING, whole=True):
                 model, start = await run_in_background(load_values, state, group, number, method.values)
                 known = await run_in_background(_read_judged, state, group, start is None)
+                told = dict[str, Any]()
                 if known is not None and start is None:
-                    await run_in_background(_pretrain, state, group, model, known)
-                fitted = await run_in_background(_fit, state, group, number, model, visited, known)
+                    told |= await run_in_background(_pretrain, state, group, model, known)
+                told |= await run_in_background(_fit, state, group, number, model, visited, known)
             sampled = await _sample(state, experience, builder, suite)
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
-                await run_in_background(_rate, model, visited, method)
+                told |= await run_in_background(_rate, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
-        is_warming = number <= method.warmup_epochs
-        lesson.estimates = [_describe(one, is_warming) for one in visited]
-        if not is_warming:
+        idle = WARMING if number <= method.warmup_epochs else NO_NUMBERS if "unread" in told else None
+        lesson.estimates = [_describe(one, idle) for one in visited]
+        if idle is None:
             _draw(state, group, number, visited, lesson)
             _warn_if_alike(state, number, visited)
-        pretrained = len(known.rows) if known is not None and start is None else 0
-        told = {**fitted, "pretrained": pretrained, "truth": truth, "unvalued": dict(executed.refused)}
+        told |= {"truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
         place = get_lesson_dir(state.folder, number, group)
@@ -198,8 +160,13 @@ class CoachLearner(TurnLearner):
         return {"coach": found} if found else {}
 
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
-        """Return that the policy waits for Q, in the epochs in which it does."""
-        return WARMING if number <= narrow_config(state.config).method.warmup_epochs else None
+        """Return that the policy waits for Q, or that Q lost its numbers, in epochs in which it is so."""
+        found = read_value_metrics(state, number, group)
+        if number <= narrow_config(state.config).method.warmup_epochs:
+            return WARMING
+        # A Q whose fit was undone may still tell replies apart; if it does not, this is why.
+        lost = found["lost"] if found and not found["apart"] else None
+        return advise_lower_rate(found.get("unread") or lost)
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digests of Q and of the candidates."""
@@ -293,18 +260,22 @@ def _read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies 
     return found
 
 
-def _pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> None:
-    """Fit Q to candidates; raises `Diverged` where a loss or a weight is no number."""
+def _pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> dict[str, Any]:
+    """Fit Q to candidates, and return the fit as fields of `CoachMetrics`."""
     # From 0 to 1 is further than an epoch's fit may move a value.
     with note_doing(f"fitting Q to {format_amount(len(known.rows), 'candidate')}"):
-        model.fit(
-            known.rows,
-            known.targets,
-            seed=derive(state.config.run.seed, "pretraining", group),
-            is_clipped=False,
-            groups=known.states,
-            passes=narrow_config(state.config).method.pretraining_passes,
-        )
+        try:
+            model.fit(
+                known.rows,
+                known.targets,
+                seed=derive(state.config.run.seed, "pretraining", group),
+                is_clipped=False,
+                groups=known.states,
+                passes=narrow_config(state.config).method.pretraining_passes,
+            )
+        except Diverged as diverged:
+            return {"lost": f"{diverged.what}; its fit to candidates was undone"}
+    return {"pretrained": len(known.rows)}
 
 
 def _fit(
@@ -324,7 +295,10 @@ def _fit(
     if not known:
         return {"lost": "no executed reply can be valued"}
     rows = [build_row(one.executed) for one in known if one.executed is not None]
-    for one, values in zip(known, model.compute(rows), strict=True):
+    read, unread = compute_values(model, rows)
+    if read is None:
+        return {"lost": f"{unread}; it was not fitted"}
+    for one, values in zip(known, read, strict=True):
         one.value = float(values.mean())
     targets, states = [one.target for one in known], [row.ids[: row.places[0]].tobytes() for row in rows]
     seed = derive(state.config.run.seed, "value updates", number, group)
@@ -408,10 +382,15 @@ def _add_candidates(
         one.candidates = list(known.values())
 
 
-def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) -> None:
-    """Value all candidates, and compare those of each state."""
+def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) -> dict[str, Any]:
+    """Value all candidates, and compare those of each state; drop all, and return why, if some have no number."""
     every = [candidate for one in visited for candidate in one.candidates]
-    for candidate, values in zip(every, model.compute([build_row(one.turn) for one in every]), strict=True):
+    read, unread = compute_values(model, [build_row(one.turn) for one in every])
+    if read is None:
+        for one in visited:
+            one.candidates = []
+        return {"unread": unread}
+    for candidate, values in zip(every, read, strict=True):
         candidate.value = float(values.mean())
     for one in visited:
         if one.candidates:
@@ -420,6 +399,7 @@ def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) 
             )
             for candidate, advantage in zip(one.candidates, advantages, strict=True):
                 candidate.advantage = float(advantage)
+    return {}
 
 
 def compare(values: Sequence[float], counts: Sequence[int], method: CoachMethod) -> NDArray[np.float64]:
@@ -491,8 +471,9 @@ def _draw(state: LoopState, group: str, number: int, visited: Sequence[_Visited]
     ]
 
 
-def _describe(one: _Visited, is_warming: bool) -> StepEstimate:
-    why = WARMING if is_warming else "kept" if one.is_apart else ALIKE if one.candidates else UNSAMPLED
+def _describe(one: _Visited, idle: str | None) -> StepEstimate:
+    """Return the estimate of a step; `idle` is why no step of the epoch is learned, None if there is no such reason."""
+    why = idle or ("kept" if one.is_apart else ALIKE if one.candidates else UNSAMPLED)
     return StepEstimate(
         run=one.episode.run,
         trajectory=one.episode.trajectory,
@@ -542,8 +523,8 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
     return CoachMetrics(
         states=len(several),
         apart=sum(one.is_apart for one in visited),
-        distinct=_mean(len(one.candidates) / sum(each.count for each in one.candidates) for one in several),
-        distinct_actions=_mean(
+        distinct=compute_mean(len(one.candidates) / sum(each.count for each in one.candidates) for one in several),
+        distinct_actions=compute_mean(
             len({each.said.action for each in one.candidates}) / sum(each.count for each in one.candidates)
             for one in several
         ),
@@ -552,46 +533,15 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
         unrewarded=0 if method.why_unasked else sum(one.step_reward is None for one in visited),
         rewards={} if method.why_unasked else _compute_reward_rates(visited),
         explained=1 - float(np.var(targets - values)) / spread if spread else None,
-        mean_return=_mean(one.target for one in visited),
-        mean_length=_mean(lengths),
-        length_correlation=_correlate(lengths, [one.target for one in firsts]),
+        mean_return=compute_mean(one.target for one in visited),
+        mean_length=compute_mean(lengths),
+        length_correlation=correlate(lengths, [one.target for one in firsts]),
     )
 
 
 def _compute_reward_rates(visited: Sequence[_Visited]) -> dict[str, list[float | None]]:
     agents = sorted({one.agent for one in visited})
     return {
-        name: [_mean(one.step_reward for one in visited if one.agent == name and one.step_reward is not None)]
+        name: [compute_mean(one.step_reward for one in visited if one.agent == name and one.step_reward is not None)]
         for name in agents
     }
-
-
-def _mean(numbers: Iterable[float]) -> float | None:
-    found = list(numbers)
-    return math.fsum(found) / len(found) if found else None
-
-
-def _correlate(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Pearson's correlation; None where it is undefined."""
-    if len(one) < 2 or not np.ptp(one) or not np.ptp(other):
-        return None
-    return float(np.corrcoef(one, other)[0, 1])
-
-
-def time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]:
-    """Fit Q to the tried step's reply and value it, for `--plan`.
-
-    Returns:
-        Seconds per state, with those of its candidates, and those of the first fit to `pretraining`.
-    """
-    from collab.trainers.rl.token_values import ValueRow
-
-    method, slots = narrow_config(config).method, next(iter(config.groups.values()))
-    chat = build_chat_tokenizer(config.run.agents[slots[0]], tried.policy.of(slots))
-    said, read = tried.select_cells(slots)
-    prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
-    ids = np.array((*prompt, *reply), np.int32)
-    row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
-    fit_s, read_s = time_fit(config, tried, method.values, row)
-    given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
-    return fit_s + method.k * read_s, given * method.pretraining_passes * fit_s

@@ -26,8 +26,8 @@ from collab.algorithms.turn_learner import VALUING, Experience, TurnLearner, est
 from collab.algorithms.value_store import (
     NO_NUMBERS,
     VALUES,
+    advise_lower_rate,
     compute_values,
-    explain_unread,
     load_values,
     read_value_metrics,
     save_values,
@@ -110,7 +110,7 @@ class PPOLearner(TurnLearner):
 
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
         """Return that values were no numbers, if they were not."""
-        return explain_unread(state, number, group)
+        return advise_lower_rate(read_value_metrics(state, number, group).get("unread"))
 
     def read_hashes(self, state: LoopState, number: int) -> dict[str, str]:
         """Return the digest of the value models."""
