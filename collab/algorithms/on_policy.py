@@ -26,6 +26,8 @@ from collab.loop.ranges import Range
 class OnPolicyMethod(TurnMethod):
     """Settings of learning from the present policy's own episodes."""
 
+    NEEDS = ("tokens",)
+
     passes: int = Field(default=1, ge=1)
     """How often each turn is learned in its epoch."""
     retokenised: Literal["refuse"] = "refuse"

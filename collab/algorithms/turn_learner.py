@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import Field, model_validator
 
@@ -459,7 +459,9 @@ def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: M
     method = config.method
     assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
     if causes.get(RETOKENISED):
-        return "retokenised=keep, or a model that tells its tokens"
+        told = "a model that reports the tokens of its replies"
+        can_keep = "keep" in get_args(type(method).model_fields["retokenised"].annotation)
+        return f"retokenised=keep, or {told}" if can_keep else told
     if not config.is_played(number):
         return "other runs (--offline)"
     steps = "steps" if method.get_offline(number) is None else "offline.steps"

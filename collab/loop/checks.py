@@ -53,12 +53,11 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
 
 def _refuse_silent(config: TrainingConfig, slot: str, able: Capabilities) -> None:
     """Raise a UsageError for a model that does not report what a method needs of its replies."""
-    if not config.method.NEEDS_PROBABILITIES:
-        return
-    silent = [name for name, told in (("tokens", able.token_ids), ("probabilities", able.logprobs)) if not told]
+    needs, told = config.method.NEEDS, {"tokens": able.token_ids, "probabilities": able.logprobs}
+    silent = [name for name in needs if not told[name]]
     if silent:
         raise UsageError(
-            f"--algo {config.algorithm}: learns replies by the probability with which they were sampled, and "
+            f"--algo {config.algorithm}: needs the {' and '.join(needs)} of replies as they were sampled, and "
             f"agents/{config.run.agent_names[slot]} does not report their {' and '.join(silent)}; use kind: local, or "
             "a server that reports them (collab serve)"
         )

@@ -59,8 +59,8 @@ class Method(Definition):
     """Name of the field that holds the recipe, e.g. "sft"."""
     SEES: ClassVar[bool] = False
     """Whether policies that see pictures are trained, too."""
-    NEEDS_PROBABILITIES: ClassVar[bool] = False
-    """Whether the tokens of replies, and the probabilities with which they were sampled, have to be known."""
+    NEEDS: ClassVar[tuple[Literal["tokens", "probabilities"], ...]] = ()
+    """What a model has to report of each reply that it samples."""
 
     description: str = ""
     """What it is for, in words."""

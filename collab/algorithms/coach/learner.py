@@ -77,6 +77,7 @@ PART = "samples"
 """Name of the sampling in the records of an epoch."""
 ALIKE = "its replies have one value"
 UNSAMPLED = "it has no candidate"
+UNVALUED = "no executed reply can be valued"
 WARMING = "Q learns alone in this epoch"
 FEW = 0.4
 """Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
@@ -141,7 +142,9 @@ class CoachLearner(TurnLearner):
             with state.time_part(VALUING, whole=True):
                 told |= await run_in_background(_rate, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
-        idle = WARMING if number <= method.warmup_epochs else NO_NUMBERS if "unread" in told else None
+        # A Q that learns nothing either is not waited for.
+        is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
+        idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
         lesson.estimates = [_describe(one, idle) for one in visited]
         if idle is None:
             _draw(state, group, number, visited, lesson)
@@ -162,6 +165,8 @@ class CoachLearner(TurnLearner):
     def read_obstacle(self, state: LoopState, number: int, group: str) -> str | None:
         """Return that the policy waits for Q, or that Q lost its numbers, in epochs in which it is so."""
         found = read_value_metrics(state, number, group)
+        if found.get("lost") == UNVALUED:
+            return None
         if number <= narrow_config(state.config).method.warmup_epochs:
             return WARMING
         # A Q whose fit was undone may still tell replies apart; if it does not, this is why.
@@ -293,7 +298,7 @@ def _fit(
     """
     known = [one for one in visited if one.executed is not None]
     if not known:
-        return {"lost": "no executed reply can be valued"}
+        return {"lost": UNVALUED}
     rows = [build_row(one.executed) for one in known if one.executed is not None]
     read, unread = compute_values(model, rows)
     if read is None:

@@ -7,7 +7,7 @@ public code has, and says so.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -47,7 +47,7 @@ class Priorities(Definition):
 class DistRLMethod(ReplayMethod):
     """Settings of DistRL."""
 
-    NEEDS_PROBABILITIES: ClassVar[bool] = True
+    NEEDS = ("tokens", "probabilities")
 
     collection: Literal["async", "sync"] = "async"
     """"async" plays on while the policy learns: an epoch takes the episodes that have arrived, in whatever versions

@@ -1,0 +1,65 @@
+"""Android Coach, PPO and GRPO learn the present policy's own replies alone, by the tokens that were sampled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from collab.cli.main import main
+from collab.models.base import Capabilities, Reply, Request
+from collab.models.local import LocalModel
+from collab.testing.toy_team import write_library
+
+ALGORITHMS = ("coach", "ppo", "grpo")
+SMALL = (
+    *("epochs=1", "episodes=4", "steps=null", "held_out={episodes: 1, before: false}"),
+    *("rl.context=2048", "rl.batch_rows=8", "run.environment.backends.fake.options.declared=false"),
+)
+
+
+def train(algorithm: str, checkpoint: Path, folder: Path, *settings: str) -> int:
+    """Train in the corridor by the default preset, as from the command line, and return the exit status."""
+    library = write_library(folder / "library", checkpoint)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    more = [word for one in (*SMALL, *settings) for word in ("--set", one)]
+    return main(["train", "--algo", algorithm, *asked, *more, "--device", "cpu", "--out", str(folder / "run")])
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_model_that_does_not_report_tokens_is_refused(
+    algorithm: str, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def probe(self: LocalModel) -> Capabilities:
+        return Capabilities(logprobs=True, counts_tokens=True)
+
+    monkeypatch.setattr(LocalModel, "probe", probe)
+    assert train(algorithm, tiny, tmp_path) == 2
+    assert (
+        f"--algo {algorithm}: needs the tokens of replies as they were sampled, and agents/toy does not report their "
+        "tokens; use kind: local, or a server that reports them (collab serve)"
+    ) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "filtered-bc"])
+def test_replies_without_tokens_end_a_training_in_its_first_epoch(
+    algorithm: str, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one whose policy would wait for its Q; what to set is named where it can be set."""
+    generate = LocalModel.generate
+
+    async def hide(self: LocalModel, request: Request) -> Reply:
+        reply = await generate(self, request)
+        return replace(reply, tokens=None, tokenizer=None, logprobs=None, behaviour_logprobs=None)
+
+    monkeypatch.setattr(LocalModel, "generate", hide)
+    own = ("episodes=8", "offline=null", "retokenised=refuse") if algorithm == "filtered-bc" else ("episodes=8",)
+    assert train(algorithm, finetuned, tmp_path, *own) == 1
+    told = capsys.readouterr().err
+    assert "the tokens in which a reply was sampled are not known" in told
+    advice = "a model that reports the tokens of its replies"
+    kept = "retokenised=keep, or " if algorithm == "filtered-bc" else ""
+    assert f"begin another training with {kept}{advice}" in told
