@@ -198,6 +198,7 @@ def test_replies_that_failed_are_left_out_and_counted(
     assert told["unsampled"] == {"no answer": len(missed)}
     assert told["failed"] == told["states"] == len(steps) - len(missed)
     assert sum(one.why == "it has no candidate" for one in steps) == len(missed)
+    assert result.records[1].spent["samples"].calls == 2 * told["states"] + len(missed), "what answered is paid for"
 
 
 @pytest.mark.timeout(600)

@@ -10,7 +10,7 @@
 The files are those of labels (`collab.rewards.labels`), so a killed process resumes where it stopped and asks about no
 state twice. The i-th reply has the seed derive(seed, "candidate", episode, step, i), whatever is asked beside it. A
 reply that gives no action is a candidate like any other. Where some of a state's replies failed, the others stand;
-where more than half did, the state has none.
+where more than half did, the state has none, and the others are paid for all the same.
 
 Source: Android Coach, section 3.3, whose released code samples in the same way.
 """
@@ -35,6 +35,7 @@ from collab.prompts.render import PromptContext
 from collab.rewards.base import CriticCall
 from collab.rewards.labelling import Judging, JudgingProgress, label_all
 from collab.rewards.labels import LabelKind, StoredHead, StoredLabelWriter
+from collab.rewards.structured_replies import PartlyAnswered
 from collab.seeds import derive
 from collab.store.rewards import ReplyRef
 from collab.types import Prompt, Usage, Utterance
@@ -75,8 +76,11 @@ class SampledState:
     @property
     def spent(self) -> Usage:
         """Cost of the replies."""
-        asked = (Usage.of_call(one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in self.replies)
-        return sum(asked, Usage())
+        return _sum_costs(self.replies)
+
+
+def _sum_costs(replies: Iterable[Utterance]) -> Usage:
+    return sum((Usage.of_call(one.prompt_tokens, one.completion_tokens, one.cost_usd) for one in replies), Usage())
 
 
 SAMPLES: LabelKind[SampledState, SampleHead] = LabelKind(
@@ -206,13 +210,14 @@ async def sample_states(
             if isinstance(one, BaseException) and not isinstance(one, ModelFailure):
                 raise one
         failures = [one for one in found if isinstance(one, ModelFailure)]
+        replies = tuple(one for one in found if isinstance(one, Utterance))
         if 2 * len(failures) > k:
-            raise failures[-1]
+            raise PartlyAnswered(failures[-1], _sum_costs(replies))
         return SampledState(
             trajectory=state.trajectory,
             step=state.step,
             case=state.digest,
-            replies=tuple(one for one in found if isinstance(one, Utterance)),
+            replies=replies,
             failed=len(failures),
         )
 
