@@ -23,7 +23,7 @@ from collab.algorithms.turn_learner import get_lesson_dir
 from collab.cli.main import main
 from collab.config import override
 from collab.data.parquet import ExampleWriter
-from collab.errors import ModelFailure, RunFormatError
+from collab.errors import EnvironmentFailure, ModelFailure, RunFormatError
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import LABELS, TrainingDir
@@ -249,6 +249,37 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
     shutil.rmtree(folder.get_epoch(2).path)
     folder.write({name: part for name, part in folder.read().items() if name != "summary"})
     assert asyncio.run(resume(result.path)).summary == result.summary
+
+
+@pytest.mark.timeout(600)
+def test_states_of_unknown_worth_are_no_truth_and_broken_ones_stop_nothing(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second state breaks, and the others have no known solution, whether a reply gives an action or not."""
+    answer, count = Agent.answer_again, itertools.count()
+
+    async def mumble(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
+        said = await answer(self, cell, prompt, seed, scene)
+        return said if seed % 2 else replace(said, action=None)
+
+    async def score(state: Any, actions: Any) -> dict[Any, CellScore]:
+        if next(count) % 2:
+            raise EnvironmentFailure("the emulator is gone")
+        return {action: CellScore.none("the environment knows no solution") for action in actions}
+
+    monkeypatch.setattr(Agent, "answer_again", mumble)
+    monkeypatch.setattr("collab.algorithms.coach.truth.score_actions", score)
+    result = train_in_corridor(finetuned, tmp_path, "epochs=1")
+    assert result.stopped is None
+    found = result.records[1].metrics["coach"]["truth"]
+    broken = next(count) // 2
+    assert (found["states"], found["pairs"], found["broken"]) == (0, 0, broken)
+    assert broken > 1
+    lines = COACH.format_lines(result.records[1])
+    assert any(f"n = 0 states beside {broken} at which the environment broke" in line for line in lines)
+    candidates = list(read_candidates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
+    assert {one.truth for one in candidates} == {None}
+    assert any(one.action is None for one in candidates)
 
 
 def write_candidates_of_the_corridor(folder: Path) -> int:

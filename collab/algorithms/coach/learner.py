@@ -438,11 +438,12 @@ async def _look_at_truth(
         )
         for one in several
     ]
-    for one, scores in zip(several, await try_candidates(suite, asked), strict=True):
+    found, failures = await try_candidates(suite, asked)
+    for one, scores in zip(several, found, strict=True):
         for candidate in one.candidates:
             if candidate.said.action is not None:
                 candidate.truth = scores.get(candidate.said.action)
-            elif scores:
+            elif any(score is not None for score in scores.values()):
                 candidate.truth = 0.0  # what is no action leads nowhere
     known = [
         [
@@ -453,7 +454,13 @@ async def _look_at_truth(
         for one in several
     ]
     known = [each for each in known if each]
-    return compare_with_truth(known) if known else None
+    if failures:
+        tried = format_amount(len(several), "state")
+        state.note(
+            f"epoch {number}: the environment broke at {len(failures)} of {tried} where Q is compared with the truth, "
+            f"first: {failures[0]}"
+        )
+    return compare_with_truth(known, len(failures)) if known or failures else None
 
 
 # ------------------------------------------------------------------------------------------------------- lesson

@@ -79,6 +79,7 @@ def format_metrics(told: CoachMetrics) -> list[str]:
         numbers.append(
             f"right about {_show(one.rank_accuracy)} of {one.pairs} pairs, regret {_show(one.regret)} (by chance "
             f"{_show(one.chance)}), AUC {_show(one.auc)}, n = {one.states} states"
+            f"{f' beside {one.broken} at which the environment broke' if one.broken else ''}"
         )
     return [
         f"replies  {states}; {distinct}{failed}",

@@ -1,11 +1,12 @@
 """Truth about Q: replies that were not executed, tried on a copy of the environment that knows its solutions.
 
-    truths = await try_candidates(suite, tried)              # state → action → score, or None
-    found = compare_with_truth(states)
+    truths, failures = await try_candidates(suite, tried)    # state → action → score, or None
+    found = compare_with_truth(states, len(failures))
     found.rank_accuracy, found.regret, found.chance
 
 An action's worth is that of the exact critic: 1 if it leads on, 0.5 if it changes nothing, 0 if it leads astray
-(`collab.rewards.oracle`). Nothing is learned from it.
+(`collab.rewards.oracle`). Nothing is learned from it, so a state at which the environment breaks is left out and
+counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 from collab.config import Definition
 from collab.envs.base import Suite
+from collab.errors import EnvironmentFailure, EnvironmentGone
 from collab.preferences.rebuild import ORACLE
 from collab.rewards.base import CellScore
 from collab.rewards.calibration.metrics import KnownStep, compute_auc
@@ -42,6 +44,8 @@ class Truth(Definition):
     it; None without a state."""
     chance: float | None
     """The same, of a reply that is drawn at random."""
+    broken: int = 0
+    """States at which the environment broke."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +62,40 @@ class RatedReply:
 
 async def try_candidates(
     suite: Suite, tried: Sequence[tuple[Trajectory, int, Sequence[Action]]]
-) -> list[Mapping[Action, float | None]]:
-    """Return the worth of actions in recorded states, None where it is not known; empty ones without solutions.
+) -> tuple[list[Mapping[Action, float | None]], list[EnvironmentFailure]]:
+    """Return the worth of actions in recorded states, None where it is not known, and what broke on the way.
+
+    States have no actions where the environment broke or knows no solutions.
 
     Args:
         suite: that the episodes were played in.
         tried: episode, step, and actions there.
 
     Raises:
-        EnvironmentFailure: the environment broke, or differs from the record.
+        EnvironmentGone: a common part of all environments is gone.
     """
     if ORACLE not in suite.capabilities:
-        return [{} for _ in tried]
+        return [{} for _ in tried], []
     rebuild = StateRebuilder(suite)
-    found: list[Mapping[Action, float | None]] = []
+    found, failures = list[Mapping[Action, float | None]](), list[EnvironmentFailure]()
     for trajectory, step, actions in tried:
-        state = rebuild(trajectory, step)
-        scores: Mapping[Action, CellScore] = {} if state is None else await score_actions(state, list(actions))
+        state, scores = rebuild(trajectory, step), dict[Action, CellScore]()
+        try:
+            scores |= {} if state is None else await score_actions(state, list(actions))
+        except EnvironmentGone:
+            raise
+        except EnvironmentFailure as failure:
+            failures.append(failure)
         found.append({action: one.score for action, one in scores.items()})
-    return found
+    return found, failures
 
 
-def compare_with_truth(states: Sequence[Sequence[RatedReply]]) -> Truth:
+def compare_with_truth(states: Sequence[Sequence[RatedReply]], broken: int = 0) -> Truth:
     """Compare the Q of replies with their worth.
 
     Args:
         states: the different replies to each state, at least one.
+        broken: states at which the environment broke.
     """
     right, pairs = 0.0, 0
     for replies in states:
@@ -104,6 +116,7 @@ def compare_with_truth(states: Sequence[Sequence[RatedReply]]) -> Truth:
         auc=compute_auc(steps),
         regret=sum(best) / len(best) - sum(chosen) / len(chosen) if states else None,
         chance=sum(best) / len(best) - sum(drawn) / len(drawn) if states else None,
+        broken=broken,
     )
 
 
