@@ -252,6 +252,26 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("tried", [3, 0])
+def test_while_q_learns_alone_replies_are_sampled_where_q_is_compared_with_the_truth(
+    tried: int, finetuned: Path, tmp_path: Path
+) -> None:
+    result = train_in_corridor(
+        finetuned, tmp_path, f"epochs={2 if tried else 1}", "warmup_epochs=1", f"truth_states={tried}"
+    )
+    first, *later = result.records[1:]
+    assert first.untrained == {"shared": "Q learns alone in this epoch"}
+    assert first.metrics["coach"]["states"] == tried
+    assert ("samples" in first.spent) is bool(tried)
+    if tried:
+        assert first.spent["samples"].calls == 3 * tried
+        assert first.metrics["coach"]["truth"]["states"] in range(1, tried + 1)
+    for record in later:
+        assert record.metrics["coach"]["states"] == record.steps
+        assert record.spent["samples"].calls == 3 * record.steps
+
+
+@pytest.mark.timeout(600)
 def test_states_of_unknown_worth_are_no_truth_and_broken_ones_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

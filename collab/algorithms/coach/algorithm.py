@@ -245,11 +245,13 @@ async def _estimate_samples(config: CoachConfig, tried: TriedStep) -> LabelEstim
         )
         seconds = await time_sampling(state, config.method.k, tried.run.concurrency)
         # At most: replies may use all their tokens.
-        calls, agent = config.method.k, tried.run.agents[cell.agent]
-        read = calls * count_prompt_tokens(state.agent.model, prompt)
+        calls, agent, epochs = config.method.k, tried.run.agents[cell.agent], config.method.epochs
+        # At least: an epoch in which Q learns alone samples few states, or none.
+        least = calls * max(0, epochs - config.method.warmup_epochs) / epochs
+        read = count_prompt_tokens(state.agent.model, prompt)
         asked = build_questions(
-            Range(low=calls, high=calls),
-            Range(low=read, high=read),
+            Range(low=least, high=calls),
+            Range(low=least * read, high=calls * read),
             Range(low=0, high=calls * agent.sampling.max_tokens),
             agent,
         )

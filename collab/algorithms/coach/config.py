@@ -51,7 +51,7 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     """At least so many of these candidates, whole states drawn anew, are also learned in each epoch's fit, beside the
     returns. Without, Q forgets how replies to one state differ; a number above theirs takes all."""
     warmup_epochs: int = Field(default=0, ge=0)
-    """First epochs in which Q alone learns."""
+    """First epochs in which Q alone learns; replies are sampled at none but `truth_states` states."""
     truth_states: int = Field(default=200, ge=0)
     """States per epoch at which replies are also tried on a copy of the environment, where it knows its solutions, to
     tell how right Q is; nothing is learned from that. 0 tries none."""

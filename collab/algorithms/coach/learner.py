@@ -57,6 +57,7 @@ from collab.loop.interfaces import Rollout
 from collab.loop.policy import build_chat_tokenizer
 from collab.loop.record import LABELS
 from collab.loop.state import LoopState
+from collab.preferences.rebuild import ORACLE
 from collab.rewards.labels import read_labels
 from collab.rollout.build import build_team
 from collab.seeds import derive, generator
@@ -137,13 +138,13 @@ class CoachLearner(TurnLearner):
                 if known is not None and start is None:
                     told |= await run_in_background(_pretrain, state, group, model, known)
                 told |= await run_in_background(_fit, state, group, number, model, visited, known)
-            sampled = await _sample(state, experience, builder, suite)
+            # A Q that learns nothing either is not waited for.
+            is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
+            sampled = await _sample(state, experience, builder, suite, is_warming)
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
                 told |= await run_in_background(_rate, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
-        # A Q that learns nothing either is not waited for.
-        is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
         idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
         lesson.estimates = [_describe(one, idle) for one in visited]
         if idle is None:
@@ -329,13 +330,25 @@ def build_row(turn: Turn) -> ValueRow:
 # --------------------------------------------------------------------------------------------------- candidates
 
 
-async def _sample(state: LoopState, experience: Experience, builder: TurnBuilder, suite: Suite) -> SampledStates:
-    """Sample replies to each visited state that has none yet; raises `Halted` if it stops."""
-    path, config = _locate(state, builder.run), builder.recorded.run
+async def _sample(
+    state: LoopState, experience: Experience, builder: TurnBuilder, suite: Suite, is_warming: bool
+) -> SampledStates:
+    """Sample replies to each visited state that has none yet; raises `Halted` if it stops.
+
+    Args:
+        is_warming: sample only as many states as are compared with the truth, because nothing else is done with them.
+    """
+    path, config, method = _locate(state, builder.run), builder.recorded.run, narrow_config(state.config).method
+    tried = method.truth_states if ORACLE in suite.capabilities else 0
+    if is_warming and not tried:
+        return SampledStates(replies={}, failed=0, skipped={})
     state.begin(PART)
     team = build_team(config)
     try:
         states = list(list_states(experience.episodes, builder, team.network.agents, suite.space))
+        if is_warming:
+            rng = generator(derive(state.config.run.seed, "warm-up states", experience.number))
+            states = rng.sample(states, min(tried, len(states)))
         progress = SamplingProgress(planned=len(states))
         state.inner(progress)
         # Only the first sampling of a rollout is timed as a whole: a resumed one would report a part as the total.
@@ -343,7 +356,7 @@ async def _sample(state: LoopState, experience: Experience, builder: TurnBuilder
             try:
                 found = await sample_states(
                     states,
-                    k=narrow_config(state.config).method.k,
+                    k=method.k,
                     run=path,
                     name=LABELS,
                     seed=config.seed,
