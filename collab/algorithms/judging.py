@@ -265,7 +265,7 @@ def _doubt_oracle(config: CriticConfig, suite: Suite) -> list[str]:
     if not without:
         return []
     return [
-        f"{len(without)} of {len(tasks)} tasks have no known solution, so nothing is learned from them; "
+        f"{len(without)} of {len(tasks)} tasks have no known solution, so their steps earn no score; "
         "leave them out: --tasks tag:oracle"
     ]
 
@@ -285,7 +285,8 @@ async def judge_rollout(state: LoopState, run: RunConfig, out: Path, played: Seq
     """Judge every step of a rollout that is not judged yet, and read the judgements.
 
     A step stays unjudged and is counted if asking the critic failed. Ten such steps in a row stop the training. So do
-    steps of which more than the method's `most_unjudged` failed, got no score or did not fit into the critic's context.
+    steps of which more than the method's `most_unjudged` failed, were asked about in vain, or did not fit into the
+    critic's context. A step about which no model is asked, as of a task that an oracle cannot solve, is no fault.
 
     Raises:
         Halted: it stopped before its end, or too much of it is unjudged.

@@ -378,11 +378,14 @@ def test_what_does_not_fit_is_one_line(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("every", [5, 15])
+@pytest.mark.parametrize(("every", "is_asked"), [(5, True), (15, True), (2, False)])
 def test_a_judge_that_says_neither_too_often_stops_the_epoch(
-    every: int, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, is_asked: bool, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a fifth of the steps has no reward it stops, resumable; a fifteenth is left out of the sums and counted."""
+    """Where a fifth of the steps is asked about in vain it stops, resumable; fewer are left out and counted.
+
+    Steps about which no model is asked, as an oracle does not know their solution, stop nothing.
+    """
     judge, count = SolutionCritic.judge, itertools.count()
 
     async def mumble(self: SolutionCritic, case: CriticInput) -> Judgement:
@@ -391,7 +394,8 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
             return found
         cells = tuple(one.cell for one in case.matrix)
         call = CriticCall(prompt="", model="prm", seed=0, reply="Hm.", cells=cells)
-        return build_judgement(case, self, dict.fromkeys(cells, CellScore.none("neither True nor False")), [call])
+        cause = "neither True nor False" if is_asked else "the environment knows no solution"
+        return build_judgement(case, self, dict.fromkeys(cells, CellScore.none(cause)), [call] if is_asked else [])
 
     monkeypatch.setattr(SolutionCritic, "judge", mumble)
     library = write_library(tmp_path / "library", finetuned)
@@ -407,8 +411,11 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
     missing = [one for one in steps if one.step_reward is None]
     # The exact critic has no score for a last step that the budget ended; these are left out as well.
     assert 1 < len(missing) < len(steps)
-    assert result.records[1].metrics["coach"]["unrewarded"] == len(missing)
-    assert any("without a reward" in line for line in COACH.format_lines(result.records[1]))
+    told = result.records[1].metrics["coach"]["unrewarded"]
+    assert sum(told.values()) == len(missing)
+    cause = "neither True nor False" if is_asked else "the environment knows no solution"
+    lines = [line for line in COACH.format_lines(result.records[1]) if line.startswith(f"unrewarded {len(missing)}: ")]
+    assert f"{told[cause]} {cause}" in lines[0]
 
 
 @pytest.mark.timeout(600)

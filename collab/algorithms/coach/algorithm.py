@@ -7,8 +7,9 @@ the same state are rated by Q(s, a), and none of them costs a step. Parts: `lear
 advantages), `samples`, `truth` (whether Q is right), `metrics` (numbers of an epoch, in words).
 
 Labels are a verdict on each episode and a critic's reward of each executed action. Both lie beside the rollout, under
-the name `training`. The action of a step without a reward is left out of its episode's sums; where more than a tenth of
-an epoch's steps have none, it stops.
+the name `training`. The action of a step without a reward is left out of its episode's sums, and counted by cause. An
+epoch stops where the critic failed, was asked and gave no score, or had no room for the step, if these are more than a
+tenth of its steps. Steps about which there is nothing to ask, as of a task without a known solution, stop none.
 
 Source: Android Coach (`docs/algorithms/coach.md`), sections 3.2 to 3.4. Deviations:
 

@@ -107,6 +107,8 @@ class _Visited:
     agent: str
     step_reward: float | None
     """r^p; None where it is missing."""
+    unrewarded: str | None
+    """Why it is missing; None where it is not, or no critic is asked."""
     target: float
     """R."""
     value: float | None = None
@@ -203,7 +205,7 @@ def _visit(
         executed: counts executed replies that cannot be valued, by cause.
     """
     method = narrow_config(state.config).method
-    rewards = {} if method.why_unasked else read_step_rewards(_locate(state, builder.run), method)
+    rewards, causes = ({}, {}) if method.why_unasked else _read_step_rewards(_locate(state, builder.run), method)
     found = []
     for episode in episodes:
         process = [rewards.get((episode.trajectory, step)) for step in range(episode.steps)]
@@ -226,19 +228,22 @@ def _visit(
                     agent=cell.agent,
                     executed=executed.check(builder.build(ref)),
                     step_reward=process[step.index],
+                    unrewarded=causes.get((episode.trajectory, step.index)),
                     target=float(targets[step.index]),
                 )
             )
     return found
 
 
-def read_step_rewards(run: Path, method: CoachMethod) -> dict[tuple[str, int], float]:
-    """Return trajectory and step → 1 if the critic rewards the executed action, else 0; none where it gave no score."""
-    return {
-        key: float(one.rewards.rewards[0].score > method.rewarded_above)
-        for key, one in read_labels(run, LABELS).judged.items()
-        if one.rewards.rewards[0].score is not None
-    }
+def _read_step_rewards(
+    run: Path, method: CoachMethod
+) -> tuple[dict[tuple[str, int], float], dict[tuple[str, int], str]]:
+    """Return trajectory and step → 1 if the critic rewards the executed action, else 0; and → why it gave no score."""
+    labels = read_labels(run, LABELS)
+    given = {key: one.rewards.rewards[0] for key, one in labels.judged.items()}
+    rewards = {key: float(one.score > method.rewarded_above) for key, one in given.items() if one.score is not None}
+    causes = {key: str(one.missing) for key, one in given.items() if one.score is None}
+    return rewards, dict.fromkeys(labels.failed, "the critic could not be asked") | causes
 
 
 def _read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies | None:
@@ -555,7 +560,7 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
         ),
         failed=sampled.failed,
         unsampled=dict(Counter(sampled.skipped.values())),
-        unrewarded=0 if method.why_unasked else sum(one.step_reward is None for one in visited),
+        unrewarded=dict(Counter(one.unrewarded for one in visited if one.unrewarded is not None)),
         rewards={} if method.why_unasked else _compute_reward_rates(visited),
         explained=1 - float(np.var(targets - values)) / spread if spread else None,
         mean_return=compute_mean(one.target for one in visited),

@@ -31,8 +31,8 @@ class CoachMetrics(Definition):
     """States without a candidate, by cause."""
     unvalued: dict[str, int] = Field(default_factory=dict)
     """Executed replies that Q cannot be fitted to, by cause."""
-    unrewarded: int
-    """Executed actions without a reward by the critic, which no return counts; 0 where none is asked."""
+    unrewarded: dict[str, int] = Field(default_factory=dict)
+    """Executed actions without a reward by the critic, which no return counts, by cause; empty where none is asked."""
     rewards: dict[str, list[float | None]] = Field(default_factory=dict)
     """Agent → share of its executed actions that the critic rewards, in a list of one; empty where none is asked."""
     explained: float | None
@@ -85,7 +85,8 @@ def format_metrics(told: CoachMetrics) -> list[str]:
         f"replies  {states}; {distinct}{failed}",
         f"Q        {'; '.join([*numbers, *(why for why in (told.lost, told.unread) if why)])}",
         f"returns  {_show(told.mean_return)} on average, {_show(told.mean_length)} steps an episode, correlation "
-        f"{_show(told.length_correlation)}{f'; {told.unrewarded} steps without a reward' if told.unrewarded else ''}",
+        f"{_show(told.length_correlation)}",
+        *format_causes("unrewarded", told.unrewarded),
         *format_causes("unsampled", told.unsampled),
         *format_causes("unvalued", told.unvalued),
     ]
