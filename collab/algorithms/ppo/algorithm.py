@@ -11,6 +11,7 @@ A.2), whose settings are the preset `paper`: the verdict as the only reward, λ 
 - a step of an episode is one action, its reply as a whole, and has one advantage, which all its tokens share. Android
   Coach trains with verl, where each token is an action and has a value of its own
 - V reads the state's prompt at its last token; its body is another copy of the checkpoint that the training began with
+- V begins at 0. Android Coach fits its baseline's V to the data of Q first; here V learns from rollouts alone
 """
 
 from __future__ import annotations
