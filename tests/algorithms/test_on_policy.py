@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,3 +64,38 @@ def test_replies_without_tokens_end_a_training_in_its_first_epoch(
     advice = "a model that reports the tokens of its replies"
     kept = "retokenised=keep, or " if algorithm == "filtered-bc" else ""
     assert f"begin another training with {kept}{advice}" in told
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "line"),
+    [
+        (
+            "coach",
+            ("warmup_epochs=0", "values={learning_rate: 3.0e+37, batch_rows: 256}"),
+            r"epoch 1: the replies to 0 of \d+ states differ in value, and only these teach anything; raise k or ",
+        ),
+        (
+            "grpo",
+            ("episodes=8", "group=4"),
+            r"epoch 1: 0 of 2 groups ended differently, and only these teach anything; raise group, ",
+        ),
+    ],
+    ids=["coach", "grpo"],
+)
+def test_an_epoch_in_which_little_teaches_says_what_to_raise(
+    algorithm: str, settings: tuple[str, ...], line: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A Q that is 0 everywhere, and groups of which none solves anything."""
+    train(algorithm, tiny, tmp_path, *settings)
+    assert re.search(line, capsys.readouterr().err)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("algorithm", ["coach", "ppo"])
+def test_a_killed_training_ends_like_an_undisturbed_one(
+    algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify-resume", "--algo", algorithm, "--quick", "--out", str(tmp_path / "proof")]) == 0
+    assert "the same" in capsys.readouterr().out
