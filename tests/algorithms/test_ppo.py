@@ -132,6 +132,18 @@ def test_a_fit_whose_values_are_no_numbers_is_undone_and_named(finetuned: Path, 
 
 
 @pytest.mark.timeout(600)
+def test_a_plan_times_values_whose_fit_would_be_lost(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    sets = ("epochs=2", "steps=20", "rl.context=2048", "values.learning_rate=3.0e+37", "values.rows_at_once=2")
+    more = [word for one in sets for word in ("--set", one)]
+    assert main(["train", "--algo", "ppo", *asked, *more, "--device", "cpu", "--plan"]) == 0
+    assert "valuing" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(600)
 def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,7 @@ class CoachMetrics(Definition):
     pretrained: int = 0
     """Synthesised candidates that Q was fitted to before this epoch; 0 in all but the first, and without any."""
     rehearsed: int = 0
-    """Of these, how many its fit learned beside the returns."""
+    """Those of them that its fit learned beside the returns."""
     steps: int = 0
     """Optimizer steps of the fit."""
     loss: float | None = None
@@ -73,6 +73,7 @@ def format_metrics(told: CoachMetrics) -> list[str]:
     pretrained = told.pretrained and f"fitted to {format_amount(told.pretrained, 'candidate')} at first"
     rehearsed = told.rehearsed and f"fitted to {format_amount(told.rehearsed, 'candidate')} beside the returns"
     explained = f"explained variance {_show(told.explained)} before the fit"
+    # Whatever an epoch has not done has no words in its line.
     numbers = [one for one in (pretrained, rehearsed, explained) if one]
     if told.truth is not None:
         one = told.truth
