@@ -13,6 +13,8 @@ from collab.dialects.actions import Grid, Resize
 from collab.dialects.base import Dialect, verb
 from collab.dialects.syntaxes import JsonText
 
+_SIDES = {"up": "above", "down": "below", "left": "to the left", "right": "to the right"}
+
 AGENTCPM = Dialect(
     name="agentcpm-gui",
     title="AgentCPM-GUI",
@@ -62,10 +64,12 @@ APPVLM = Dialect(
             verb(
                 *("input-text", "type", "type into the field with the cursor and press Enter"),
                 text="text",
-                index="target-element?",
                 sets={"enter": True},
             ),
-            verb("scroll", "scroll", "show what lies in direction", direction="direction", index="target-element?"),
+            *(
+                verb(f"scroll-{way}", "scroll", f"show what lies {side}", sets={"direction": way})
+                for way, side in _SIDES.items()
+            ),
             verb("open-app", "open_app", "open an app by its name", text="app-name"),
             verb("navigate-home", "home", "go to the home screen"),
             verb("navigate-back", "back", "go back"),

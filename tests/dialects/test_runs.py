@@ -100,6 +100,23 @@ def test_typing_presses_enter_only_where_the_family_means_it(collab) -> None:
     assert scrolled.action.type == "scroll"
 
 
+def test_appvlm_is_taught_and_read_as_its_paper_says(collab) -> None:
+    listed = (
+        '{"action-type": "open-app", "app-name": "text"}',
+        '{"action-type": "click", "target-element": 7}',
+        '{"action-type": "long-press", "target-element": 7}',
+        '{"action-type": "input-text", "text": "text"}',
+        *(f'{{"action-type": "scroll-{way}"}}' for way in ("up", "down", "left", "right")),
+        *(f'{{"action-type": "{one}"}}' for one in ("navigate-home", "navigate-back", "wait")),
+    )
+    with speak('{"action-type":"scroll-up"}', '{"action-type":"scroll-left"}') as server:
+        up, left = play(collab, server, "appvlm", 2)
+        system = list_questions(server)[0]["messages"][0]["content"]
+    taught = [line.partition(" - ")[0] for line in system.splitlines() if line.startswith("{")]
+    assert sorted(taught) == sorted(listed)
+    assert [(one.action.type, one.action["direction"]) for one in (up, left)] == [("scroll", "up"), ("scroll", "left")]
+
+
 def test_a_picture_may_come_behind_the_text(collab) -> None:
     with speak(call(action="wait")) as server:
         play(collab, server, "mai-ui", 1)
