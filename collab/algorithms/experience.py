@@ -23,7 +23,7 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +197,8 @@ class SeenPictures:
     reader: PictureReader
     resize: Resize
     """Rule of the agent's dialect."""
+    are_last: bool
+    """Whether they stand behind the text."""
 
     @classmethod
     def of(cls, agent: AgentDefinition, name: str, chat: ChatTokenizer) -> SeenPictures | None:
@@ -208,7 +210,9 @@ class SeenPictures:
         if agent.modality == "text":
             return None
         dialect = load_dialect(agent, f"agents/{name}")
-        return cls(reader=PictureReader(chat), resize=AS_IS if dialect is None else dialect.resize)
+        if dialect is None:
+            return cls(reader=PictureReader(chat), resize=AS_IS, are_last=False)
+        return cls(reader=PictureReader(chat), resize=dialect.resize, are_last=not dialect.is_picture_first)
 
     def read(self, run: Path, pictures: Iterable[str]) -> tuple[Picture, ...]:
         """Return pictures of a run by their SHA-256.
@@ -247,7 +251,8 @@ class TurnBuilder:
         """Return the prompt that a reply answered; None if it cannot be made again exactly."""
         slot = ref.cell.agent
         template = self.templates[self.recorded.run.agents[slot].prompt]
-        return read_prompt(self.recorded, template, ref, self.chats[slot])
+        prompt, seen = read_prompt(self.recorded, template, ref, self.chats[slot]), self.seen[slot]
+        return prompt if prompt is None or seen is None else replace(prompt, pictures_last=seen.are_last)
 
     def read_ids(self, ref: ReplyRef) -> tuple[int, ...] | None:
         """Return the tokens of the prompt that a reply answered; None if it cannot be made again exactly."""
