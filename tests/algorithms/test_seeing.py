@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,19 +17,27 @@ import transformers
 from safetensors.torch import load_file
 
 import collab
+from collab.algorithms.appvlm.learner import StepAccuracy, compare_with_solutions
 from collab.algorithms.experience import PICTURE_SAID, SeenPictures, TurnBuilder
 from collab.algorithms.turn_learner import get_lesson_dir
 from collab.cli.main import main
-from collab.errors import ConfigError, UsageError
+from collab.dialects.registry import DIALECTS
+from collab.envs.grammar import MOBILE
+from collab.envs.simphone.suite import SimPhoneSuite
+from collab.errors import ConfigError, ModelFailure, UsageError
 from collab.library import Library
 from collab.loop.configure import configure
 from collab.loop.examples import RecordedRun
 from collab.loop.interfaces import Labels, NoLabels, Rollout, load_algorithm
 from collab.loop.loop import start
-from collab.loop.policy import build_chat_tokenizer
+from collab.loop.policy import build_chat_tokenizer, build_first_policy
 from collab.loop.record import TrainingDir
 from collab.loop.state import LoopState
+from collab.models.base import Privilege, Reply, Request
+from collab.models.local import LocalModel
+from collab.models.rehearsal import RehearsalModel
 from collab.models.vision import Picture
+from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.rewards import ReplyRef
 from collab.store.run import RunStore
@@ -43,7 +53,7 @@ torch = pytest.importorskip("torch")
 
 @pytest.fixture(scope="module", params=["qwen2_vl", "paligemma"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
-    """Agents on a tiny checkpoint of a family: one sees numbered boxes and speaks as AppVLM, one reads the text first."""
+    """Agents on a tiny checkpoint: one sees numbered boxes and speaks as AppVLM, the other reads the text first."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp(request.param)
@@ -221,6 +231,46 @@ def test_a_policy_that_sees_imitates_recorded_runs(
     assert {one.run for one in lesson.turns} == {str(played)}
     assert all(len(one.pictures) == 1 for one in lesson.turns)
     assert result.records[1].trained["shared"].steps == 2
+
+
+@pytest.mark.variations
+@pytest.mark.parametrize("agents", ["seeing", "behind"])
+def test_what_demonstrates_a_solution_is_right_at_every_step(
+    library: Library, monkeypatch: pytest.MonkeyPatch, agents: str
+) -> None:
+    """Fields are clicked, emptied and typed into by steps that are no action of the solution."""
+    opened, own = list[Any](), SimPhoneSuite.open
+    teacher, dialect = RehearsalModel(error_base=0, error_slope=0), {"seeing": "appvlm", "behind": "mai-ui"}[agents]
+
+    async def open_noted(self: SimPhoneSuite) -> Any:
+        opened.append(await own(self))
+        return opened[-1]
+
+    async def imitate(self: LocalModel, request: Request) -> Reply:
+        phone = opened[-1]
+        privilege = Privilege(
+            oracle=phone.oracle, observation=phone.core.frame.observation, space=MOBILE, dialect=DIALECTS[dialect]
+        )
+        with contextlib.suppress(ModelFailure):  # no word for it
+            return await teacher.generate(replace(request, privilege=privilege))
+        return Reply(text="I do not know.")
+
+    monkeypatch.setattr(SimPhoneSuite, "open", open_noted)
+    monkeypatch.setattr(LocalModel, "generate", imitate)
+
+    async def measure(tasks: list[str]) -> StepAccuracy:
+        settings = ("demonstrations=1", "run.environment.limits.max_steps=40")
+        config = await ask(library, *settings, agents=agents, tasks=tasks)
+        first = build_first_policy(config.run, config.method)
+        state = SimpleNamespace(config=config, library=library, compute_left=lambda: None)
+        suite = SimPhoneSuite()
+        return await compare_with_solutions(state, first, suite, UsageMeter())  # type: ignore[arg-type]
+
+    found = asyncio.run(measure(["ContactsAddContact"]))
+    assert found.right == found.steps > 5
+    # Less by the answer, for which AppVLM has no word.
+    asked = asyncio.run(measure(["NotesTodoItemCount"]))
+    assert asked.right == asked.steps == (3 if agents == "seeing" else 4)
 
 
 @pytest.mark.variations

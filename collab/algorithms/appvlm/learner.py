@@ -3,8 +3,8 @@
 Behind each fine-tuning it also measures step accuracy, beside success: on held-out instances whose solution the
 environment knows, the policy is asked greedily at every step of that solution, with the solution's steps as its history
 (the paper's accuracy on AndroidControl). A step is right if the team votes for the solution's action, or a point that
-means the same (`is_demonstrated`). Another way to the goal counts as wrong, so the number compares policies and says
-little of how good one is.
+means the same (`is_demonstrated`). An agent with a dialect is compared with the solution as its demonstrations say it.
+Another way to the goal counts as wrong, so the number compares policies and says little of how good one is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from collab.algorithms.experience import JudgedEpisode, read_experience
 from collab.algorithms.lesson_counts import LessonCounts
 from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_alike
 from collab.config import Definition, RunConfig, validate
+from collab.dialects.ground import read_in_dialect
+from collab.dialects.speaker import Speaker
 from collab.envs.base import Bounded, Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite
+from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.graphs.deliberation import Network, vote
 from collab.loop.checks import check_bases
@@ -48,7 +51,7 @@ from collab.seeds import derive, generator
 from collab.store.run import RunStore
 from collab.synthesis.judgement import is_demonstrated
 from collab.trainers.rl.step_estimates import StepEstimate
-from collab.types import HistoryEntry, Step, Usage
+from collab.types import Action, HistoryEntry, Observation, Step, Usage
 from collab.utils.concurrency import find_plain_error
 from collab.utils.files import read_json, report_write_errors, resolve_within, write_json
 
@@ -333,8 +336,10 @@ async def _walk(
             matrix, _ = await network.deliberate(
                 StepContext(context=context, seed_of=seed_of, images=images, spent=spent)
             )
-            right, chosen = space.canonical(ahead[0], seen), vote(matrix).action
-            found.append(chosen is not None and is_demonstrated(chosen, right, seen))
+            said, chosen = _say(ahead[0], network, space, seen), vote(matrix).action
+            if said is not None:
+                found.append(chosen is not None and is_demonstrated(chosen, said, seen))
+            right = said or space.canonical(ahead[0], seen)
             result = await environment.step(right)
             history.append(build_history_entry(space, seen, right, "", result))
             if result.done:
@@ -343,6 +348,22 @@ async def _walk(
     finally:
         await environment.close()
     return found
+
+
+def _say(action: Action, network: Network, space: ActionSpace, seen: Observation) -> Action | None:
+    """Return a solution's action as it is demonstrated: in the agent's dialect, of several steps the first.
+
+    None if the dialect has no word for it.
+    """
+    dialect = network.agents[network.dag.slots[0]].dialect
+    if dialect is None:
+        return space.canonical(action, seen)
+    speaker = Speaker(dialect, "web" if space.name == "web" else "mobile", lambda: seen, remembers=False)
+    try:
+        text = speaker.write(next(speaker.say(action)), "")
+    except LookupError:
+        return None
+    return read_in_dialect(text, dialect, space, seen).action
 
 
 async def _look(environment: Environment, network: Network) -> dict[str, bytes]:
