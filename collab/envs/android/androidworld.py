@@ -92,6 +92,8 @@ def as_json_action(action: Action, observation: Observation, numbers: Sequence[i
     """
     if action.type in ("press_keys", "open_recents", "ask_user"):
         return f"AndroidWorld has no action {action.type}"
+    if action.type == "input_text" and not action["text"]:
+        return "AndroidWorld does nothing for an empty text"
     end = MOBILE.find_end(action)
     if action.target is not None and end is not None:
         # It swipes by direction alone, from a start.
@@ -299,8 +301,10 @@ def _describe_effect(before: Look, after: Look, action: Action) -> str:
     if action.type == "answer":
         return "noted the answer"
     if after.png is None or action.type == "wait":
-        return describe_effect(before.observation, after.observation, action)
-    return "the picture changed" if after.png != before.png else "the picture did not change"
+        effect = describe_effect(before.observation, after.observation, action)
+    else:
+        effect = "the picture changed" if after.png != before.png else "the picture did not change"
+    return effect if action.get("press_enter", True) else f"{effect}; Enter was pressed, as AndroidWorld always does"
 
 
 BUDGETS: Mapping[str, tuple[int, str]] = {

@@ -173,8 +173,8 @@ class Driver:
         self._device.swipe(*start, *end, duration=0.3)
 
     def _type(self, text: str, place: Box | None, *, clear: bool, enter: bool) -> None:
-        # No text is nothing to do; Enter alone has an action of its own.
-        if not text:
+        # No text is nothing to do, unless the field is emptied; Enter alone has an action of its own.
+        if not text and not clear:
             return
         if place is not None:
             self._device.click(*place.center)

@@ -1,13 +1,14 @@
 """Execute an action of the mobile space on the phone, and describe its effect for the history.
 
 Execution follows AndroidWorld. `input_text` taps its target, types and presses Enter (a new line in a multi-line
-editor, the field's own action elsewhere). It does nothing for an empty text; `clear_text` empties the field first, and
-`press_enter: false` leaves the last Enter out.
+editor, the field's own action elsewhere). `clear_text` empties the field first, and `press_enter: false` leaves the
+last Enter out.
 `scroll` names the direction of reading, `swipe` that of the finger. A swipe without a target starts at the screen's
 edge, so that one downwards pulls down the notifications. `drag` takes the content along as far as the finger goes.
 
 Deviations: a scroll that starts on an element moves its container by the usual distance, not by half the element's
-height; the caret is always at the end of a field; a long press on a field offers to copy, cut or paste the whole
+height; an empty text does nothing only without `clear_text`, which empties the field here; the caret is always at the
+end of a field; a long press on a field offers to copy, cut or paste the whole
 text instead of selecting a word. A finger that drags a slider ends at the slider's edge, as it does there.
 
 An effect is described by comparing the screens before and after, in the same way for every app.
@@ -207,14 +208,14 @@ def _drag(frame: Frame, action: Action, finger: str, length: int | None = None) 
 
 
 def _type_text(frame: Frame, action: Action) -> Phone:
-    text = str(action["text"])
-    if not text:
+    text, clear = str(action["text"]), bool(action.get("clear_text", False))
+    if not text and not clear:
         return frame.phone
     phone = _tap(frame, action) if action.target is not None else frame.phone
     node = find_focused_input(phone)
     if node is None or node.field is None:
         return phone
-    if action.get("clear_text", False):
+    if clear:
         phone = put_field(phone, node.field, "")
     *lines, last = text.split("\n")
     for line in lines:
@@ -429,6 +430,8 @@ def _describe_typing(before: Frame, after: Frame, action: Action, target: int | 
         return ""
     field = before.page.focus if target is None else before.placed.nodes[target].field
     label = next((node.label for node in before.placed.nodes if field and node.field == field), "")
+    if not action["text"]:
+        return f"emptied {cut(label, MAX_TITLE)}" if label else "emptied the field"
     return f"typed into {cut(label, MAX_TITLE)}" if label else "typed"
 
 

@@ -115,8 +115,8 @@ class Fingers:
 
     async def _enter(self, page: MiniwobPage, action: Action, screen: Observation) -> Effect:
         text, clear = str(action["text"]), bool(action.get("clear_text"))
-        # Typing nothing is a slip of the agent, and would still press Enter.
-        if not text:
+        # Typing nothing is a slip of the agent, and would still press Enter; emptying a field is none.
+        if not text and not clear:
             return Effect("nothing changed: there is no text to type")
         if action.target is not None:
             element = _find_element(action, screen)

@@ -145,8 +145,11 @@ def test_what_ascii_cannot_say_is_typed_too():
                 on("First name", "input_text", text='a\'b "$x" & c', clear_text=True),
                 on("Last name", "input_text", text="Ünal"),
                 on("Last name", "input_text", text=" ö"),
+                on("Company", "input_text", text="Acme"),
+                on("Company", "input_text", text="", clear_text=True),
             ],
         )
+        assert handle.phone.page.fields["company"] == ""
         assert handle.phone.page.fields["first"] == 'a\'b "$x" & c'
         assert handle.phone.page.fields["last"] == "Ünal ö"
         assert handle.phone.clipboard == ""

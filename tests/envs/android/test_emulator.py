@@ -139,6 +139,18 @@ def test_whatever_status_is_declared_is_judged_and_steps_that_run_out_are_not(su
     assert log()[-1] == "tear_down SystemWifiTurnOff"
 
 
+def test_what_androidworld_does_otherwise_is_told(suite, log):
+    """It always presses Enter behind a text, and does nothing for an empty one."""
+    way = [
+        MOBILE.make("input_text", index=0, text="Zoë", press_enter=False),
+        MOBILE.make("input_text", index=0, text="", clear_text=True, press_enter=False),
+    ]
+    typed, emptied = play(suite, "ContactsAddContact", way)[1]
+    assert typed.info["effect"].endswith("; Enter was pressed, as AndroidWorld always does")
+    assert emptied.info["effect"] == "nothing changed: AndroidWorld does nothing for an empty text"
+    assert len([line for line in log() if "input_text" in line]) == 1
+
+
 def test_the_goal_is_the_one_that_is_checked(suite, log):
     async def run():
         environment = await suite.open()

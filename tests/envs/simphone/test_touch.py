@@ -66,13 +66,17 @@ def test_typing_appends_and_clear_text_empties_first() -> None:
     assert phone.phone.page.fields["first"] == "Bo"
 
 
-def test_empty_text_does_nothing_at_all() -> None:
+def test_empty_text_does_nothing_but_empty_the_field() -> None:
     phone = contact_form()
     do(phone, "input_text", CONTACTS + "first", text="Ada")
     before = phone.phone
-    result = do(phone, "input_text", CONTACTS + "phone", text="", clear_text=True)
+    result = do(phone, "input_text", CONTACTS + "phone", text="")
     assert phone.phone == before
     assert result.info["effect"] == "nothing changed"
+    result = do(phone, "input_text", CONTACTS + "first", text="", clear_text=True, press_enter=False)
+    assert result.info["effect"] == "emptied First name"
+    assert phone.phone.page.fields["first"] == ""
+    assert phone.phone.page.focus == "first"
 
 
 def test_a_line_break_in_the_text_is_an_enter() -> None:

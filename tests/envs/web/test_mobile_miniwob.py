@@ -83,6 +83,8 @@ def test_text_is_typed_after_what_stands_there_or_in_its_place(play: Callable[[C
         assert await value(index=at, text=" l") == "ada l"
         assert await value(index=at, text="bob", clear_text=True) == "bob"
         assert await value(text="by") == "bobby"
+        assert await value(text="", clear_text=True, press_enter=False) == ""
+        assert await value(text="bob") == "bob"
         before = shown.digest
         refused = await environment.step(MOBILE.make("input_text", index=index(shown, "button"), text="x"))
         assert "takes no text" in refused.info["effect"]
