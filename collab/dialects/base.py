@@ -235,6 +235,11 @@ class Dialect:
         """True if it names elements by number instead of points."""
         return any("index" in one.takes for one in self.verbs)
 
+    @property
+    def has_pixel_points(self) -> bool:
+        """True if its points are pixels of the picture, so that it must be seen in the size in which it is sent."""
+        return self.grid.span is None and not self.names_elements
+
     # ------------------------------------------------------------------------------------------------- reading
 
     def read(self, text: str, world: World | None = None) -> DialectReply:

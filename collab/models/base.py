@@ -99,6 +99,8 @@ class Request:
     """Seed of this call; a server without seeds ignores it."""
     images: tuple[bytes, ...] = ()
     """Encoded pictures (PNG or WebP), in the order of `prompt.images`."""
+    has_pixel_points: bool = False
+    """Whether the reply's points are pixels of these pictures: a model that makes them smaller must refuse."""
     privilege: Privilege | None = None
     """Set only for a model that declares `privileged`."""
     clock: CallClock | None = None

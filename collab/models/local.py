@@ -436,7 +436,7 @@ class LocalModel:
         if clock is not None:
             clock.hold()  # until it leaves the queue
         pictures = await self._worker.look(request.images) if request.images else ()
-        self._check_pictures(pictures)
+        self._check_pictures(pictures, has_pixel_points=request.has_pixel_points)
         is_computed = threading.Event()
 
         def start() -> None:
@@ -463,14 +463,22 @@ class LocalModel:
                 self.meter.lose()
             raise
 
-    def _check_pictures(self, pictures: tuple[Picture, ...]) -> None:
-        """Refuse a prompt with more picture tokens than are computed together: every step would have as many."""
+    def _check_pictures(self, pictures: tuple[Picture, ...], *, has_pixel_points: bool) -> None:
+        """Refuse what every step would have: too many picture tokens, or points in pixels of another picture."""
         tokens, most = sum(picture.tokens for picture in pictures), self._worker.picture_tokens
         if tokens > most:
             shown = "the picture takes" if len(pictures) == 1 else f"the {len(pictures)} pictures take"
             raise ConfigError(
                 f"{self.policy.base}: {shown} {tokens} tokens, picture_tokens allows {most}; make pictures smaller "
                 f"(size in its preprocessor_config.json), or --set 'agents.*.options.picture_tokens={tokens}'"
+            )
+        shrunk = next((one for one in pictures if one.seen != one.sent), None)
+        if has_pixel_points and shrunk is not None:
+            (wide, high), (seen_wide, seen_high) = shrunk.sent, shrunk.seen
+            raise ConfigError(
+                f"{self.policy.base}: sees a picture of {wide} × {high} as {seen_wide} × {seen_high} (size in its "
+                "preprocessor_config.json), and the agent's dialect points at pixels of the sent one; set the "
+                "published size, or use a dialect with another unit of points"
             )
 
     def _open(self) -> Worker:

@@ -36,6 +36,10 @@ class Picture:
 
     tokens: int
     """Number of its tokens in the prompt."""
+    sent: tuple[int, int]
+    """Its width and height in pixels."""
+    seen: tuple[int, int]
+    """The same as the model sees it."""
     inputs: Mapping[str, Any]
     """Input name of the forward pass → tensor on the CPU; pictures are joined along the first dimension."""
 
@@ -76,7 +80,12 @@ class PictureReader:
     def _read(self, image: bytes) -> Picture:
         config, processor = self._split_tokens()
         inputs = read_pixels(processor, image, self._chat.path)
-        return Picture(tokens=_count_tokens(config, inputs), inputs=inputs)
+        return Picture(
+            tokens=_count_tokens(config, inputs),
+            sent=measure_picture(image),
+            seen=_measure_seen(config, inputs),
+            inputs=inputs,
+        )
 
     def _split_tokens(self) -> tuple[Any, Any]:
         if self._opened is None:
@@ -128,6 +137,24 @@ def read_pixels(processor: Any, image: bytes, named: str) -> dict[str, Any]:
             return dict(processor(images=[opened.convert("RGB")], return_tensors="pt"))
     except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
         raise ModelFailure(f"{named}: a picture of {len(image)} bytes cannot be read: {error}") from None
+
+
+def measure_picture(image: bytes) -> tuple[int, int]:
+    """Return width and height of an encoded picture that can be read."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(image)) as opened:
+        return opened.size
+
+
+def _measure_seen(config: Any, inputs: Mapping[str, Any]) -> tuple[int, int]:
+    """Return width and height in which the model sees a picture."""
+    if config.model_type in GRID_FAMILIES:
+        patch = int(config.vision_config.patch_size)
+        _, high, wide = inputs["image_grid_thw"][0].tolist()
+        return wide * patch, high * patch
+    high, wide = inputs["pixel_values"].shape[-2:]
+    return int(wide), int(high)
 
 
 def _count_tokens(config: Any, inputs: Mapping[str, Any]) -> int:

@@ -134,10 +134,7 @@ def test_what_was_shown_is_learned_as_it_was_sampled(library: Library, tmp_path:
 
     def look_away(turn: Turn) -> tuple[Picture, ...]:
         return tuple(
-            Picture(
-                tokens=one.tokens,
-                inputs={name: -each if name == "pixel_values" else each for name, each in one.inputs.items()},
-            )
+            replace(one, inputs={name: -each if name == "pixel_values" else each for name, each in one.inputs.items()})
             for one in look(turn)
         )
 
