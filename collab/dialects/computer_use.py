@@ -2,6 +2,7 @@
 
     {"type": "computer_call", "actions": [{"type": "click", "button": "left", "x": 1, "y": 2}]}        openai
     {"type": "tool_use", "name": "computer", "input": {"action": "left_click", "coordinate": [1, 2]}}  anthropic
+    {"type": "tool_use", "name": "left_click", "input": {"coordinate": [1, 2]}}                        its toolset
     {"function_call": {"name": "click_at", "args": {"x": 1, "y": 2}}}                                  gemini
 
 A reply is the JSON of one item, of a list, or of the whole response; an item of text alone ends the task.
@@ -167,7 +168,9 @@ def _unpack_anthropic(value: Any) -> Iterator[Found]:
             yield "text", _get_text(item)
         fields = item.get("input") if item.get("type") == "tool_use" else item if "action" in item else None
         if isinstance(fields, Mapping):
-            yield str(fields.get("action")), {key: one for key, one in fields.items() if key != "action" and one != ""}
+            # In the set of tools, the tool itself is the action.
+            name = fields.get("action", item.get("name"))
+            yield str(name), {key: one for key, one in fields.items() if key != "action" and one != ""}
 
 
 def _pack_anthropic(reason: str, calls: Sequence[SpokenCall]) -> Any:
@@ -198,7 +201,7 @@ ANTHROPIC = Dialect(
             verb("left_mouse_down", "mouse_down"),
             verb("left_mouse_up", "mouse_up"),
             verb("mouse_move", "hover", point="coordinate"),
-            verb("key", "keys", text="text"),
+            verb("key", "keys", text="text", amount="repeat?"),
             verb("hold_key", "hold_keys", text="text", seconds="duration"),
             verb("type", "type", text="text"),
             verb(
@@ -230,8 +233,9 @@ def _unpack_gemini(value: Any) -> Iterator[Found]:
         content = outer.get("content", outer)
         for part in _list_items(content, "parts"):
             call = part.get("function_call", part.get("functionCall"))
-            if isinstance(call, Mapping) and isinstance(call.get("args", {}), Mapping):
-                yield str(call.get("name")), _fill_gemini(str(call.get("name")), dict(call.get("args", {})))
+            arguments = (call.get("args") or {}) if isinstance(call, Mapping) else None
+            if isinstance(call, Mapping) and isinstance(arguments, Mapping):
+                yield str(call.get("name")), _fill_gemini(str(call.get("name")), dict(arguments))
             elif _get_text(part):
                 yield "text", _get_text(part)
 

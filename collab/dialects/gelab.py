@@ -15,11 +15,12 @@ class TabbedFields:
     """`explain:…	action:NAME	field:value	summary:…`; texts hold no tab and no line break."""
 
     _ACTION = re.compile(r"(?:^|\t|\n)[ ]*+action[ ]*+:[ ]*+([A-Za-z_]{1,40})", re.IGNORECASE)
-    _LOOSE = re.compile(r"\\t|\t|\n")
 
     def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
         """Find lines with an action; fields before it belong to the reason."""
-        text = text.replace("\\t", "\t ")  # some write the tab as two characters; places stay the same
+        # Some write the tab as two characters. Only before a field is it one: a typed text may hold them, too.
+        names = {"action", "explain", "summary", *(name for one in verbs for name in one.argument_names)}
+        text = re.sub(rf"\\t(?=[ ]*+(?:{'|'.join(names)})[ ]*+:)", "\t ", text)  # places stay the same
         found = list(self._ACTION.finditer(text))[:50]
         calls: list[SpokenCall] = []
         ends = [*(one.start() for one in found[1:]), len(text)]

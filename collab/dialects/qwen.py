@@ -13,8 +13,13 @@ from collab.dialects.actions import Grid, Resize
 from collab.dialects.base import Dialect, Spelling, Verb, verb
 from collab.dialects.syntaxes import JsonTool, XmlTool
 
-_BUTTONS = ("Back", "Home", "Menu", "Enter")
-_BUTTON_KINDS = {"Back": "back", "Home": "home", "Menu": "menu", "Enter": "enter"}
+_BUTTONS = {
+    "Back": ("back", "go back"),
+    "Home": ("home", "go to the home screen"),
+    "Menu": ("recents", "show the recent apps"),  # documented as the menu of apps in the background
+    "Enter": ("enter", "press Enter"),
+}
+"""Name of a button → kind and what it does."""
 _SOURCE = "https://github.com/QwenLM/Qwen3-VL/tree/main/cookbooks"
 
 _FINGER = (
@@ -35,7 +40,8 @@ _FINGER = (
 _TYPE = verb("type", "type", "type text into the field with the cursor", text="text")
 _KEY = verb("key", "keys", "press the key that text names, such as volume_up", text="text", world="mobile")
 _SYSTEM = tuple(
-    verb("system_button", _BUTTON_KINDS[one], f"press {one}", when={"button": one}, world="mobile") for one in _BUTTONS
+    verb("system_button", kind, f"{name} to {doc}", when={"button": name}, world="mobile")
+    for name, (kind, doc) in _BUTTONS.items()
 )
 _OPEN = verb("open", "open_app", "open the app that text names", text="text", world="mobile")
 _ANSWER = verb("answer", "answer", "give the answer text", text="text")
@@ -120,7 +126,8 @@ QWEN35 = replace(
     syntax=XmlTool(tag="tool_call", tools={"mobile": "mobile_use", "web": "computer_use"}, has_lines=True),
     verbs=(
         *QWEN3.verbs,
-        verb("call_user", "ask_user", "ask the user text", text="text?"),
+        verb("call_user", "ask_user", "ask the user text", text="text?", world="mobile"),
+        verb("call_user", "answer", text="text?", world="web"),
         verb("interact", "ask_user", text="text?"),
     ),
     labels=None,
@@ -156,7 +163,10 @@ _MAI_VERBS: tuple[Verb, ...] = (
         to="end_coordinate",
     ),
     verb("open", "open_app", "open the app that text names", text="text"),
-    *(verb("system_button", _BUTTON_KINDS[one], f"press {one}", when={"button": one.lower()}) for one in _BUTTONS),
+    *(
+        verb("system_button", kind, f"{name.lower()} to {doc}", when={"button": name.lower()})
+        for name, (kind, doc) in _BUTTONS.items()
+    ),
     verb("wait", "wait", "wait for a change"),
     verb("terminate", "done", "end the task as solved", when={"status": "success"}),
     verb("terminate", "failed", "end the task as not solvable", when={"status": "fail"}),

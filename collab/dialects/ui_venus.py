@@ -1,8 +1,8 @@
 """UI-Venus 1.5 and 2: a thought, then one call such as `Click(box=(x,y))` between tags.
 
 The documents of version 1.5 give points from 0 to 1000, its code divides by the size of the resized picture; the
-dialect `ui-venus-1.5-pixels` follows the code. Version 2 names its points `point`, from 0 to 999, and refuses by
-(-1, -1).
+dialect `ui-venus-1.5-pixels` follows the code. Version 2 names its points `point`, from 0 to 999, which its code
+divides by 1000; it refuses by (-1, -1).
 """
 
 from __future__ import annotations
@@ -101,7 +101,6 @@ UI_VENUS_2 = replace(
         verb("LaunchApp", "open_app", "open an app by its name", text="app", world="mobile"),
         *_SHARED,
     ),
-    grid=Grid(span=999),
     unit="Points are (x,y) from 0 to 999.",
 )
 

@@ -32,7 +32,12 @@ from collab.types import PolicyRef, Prompt, Sampling
 from collab.utils.redact import find_misplaced_key
 
 Vendor = Literal["openai", "anthropic", "gemini"]
-_BETAS = {"computer_20250124": "computer-use-2025-01-24", "computer_20251124": "computer-use-2025-11-24"}
+_TOOLSET = "computer_toolset_20260801"
+_BETAS = {
+    **{"computer_20250124": {"anthropic-beta": "computer-use-2025-01-24"}},
+    **{"computer_20251124": {"anthropic-beta": "computer-use-2025-11-24"}},
+    _TOOLSET: {},
+}
 """Anthropic's tools, and the header that allows each."""
 _LONGEST_ASIDE = 200
 _CUT = ("max_tokens", "max_output_tokens")
@@ -189,7 +194,9 @@ def _build_anthropic(request: Request, model: str, tool: str, size: tuple[int, i
     if prompt.system:
         body["system"] = replace_halves(prompt.system)
     if size is not None:
-        body["tools"] = [{"type": tool, "name": "computer", "display_width_px": size[0], "display_height_px": size[1]}]
+        screen = {"name": "computer", "display_width_px": size[0], "display_height_px": size[1]}
+        # A set of tools, one per action, has no name and no size of its own.
+        body["tools"] = [{"type": tool, **({} if tool == _TOOLSET else screen)}]
     return body
 
 
@@ -258,7 +265,7 @@ VENDORS: Mapping[str, VendorInterface] = {
         headers=lambda key, tool: {
             "x-api-key": key,
             "anthropic-version": "2023-06-01",
-            "anthropic-beta": _BETAS[tool],
+            **_BETAS[tool],
         },
     ),
     "gemini": VendorInterface(
@@ -485,6 +492,7 @@ def _list_checks(items: Sequence[Any]) -> Iterator[str]:
             if isinstance(check, Mapping):
                 yield str(check.get("message") or check.get("code") or "a safety check")
         call = item.get("functionCall", item.get("function_call"))
-        decision = call.get("args", {}).get("safety_decision") if isinstance(call, Mapping) else None
+        arguments = call.get("args") if isinstance(call, Mapping) else None
+        decision = arguments.get("safety_decision") if isinstance(arguments, Mapping) else None
         if isinstance(decision, Mapping) and "confirm" in str(decision.get("decision")).lower():
             yield str(decision.get("explanation") or "a safety decision")

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,48 @@ def test_a_reply_that_was_cut_or_wants_consent_gives_no_action(vendor: str) -> N
     assert parsed.failure is not None
     assert parsed.failure.kind == "refusal"
     assert confirmed.finish == "stop"
+
+
+def test_the_set_of_tools_has_no_header_no_name_and_no_size() -> None:
+    use = {"type": "tool_use", "id": "toolu_1", "name": "left_click", "input": {"coordinate": [100, 50]}}
+    said = {"id": "msg_1", "type": "message", "content": [use], "usage": USAGE, "stop_reason": "tool_use"}
+    with FakeServer(answers=lambda body: said) as server:
+        reply = ask(build("anthropic", server, tool="computer_toolset_20260801"))
+        body, headers = server.requests[-1], server.headers[-1]
+    assert body["tools"] == [{"type": "computer_toolset_20260801"}]
+    assert "anthropic-beta" not in {name.lower() for name in headers}
+    parsed = read_in_dialect(reply.text, DIALECTS["anthropic-computer"], WEB, SCREEN)
+    assert parsed.action == WEB.make("click", x=100, y=50)
+
+
+@pytest.mark.parametrize("arguments", [None, [], "now"])
+def test_arguments_that_are_none_break_no_reply(arguments: Any) -> None:
+    call = {"name": "open_web_browser", "args": arguments}
+    candidate = {"content": {"parts": [{"functionCall": call}]}, "finishReason": "STOP"}
+    with FakeServer(answers=lambda body: {"candidates": [candidate]}) as server:
+        reply = ask(build("gemini", server))
+    parsed = read_in_dialect(reply.text, DIALECTS["gemini-computer"], WEB, SCREEN, finish=reply.finish)
+    if isinstance(arguments, str):
+        assert parsed.failure is not None
+        assert parsed.failure.kind == "no_action"
+    else:
+        assert parsed.action == WEB.make("wait")
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("key", {"text": "Down", "repeat": 3}, ("in part: keys 'down' by 3",)),
+        ("key", {"text": "Down", "repeat": 1}, ()),
+        ("wait", {"duration": 10}, ("in part: wait for 10 s",)),
+        ("wait", {"duration": 1}, ()),
+    ],
+)
+def test_what_is_done_in_part_is_remarked(name: str, given: dict[str, Any], told: tuple[str, ...]) -> None:
+    text = json.dumps([{"type": "tool_use", "name": "computer", "input": {"action": name, **given}}])
+    parsed = read_in_dialect(text, DIALECTS["anthropic-computer"], WEB, SCREEN)
+    assert parsed.action is not None
+    assert parsed.remarks == told
 
 
 def test_a_key_that_is_not_set_is_named(monkeypatch) -> None:
