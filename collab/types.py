@@ -211,11 +211,10 @@ Cause: TypeAlias = Literal[
     "tool_call",
     "content_filter",
 ]
-"""Why a reply gives no action. "other_space": it gives one of another action space;
-"other_dialect": it is in another dialect than the agent's; "outside": its point is not on the screen;
+"""Why a reply gives no action. "other_space": it gives one of another action space; "other_dialect": other dialects
+read it, or, for an agent with a dialect, the environment's own reader; "outside": its point is not on the screen;
 "unsupported": the environment has no such action; "cut": max_tokens ended it first; "reasoning": it is only thought;
- the last three: the server reports that the model refused, called a tool, or was
-stopped by a filter."""
+the last three: the server reports that the model refused, called a tool, or was stopped by a filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,7 +370,7 @@ class Utterance:
     proposal: Utterance | None = None
     """A call before this one, in which the agent put its next action into words; names no action. None without one."""
     remarks: tuple[str, ...] = ()
-    """What the reply says besides its action: actions that were not executed, points that were moved to the edge."""
+    """What the reply says besides its action: actions that were not executed or in part, points that were moved."""
 
     @property
     def cell(self) -> CellRef:

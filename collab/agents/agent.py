@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from collab.dialects.base import Dialect
-from collab.dialects.ground import read_in_dialect
+from collab.dialects.ground import name_dialects, read_in_dialect
 from collab.dialects.prompt import DialectWriter, resize_picture
 from collab.errors import ModelFailure, boundary, check_answer
 from collab.models.base import CallClock, Model, Oracle, Privilege, Reply, Request
@@ -124,6 +124,7 @@ class Agent:
             sampling=self.sampling,
             seed=seed,
             images=tuple(self._fit_picture(scene.images[name]) for name in shared.images),
+            has_pixel_points=self.dialect is not None and self.dialect.has_pixel_points,
             privilege=self._grant_privilege(scene),
         )
         # Only hashes and the cell's own suffix are kept; the shared text is stored once per step.
@@ -199,7 +200,8 @@ class Agent:
     def _read(self, reply: Reply, context: PromptContext) -> ParsedReply:
         space, seen = context.space, context.observation
         if self.dialect is None:
-            return read_reply(reply.text, space, seen, finish=reply.finish, aside=reply.aside)
+            parsed = read_reply(reply.text, space, seen, finish=reply.finish, aside=reply.aside)
+            return name_dialects(parsed, reply.text)
         return read_in_dialect(reply.text, self.dialect, space, seen, finish=reply.finish, aside=reply.aside)
 
     async def summarise(

@@ -23,7 +23,7 @@ Size: TypeAlias = tuple[int, int]
 KINDS = (
     *("click", "double_click", "triple_click", "right_click", "middle_click", "long_press", "hover"),
     *("drag", "swipe", "scroll", "type", "keys", "enter", "select"),
-    *("back", "forward", "home", "recents", "menu", "open_app", "open_url"),
+    *("back", "forward", "home", "recents", "open_app", "open_url"),
     *("wait", "screenshot", "answer", "ask_user", "note", "done", "failed"),
     *("hold_keys", "mouse_down", "mouse_up", "zoom"),
 )

@@ -3,8 +3,9 @@
     parsed = read_in_dialect(reply.text, dialect, space, observation, finish=reply.finish)
 
 Points become screen pixels by the dialect's grid and the size in which the picture was sent; the canonical form makes
-elements of them (`ActionSpace.canonical`). What an environment cannot do is refused by its name: "unsupported". One
-thing is approximate: a scroll's amount is the environment's own.
+elements of them (`ActionSpace.canonical`). What an environment cannot do is refused by its name: "unsupported". A
+scroll's amount is the environment's own, and so are the seconds of waiting and holding. Remarks name longer ones, and
+keys that are pressed once instead of several times.
 
 A text is typed at the cursor. Where the dialect's verb names a field of a page, it is put behind what the field holds,
 unless the verb empties it first.
@@ -12,8 +13,9 @@ unless the verb empties it first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collab.dialects.actions import GuiAction, Pair
@@ -22,7 +24,7 @@ from collab.dialects.registry import recognise
 from collab.envs.grammar import ActionSpace
 from collab.envs.syntax import Reject, order_keys
 from collab.envs.text import find_element_at
-from collab.prompts.parse import ParsedReply, read_withheld
+from collab.prompts.parse import ParsedReply, list_spaces, read_withheld
 from collab.types import Action, Element, Observation, ParseFailure
 
 _OPPOSITE = {"up": "down", "down": "up", "left": "right", "right": "left"}
@@ -31,6 +33,10 @@ _KEY_KINDS = {
     "web": {"alt+left": "back", "alt+right": "forward"},
 }
 """Keys that are an action of their own, by space."""
+_SECOND = 1.0
+"""Seconds of waiting and holding in every environment."""
+_FORM = re.compile(r"[(<{]")
+"""Opens an action in nearly all dialects."""
 _NEEDS_HELP = "help is needed"
 """Question of a reply that hands over without one."""
 
@@ -64,21 +70,39 @@ def read_in_dialect(
     missing = space.check(action, observation)
     if missing is not None:
         return ParsedReply(reason=reply.reason, action=None, failure=missing, remarks=remarks)
-    remarks += tuple(f"moved to the edge: ({x:g}, {y:g})" for x, y in ground.moved)
+    remarks += tuple(ground.remarks)
     canonical = space.canonical(action, observation)
     return ParsedReply(reason=reply.reason, action=canonical, failure=None, remarks=remarks)
+
+
+def name_dialects(parsed: ParsedReply, text: str) -> ParsedReply:
+    """Return the reply of an agent without a dialect, explained by the dialects that read it if it gave no action."""
+    failure = parsed.failure
+    # A word alone, such as "Done.", is an action in some dialects and an answer of any model.
+    if failure is None or failure.kind not in ("no_action", "unknown_type", "missing_field") or not _FORM.search(text):
+        return parsed
+    names = recognise(text)
+    if not names:
+        return parsed
+    detail = f"the reply looks like {_list_names(names)}, and the agent has no dialect"
+    return replace(parsed, failure=ParseFailure(kind="other_dialect", detail=detail))
 
 
 def _explain(failure: ParseFailure, text: str, dialect: Dialect, finish: str | None) -> ParseFailure:
     """Return the cause of a reply without an action, if more is known than that it does not read."""
     if failure.kind in ("no_action", "unknown_type", "missing_field", "bad_field"):
-        other = recognise(text, dialect.name)
-        if other is not None:
-            detail = f"the reply looks like {other.name}, and the agent's dialect is {dialect.name}"
+        own = tuple(f"the {space.name} actions of an agent without a dialect" for space in list_spaces(text))
+        names = recognise(text, dialect.name) + own
+        if names:
+            detail = f"the reply looks like {_list_names(names)}, and the agent's dialect is {dialect.name}"
             return ParseFailure(kind="other_dialect", detail=detail)
     if finish == "length" and failure.kind in ("empty", "no_action", "malformed"):
         return ParseFailure(kind="cut", detail=f"max_tokens cut the reply before its action ({failure.detail})")
     return failure
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,11 +112,13 @@ class _Ground:
     dialect: Dialect
     space: ActionSpace
     observation: Observation
-    moved: tuple[Pair, ...] = ()
-    """Points that lay beyond an edge."""
+    remarks: list[str] = field(default_factory=list)
+    """`ParsedReply.remarks` on what is done otherwise than it was said."""
 
     def build(self, said: GuiAction) -> Action:
         """Return the action that was said; raises Reject."""
+        if (said.seconds or 0) > _SECOND or (said.kind == "keys" and (said.amount or 0) > 1):
+            self.remarks.append(f"in part: {said}")
         if said.kind == "keys":
             kind = _KEY_KINDS.get(self.space.name, {}).get(order_keys(said.text or ""))
             said = said if kind is None else GuiAction(kind=kind)
@@ -117,7 +143,7 @@ class _Ground:
         screen = (self.observation.width, self.observation.height)
         x, y, is_moved = self.dialect.grid.to_pixel(point, self.dialect.resize.fit(*screen), screen)
         if is_moved:
-            self.moved = (*self.moved, point)
+            self.remarks.append(f"moved to the edge: ({point[0]:g}, {point[1]:g})")
         return x, y
 
     def aim(self, said: GuiAction, *, needed: bool = True) -> dict[str, int]:
@@ -185,8 +211,12 @@ def _scroll(ground: _Ground, said: GuiAction) -> Action:
 
 
 def _type_on_phone(ground: _Ground, said: GuiAction) -> Action:
+    target = ground.aim(said, needed=False)
+    # A text that is only submitted: phones type nothing then.
+    if said.text == "" and said.enter and not said.clear and not target:
+        return ground.make("keyboard_enter")
     arguments = {"text": said.text, "clear_text": said.clear, "press_enter": said.enter}
-    return ground.make("input_text", **arguments, **ground.aim(said, needed=False))
+    return ground.make("input_text", **arguments, **target)
 
 
 def _type_on_page(ground: _Ground, said: GuiAction) -> Action:
@@ -236,7 +266,6 @@ _PHONE: dict[str, Handler] = {
     "enter": _plain("keyboard_enter"),
     "drag": _drag,
     "keys": _press_keys,
-    "menu": _plain("press_keys", keys="menu"),
     "recents": _plain("open_recents"),
     "ask_user": _build_text_handler("ask_user", "question", _NEEDS_HELP),
     "back": _plain("navigate_back"),

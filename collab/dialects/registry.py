@@ -18,6 +18,8 @@ DIALECTS: Mapping[str, Dialect] = {
     for dialect in family.DIALECTS
 }
 """Every dialect, in the order in which they are listed."""
+LONGEST_GUESSED = 10_000
+"""Characters of a reply whose dialect is guessed: it is read in all of them."""
 
 
 def find_dialect(name: str, where: str = "") -> Dialect:
@@ -57,6 +59,8 @@ def _is_base(dialect: Dialect) -> bool:
 
 
 @lru_cache(maxsize=64)
-def recognise(text: str, declared: str) -> Dialect | None:
-    """Return the first other dialect that reads a reply, None if no other does."""
-    return next((one for one in DIALECTS.values() if one.name != declared and one.read(text).actions), None)
+def recognise(text: str, declared: str = "") -> tuple[str, ...]:
+    """Return the names of all dialects but the declared one that read a reply."""
+    if len(text) > LONGEST_GUESSED:
+        return ()
+    return tuple(name for name, one in DIALECTS.items() if name != declared and one.read(text).actions)

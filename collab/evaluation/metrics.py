@@ -92,6 +92,7 @@ CAUSES: Mapping[str, str] = {
 REMARKS: Mapping[str, str] = {
     "also said": "with actions beside the executed one",
     "moved to the edge": "with a point moved to the edge of the screen",
+    "in part": "with an action that was done in part: for a second, or once",
 }
 """Kinds of `Utterance.remarks`, in words."""
 

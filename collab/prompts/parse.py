@@ -157,17 +157,24 @@ def _blank(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join([*pieces, text[position:]])
 
 
+def list_spaces(text: str) -> list[ActionSpace]:
+    """List the built-in spaces of which a reply holds an action."""
+    return [one for one in SPACES.values() if len(text) <= _LONGEST and _holds_action(text, one)]
+
+
+def _holds_action(text: str, space: ActionSpace) -> bool:
+    said, _ = _blank_thoughts(text, space)
+    marker = _find_last_marker(said)
+    spans = list(_find_candidates(said, marker.end() if marker else 0, space))[:_ATTEMPTS]
+    return any(not isinstance(space.parse(said[begin:end]), ParseFailure) for begin, end in spans)
+
+
 def _find_other_space(text: str, space: ActionSpace) -> ParseFailure | None:
     """Return the failure of a reply with an action of another built-in space; None for all others."""
-    for other in SPACES.values():
-        if other.name == space.name or other.syntax == space.syntax or len(text) > _LONGEST:
-            continue
-        said, _ = _blank_thoughts(text, other)
-        marker = _find_last_marker(said)
-        for begin, end in list(_find_candidates(said, marker.end() if marker else 0, other))[:_ATTEMPTS]:
-            if not isinstance(other.parse(said[begin:end]), ParseFailure):
-                detail = f"an action of the space {other.name}, and this environment takes {_describe_form(space)}"
-                return ParseFailure(kind="other_space", detail=detail)
+    for other in list_spaces(text):
+        if other.name != space.name and other.syntax != space.syntax:
+            detail = f"an action of the space {other.name}, and this environment takes {_describe_form(space)}"
+            return ParseFailure(kind="other_space", detail=detail)
     return None
 
 

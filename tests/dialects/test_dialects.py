@@ -244,11 +244,19 @@ def test_the_dialect_is_guessed_from_the_name(model, dialect):
 
 
 def test_a_reply_in_another_dialect_is_recognised():
-    ui_tars, _ = list_samples("ui-tars-1.5")[0][1], None
-    found = recognise(ui_tars, "qwen2.5-vl")
-    assert found is not None
-    assert found.name.startswith("ui-tars")
-    assert recognise("I do not know.", "qwen2.5-vl") is None
+    ui_tars = list_samples("ui-tars-1.5")[0][1]
+    assert recognise(ui_tars, "qwen2.5-vl") == ("ui-tars-1.0", "ui-tars-1.5")
+    assert recognise(ui_tars, "ui-tars-1.0") == ("ui-tars-1.5",)
+    qwen = list_samples("qwen3-vl")[0][1]
+    assert {"qwen2.5-vl", "qwen3-vl", "gui-owl", "mai-ui"} <= set(recognise(qwen, "autoglm"))
+    assert recognise("I do not know.", "qwen2.5-vl") == ()
+
+
+def test_a_word_may_mean_another_thing_on_a_page():
+    call = "<tool_call><function=computer_use><parameter=action>call_user</parameter>"
+    text = f"{call}<parameter=text>It is 7.</parameter></function></tool_call>"
+    said = [DIALECTS["qwen3.5"].read(text, world).actions for world in ("mobile", "web")]
+    assert said == [(GuiAction(kind="ask_user", text="It is 7."),), (GuiAction(kind="answer", text="It is 7."),)]
 
 
 def test_an_unknown_dialect_is_named():

@@ -14,7 +14,7 @@ from collab.dialects.actions import GuiAction
 from collab.dialects.ground import read_in_dialect
 from collab.dialects.registry import DIALECTS
 from collab.dialects.speaker import Speaker
-from collab.envs.grammar import SPACES
+from collab.envs.grammar import MOBILE, SPACES
 from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.envs.web.miniwob import MiniwobEnvironment, MiniwobSuite
@@ -68,6 +68,24 @@ def solve(dialect: str, task: str, *, remembers: bool = True) -> str:
 
 def list_unsolved(dialect: str, tasks: list[str], *, remembers: bool = True) -> dict[str, str]:
     return {task: why for task in tasks if (why := solve(dialect, task, remembers=remembers))}
+
+
+def test_a_field_is_emptied_by_an_empty_text() -> None:
+    phone = SimPhone()
+    phone.reset(SUITE.instance("ContactsAddContact", 5))
+    while (ahead := (phone.oracle() or ())[0]).type != "input_text":
+        phone.step(ahead)
+    phone.step(MOBILE.make("click", index=ahead.target.index))  # type: ignore[union-attr]
+    phone.step(MOBILE.make("input_text", text="Ada", press_enter=False))
+
+    def read_field() -> str:
+        (focused,) = (one for one in phone.frame.observation.elements if "focused" in one.flags)
+        return focused.value or ""
+
+    assert read_field() == "Ada"
+    reply = '<think>t</think><answer>do(action="Type", text="")</answer>'
+    phone.step(read_in_dialect(reply, DIALECTS["autoglm"], MOBILE, phone.frame.observation).action)
+    assert read_field() == ""
 
 
 QUESTIONS = 19

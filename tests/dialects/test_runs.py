@@ -92,8 +92,10 @@ def test_typing_presses_enter_only_where_the_family_means_it(collab) -> None:
         "Thought: t\nAction: type(content='Ada')",
         "Thought: t\nAction: type(content='Ada\\n')",
         "Thought: t\nAction: scroll(direction='down')",
+        "Thought: t\nAction: type(content='\\n')",
     ) as server:
-        _, plain, submitted, scrolled = play(collab, server, "ui-tars-1.5", 4)
+        _, plain, submitted, scrolled, empty = play(collab, server, "ui-tars-1.5", 5)
+    assert (empty.action.type, empty.failure) == ("keyboard_enter", None)
     assert plain.action.get("press_enter", True) is False
     assert submitted.action.get("press_enter", True) is True
     assert scrolled.action["direction"] == "down"
@@ -141,7 +143,9 @@ def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
     )
     assert (asked.action.type, asked.action["question"]) == ("ask_user", "Log in")
     assert other.failure.kind == "other_dialect"
-    assert other.failure.detail == "the reply looks like ui-tars-1.0, and the agent's dialect is autoglm"
+    assert other.failure.detail == (
+        "the reply looks like ui-tars-1.0 or ui-tars-1.5, and the agent's dialect is autoglm"
+    )
     assert nothing.failure.kind == "no_action"
     assert 'expected e.g. <think></think> <answer>do(action="Tap"' in nothing.failure.detail
     code, out, _ = collab("runs", "show", "run")
@@ -149,6 +153,35 @@ def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
     assert "replies with remarks: 1 with a point moved to the edge of the screen" in out
     for words in ("in another dialect", "a point outside the screen"):
         assert words in out, out
+
+
+@pytest.mark.browser
+def test_points_beyond_the_edge_of_a_page_are_moved_or_refused(collab) -> None:
+    points = iter([[1040, 1000], [2000, 500], [-1, -1], [500, -20]])
+
+    def say(body: Mapping[str, Any]) -> str:
+        if "computer_use" not in str(body["messages"][0]["content"]):
+            return "ok"  # asked what it supports
+        arguments = {"action": "left_click", "coordinate": next(points)}
+        return f"<tool_call>{json.dumps({'name': 'computer_use', 'arguments': arguments})}</tool_call>"
+
+    with FakeServer(["images"], says=say) as server:
+        agents = write_agent(server, "qwen3-vl")
+        page = ("rollout", "--env", "miniwob", "--graph", "single", "--tasks", "focus-text", "--seed", "3")
+        code, _, err = collab(*page, "--agents", agents, "--set", "environment.limits.max_steps=4", "--out", "run")
+    assert code == 0, err
+    with RunReader(Path("run")) as reader:
+        (trajectory,) = reader.iterate_trajectories()
+    moved, *outside = [step.matrix.utterances[0] for step in trajectory.steps]
+    assert moved.action.type == "click"
+    assert moved.remarks == ("moved to the edge: (1040, 1000)",)
+    assert [(one.failure.kind, one.failure.detail) for one in outside] == [
+        ("outside", f"point {point} is outside the screen, allowed: 0 to 1000")
+        for point in ("(2000, 500)", "(-1, -1)", "(500, -20)")
+    ]
+    out = collab("runs", "show", "run")[1]
+    assert "replies with remarks: 1 with a point moved to the edge of the screen" in out
+    assert "a point outside the screen" in out
 
 
 def test_pointer_and_keys_reach_the_phone_and_what_it_has_not_is_counted(collab) -> None:
@@ -163,6 +196,38 @@ def test_pointer_and_keys_reach_the_phone_and_what_it_has_not_is_counted(collab)
     assert unsupported.failure.kind == "unsupported"
     assert unsupported.failure.detail.startswith("hover (500, 300): this environment has no such action, it has click")
     assert "an action that the environment has not" in collab("runs", "show", "run")[1]
+
+
+def test_an_action_in_other_words_is_named(collab) -> None:
+    """Those of an agent without a dialect under a dialect, and those of dialects without one."""
+    with speak('{"action_type": "navigate_back"}', "Action: go(direction='backward')") as server:
+        phone, page = play(collab, server, "qwen2.5-vl", 2)
+    assert [one.failure.kind for one in (phone, page)] == ["other_dialect"] * 2
+    assert phone.failure.detail == (
+        "the reply looks like glm-4.5v or the mobile actions of an agent without a dialect, and the agent's dialect is "
+        "qwen2.5-vl"
+    )
+    assert "the web actions of an agent without a dialect" in page.failure.detail
+    tap = call(action="click", coordinate=[1, 2])
+    with speak(tap, "Action: click(start_box='(1,2)')", "Done.", "I do not know.") as server:
+        qwen, ui_tars, done, none = play(collab, server, "null", 4, out="plain")
+    assert qwen.failure.kind == "other_dialect"
+    assert qwen.failure.detail.startswith("the reply looks like qwen2.5-vl, qwen3-vl, ")
+    assert qwen.failure.detail.endswith(", and the agent has no dialect")
+    assert "ui-tars-1.0 or ui-tars-1.5" in ui_tars.failure.detail
+    assert [one.failure.kind for one in (done, none)] == ["no_action"] * 2
+    assert "in another dialect" in collab("runs", "show", "plain")[1]
+
+
+def test_menu_shows_the_recent_apps(collab) -> None:
+    with speak(call(action="system_button", button="Menu"), call(action="wait", time=10)) as server:
+        menu, wait = play(collab, server, "qwen2.5-vl", 2)
+        system = list_questions(server)[0]["messages"][0]["content"]
+    assert menu.action.type == "open_recents"
+    assert "Menu to show the recent apps" in system
+    assert wait.remarks == ("in part: wait for 10 s",)
+    out = collab("runs", "show", "run")[1]
+    assert "replies with remarks: 1 with an action that was done in part" in out
 
 
 def test_a_guessed_dialect_is_printed(collab) -> None:
