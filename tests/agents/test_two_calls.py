@@ -125,7 +125,7 @@ def test_seeact_describes_its_action_and_then_chooses(collab) -> None:
     assert "before it chose:\n    The app of contacts should be opened next." in out
 
 
-@pytest.mark.parametrize("agent", ["m3a", "seeact"])
+@pytest.mark.parametrize("agent", ["m3a", "t3a", "seeact"])
 def test_faults_of_a_server_change_nothing(collab, agent: str) -> None:
     """The first try of every question fails, each in another way."""
     faults = [Fault(status=429, headers={"Retry-After": "0"}), Fault(broken="truncate"), Fault(broken="shape")]

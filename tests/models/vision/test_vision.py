@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,7 @@ from collab.models.tokenizer import ChatTokenizer
 from collab.models.vision import PictureReader
 from collab.prompts.render import rebuild
 from collab.store.run import RunStore
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from tests.models.vision.tiny_vision import MAKERS, asked, picture, together
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of a processor that is compared with
@@ -265,6 +267,48 @@ def test_a_checkpoint_that_cannot_be_shown_pictures(
 
 
 # ------------------------------------------------------------------------------------------------------- episodes
+
+
+def refuse(tmp_path: Path, checkpoint: Path, fields: str, options: str = "") -> str:
+    """Begin a run with an agent that sees, and return the one line by which it is refused."""
+    (tmp_path / "mine.yaml").write_text(
+        f"kind: local\noptions: {{path: {checkpoint}, device: cpu{options}}}\nmodality: image\ncontext_tokens: 4000\n"
+        f"sampling: {{max_tokens: 8}}\n{fields}"
+    )
+    with pytest.raises(ConfigError) as refused:
+        asyncio.run(
+            collab.collect(
+                env="androidworld",
+                agents=str(tmp_path / "mine.yaml"),
+                graph="single",
+                tasks=["SystemBluetoothTurnOn"],
+                episodes=1,
+                settings=["environment.limits.max_steps=2"],
+                out=tmp_path / "run",
+                progress=False,
+            )
+        )
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_points_in_pixels_need_the_picture_that_was_sent(checkpoint: Path, tmp_path: Path) -> None:
+    message = refuse(tmp_path, checkpoint, "dialect: qwen2.5-vl\n")
+    seen = "16 × 16" if "paligemma" in str(checkpoint) else "40 × 88"
+    assert message.startswith(f"{checkpoint}: sees a picture of 1092 × 2408 as {seen} (size in its preprocessor_config")
+    assert "the agent's dialect points at pixels of the sent one; set the published size" in message
+
+
+def test_a_run_is_refused_if_a_picture_is_beyond_the_budget(checkpoint: Path, tmp_path: Path) -> None:
+    message = refuse(tmp_path, checkpoint, "", ", picture_tokens: 8")
+    assert re.search(r"the picture takes \d+ tokens, picture_tokens allows 8; make pictures smaller", message)
+
+
+def test_a_run_is_refused_if_a_local_model_takes_no_pictures(tmp_path: Path) -> None:
+    tiny = make_tiny_checkpoint(tmp_path / "tiny", context=4096)
+    assert refuse(tmp_path, tiny, "") == (
+        "agents/mine: modality: image, but its model takes no pictures; use modality: text, or a model that sees"
+    )
 
 
 def test_an_episode_on_a_phone_that_is_looked_at(checkpoint: Path, tmp_path: Path) -> None:
