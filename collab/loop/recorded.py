@@ -274,11 +274,11 @@ def check_fork(config: TrainingConfig, base: Mapping[str, str], name: str) -> tu
     check_trusted(source.read().get("config", {}), str(source.file))
     head, other = read_training(source)
     there, here = (one.model_dump(mode="json", exclude={"preset", "ablation", "library"}) for one in (other, config))
-    decisive = {"algorithm", "run", "declared", "origin", "recorded"}
-    pairs = [*list_differing({"base": head["base"]}, {"base": dict(base)})]
-    pairs += list_differing(*({part: one[part] for part in decisive} for one in (there, here)))
-    if pairs:
-        what, was, wanted = pairs[0]
+    decisive = ("algorithm", "run", "declared", "origin", "recorded")
+    begun, asked = ({part: one[part] for part in decisive} for one in (there, here))
+    other_parts = [*list_differing({**begun, "base": head["base"]}, {**asked, "base": dict(base)})]
+    if other_parts:
+        what, was, wanted = other_parts[0]
         raise UsageError(
             f"--fork {name}: was trained with another {what}: {was!r}, not {wanted!r}; a fork may differ in settings "
             "of the method alone"
