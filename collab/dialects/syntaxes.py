@@ -66,8 +66,8 @@ def _mend(text: str, begin: int) -> tuple[Any, int] | None:
 # ---------------------------------------------------------------------------------------------------- tool calls
 
 
-def build_tool(name: str, verbs: Sequence[Verb]) -> dict[str, Any]:
-    """Build the schema of one tool whose argument `action` names the verb."""
+def build_tool(name: str, verbs: Sequence[Verb], forms: Sequence[SpokenCall]) -> dict[str, Any]:
+    """Build the schema of one tool whose argument `action` names the verb; `forms` are examples, one per verb."""
     properties: dict[str, Any] = {
         "action": {
             "type": "string",
@@ -76,13 +76,11 @@ def build_tool(name: str, verbs: Sequence[Verb]) -> dict[str, Any]:
         }
     }
     # Verbs share arguments: each is described once, with the verbs that take it.
-    for one in verbs:
-        for field, argument in one.takes.items():
-            for part in argument.rstrip("?").split(","):
-                _add_user(properties, part, _describe_type(field), one.says)
-        for argument, value in one.when.items():
-            choices = _add_user(properties, argument, {"type": "string", "enum": []}, one.says).setdefault("enum", [])
-            choices += [value] if value not in choices else []
+    for one, form in zip(verbs, forms, strict=True):
+        for argument, value in form.arguments.items():
+            schema = _add_user(properties, argument, {"type": _name_type(value)}, one.says)
+            if argument in one.when and value not in schema.setdefault("enum", []):
+                schema["enum"].append(value)
     return {
         "type": "function",
         "function": {
@@ -101,11 +99,11 @@ def _add_user(properties: dict[str, Any], argument: str, schema: dict[str, Any],
     return known
 
 
-def _describe_type(field: str) -> dict[str, Any]:
-    if field in ("point", "to"):
-        return {"type": "array"}
-    kinds = {"amount": "number", "seconds": "number", "index": "integer", "enter": "boolean", "clear": "boolean"}
-    return {"type": kinds.get(field, "string")}
+def _name_type(value: Any) -> str:
+    """Return the name that a schema has for a value's type."""
+    if isinstance(value, list):
+        return "array"
+    return "string" if isinstance(value, str) else "boolean" if isinstance(value, bool) else "number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +144,7 @@ class JsonTool:
 
     def list_verbs(self, verbs: Sequence[Verb], forms: Sequence[SpokenCall], world: World) -> str:
         """Format the tool's schema."""
-        schema = dump_json(build_tool(self.tools[world], verbs))
+        schema = dump_json(build_tool(self.tools[world], verbs, forms))
         return f"# Tools\n\nThese functions may be called:\n<tools>\n{schema}\n</tools>"
 
 
@@ -212,7 +210,7 @@ class XmlTool:
     def list_verbs(self, verbs: Sequence[Verb], forms: Sequence[SpokenCall], world: World) -> str:
         """Format the schema of the one tool, or one form per function."""
         if self.tools:
-            schema = dump_json(build_tool(self.tools[world], verbs))
+            schema = dump_json(build_tool(self.tools[world], verbs, forms))
             return f"# Tools\n\nThese functions may be called:\n<tools>\n{schema}\n</tools>"
         lines = [f"{self._write_calls([form], world)} - {one.doc}" for one, form in zip(verbs, forms, strict=True)]
         return "Functions:\n" + "\n".join(lines)

@@ -1,5 +1,6 @@
 """Dialects read the replies that their vendors document, write what they read, and never raise."""
 
+import json
 import random
 import re
 from pathlib import Path
@@ -123,6 +124,20 @@ def test_every_word_in_the_prompt_can_be_written_and_read(name):
             said = build_example(row, dialect.grid)
             assert row.kind in KINDS
             assert dialect.read(dialect.write([said], "", world), world).actions == (said,)
+
+
+def test_the_schema_in_the_prompt_allows_what_is_written():
+    qwen = DIALECTS["qwen2.5-vl"]
+    schema = re.search(r"^\{.*\}$", qwen.render_system("web", (1920, 1080)), re.MULTILINE)
+    assert schema is not None
+    fields = json.loads(schema[0])["function"]["parameters"]["properties"]
+    written = json.loads(qwen.write([GuiAction(kind="keys", text="ctrl+c")], "", "web").split("\n")[1])
+    assert written["arguments"]["keys"] == ["ctrl", "c"]
+    assert {name: one["type"] for name, one in fields.items()} == {
+        **{"action": "string", "coordinate": "array", "text": "string", "keys": "array"},
+        **{"pixels": "number", "time": "number", "status": "string"},
+    }
+    assert fields["status"]["enum"] == ["success", "failure"]
 
 
 # ----------------------------------------------------------------------------------------------- damaged replies
