@@ -160,10 +160,15 @@ class XmlTool:
     """Whether a value stands on lines of its own."""
     form: str = "{reason}\n{calls}"
 
-    _FUNCTION = re.compile(r"<function=\s*+([\w.-]{1,60})\s*+>")
+    # Three spellings of one call: `<function=click>`, `<function name="click">` with parameters that say whether they
+    # are texts, and the tokens of the vendor, whose names end in "_never_used_" and a number.
+    _FUNCTION = re.compile(r"<function(?:_never_used_\w{1,40})?(?:=\s*+| name=\")([\w.-]{1,60})\"?\s*+>")
     _PARAMETER = re.compile(
-        r"<parameter=\s*+([\w.-]{1,60})\s*+>(.*?)(?:</parameter>|(?=<parameter=)|(?=</function>)|\Z)", re.DOTALL
+        r"<parameter(?:_never_used_\w{1,40})?(?:=\s*+| name=\")([\w.-]{1,60})\"?(?: string=\"\w{1,5}\")?\s*+>"
+        r"(.*?)(?:</parameter\w{0,60}>|(?=<parameter\w{0,60}[= ])|(?=</function\w{0,60}>)|\Z)",
+        re.DOTALL,
     )
+    _REST_OF_TAG = re.compile(r"\w*+>\s*+")
 
     def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
         """Find functions; a parameter that is never closed ends where the next one begins."""
@@ -182,8 +187,9 @@ class XmlTool:
         return calls
 
     def _find_start(self, text: str, begin: int) -> int:
-        opened = text.rfind(f"<{self.tag}>", 0, begin)
-        return opened if opened >= 0 and not text[opened + len(self.tag) + 2 : begin].strip() else begin
+        opened = text.rfind(f"<{self.tag}", 0, begin)
+        between = opened + 1 + len(self.tag)
+        return opened if opened >= 0 and self._REST_OF_TAG.fullmatch(text, between, begin) else begin
 
     def _trim(self, value: str) -> str:
         return value.removeprefix("\n").removesuffix("\n") if self.has_lines else value
