@@ -25,7 +25,7 @@ KINDS = (
     *("drag", "swipe", "scroll", "type", "keys", "enter", "select"),
     *("back", "forward", "home", "recents", "open_app", "open_url"),
     *("wait", "screenshot", "answer", "ask_user", "note", "done", "failed"),
-    *("hold_keys", "mouse_down", "mouse_up", "zoom"),
+    *("hold_keys", "release_keys", "mouse_down", "mouse_up", "zoom"),
 )
 """Every kind of `GuiAction`."""
 DIRECTIONS = ("up", "down", "left", "right")
@@ -238,12 +238,18 @@ def read_number(value: Any) -> float:
     return float(number)
 
 
+_KEY_SIGNS = {"+": "plus", " ": "space"}
+"""Keys that a text joined by "+" needs a name for."""
+
+
 def read_keys(value: Any) -> str:
     """Read a key or a combination, as a list or joined by "+", a space or a comma; joined by "+" in the result."""
     parts = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
     if len(parts) == 1 and len(parts[0].strip()) > 1:
-        parts = re.split(r"[\s,+]+", re.sub(r"[\[\]()'\"]", " ", parts[0]).strip(" +,"))
-    keys = [part.strip().lower() for part in parts if part.strip()]
+        # Between keys "+" and "," join them; at the end, apart from the last key, they are keys: "ctrl +", "ctrl++".
+        parts = re.findall(r"[^\s,+]+|(?<=[\s+])[,+](?=\s*\Z)", re.sub(r"[\[\]()'\"]", " ", parts[0]))
+    keys = [_KEY_SIGNS.get(part) or part.strip().lower() for part in parts if part]
+    keys = [key for key in keys if key]
     if not 1 <= len(keys) <= 6 or any(len(key) > 30 for key in keys):
         raise Reject("bad_field", f"keys {shorten_value(value)}, allowed: one to six keys")
     return "+".join(keys)

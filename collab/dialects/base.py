@@ -50,6 +50,8 @@ World = Literal["mobile", "web"]
 
 IDLE = frozenset({"screenshot", "note"})
 """Kinds that change nothing: the screen is looked at anyway."""
+KEY_KINDS = ("keys", "hold_keys", "release_keys")
+"""Kinds whose text is keys."""
 AS_IS = Resize()
 LONGEST = 100_000
 """Characters of a reply that are read at all."""
@@ -306,7 +308,7 @@ class Dialect:
                 if argument.endswith("?"):
                     continue
                 raise Reject("missing_field", f"{row.says or row.kind} needs {argument}")
-            read = read_keys if name == "text" and row.kind in ("keys", "hold_keys") else READERS[name]
+            read = read_keys if name == "text" and row.kind in KEY_KINDS else READERS[name]
             given[name] = read(values if len(values) > 1 else values[0])
         if "seconds" in given:
             given["seconds"] /= self.second
@@ -314,9 +316,11 @@ class Dialect:
             given["direction"] = row.signed[given["amount"] < 0]
             given["amount"] = abs(given["amount"])
         action = GuiAction(kind=row.kind, **given)
-        text = action.text
-        if self.has_submitting_newline and action.kind == "type" and text is not None and text.endswith("\n"):
-            return GuiAction(**{**_to_fields(action), "text": text[:-1], "enter": True})
+        if self.has_submitting_newline and action.kind == "type" and action.text is not None:
+            # The vendor's parser takes a line break that was escaped twice for one, too.
+            for ending in ("\n", "\\n"):
+                if action.text.endswith(ending):
+                    return replace(action, text=action.text.removesuffix(ending), enter=True)
         return action
 
     # ------------------------------------------------------------------------------------------------- writing
@@ -366,7 +370,7 @@ class Dialect:
     def _spell(self, row: Verb, name: str, value: Any, action: GuiAction) -> Any:
         if name in ("point", "to"):
             return self.spelling.point(value)
-        if name == "hold" or (name == "text" and row.kind in ("keys", "hold_keys")):
+        if name == "hold" or (name == "text" and row.kind in KEY_KINDS):
             return self.spelling.keys(value, row.takes[name].rstrip("?"))
         if name == "text" and row.kind == "type" and self.has_submitting_newline and action.enter:
             return value + "\n"
@@ -437,7 +441,7 @@ def build_example(row: Verb, grid: Grid) -> GuiAction:
         **{"point": low, "to": high, "index": 7, "text": "text", "direction": "down", "amount": 3.0, "seconds": 2.0},
         **{"enter": True, "clear": True},
     }
-    if row.kind in ("keys", "hold_keys"):
+    if row.kind in KEY_KINDS:
         values["text"] = "ctrl+c"
     given = {name: values[name] for name in row.takes if name in values} | dict(row.sets)
     if row.signed is not None:

@@ -297,9 +297,17 @@ def escape(text: str, quote: str) -> str:
     return text.replace(quote, f"\\{quote}")
 
 
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4}|.)", re.DOTALL)
+
+
 def unescape(text: str) -> str:
-    """Read the escapes of a quoted text; an unknown one stays as it is."""
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), text, flags=re.DOTALL)
+    """Read the escapes of a quoted text, those of Python; an unknown one stays as it is."""
+    return _ESCAPE.sub(_read_escape, text)
+
+
+def _read_escape(found: re.Match[str]) -> str:
+    spelt = found[1]
+    return chr(int(spelt[1:], 16)) if len(spelt) > 1 else _ESCAPES.get(spelt, found[0])
 
 
 _NAME = re.compile(r"\s*+([A-Za-z_]\w{0,60})\s*+=\s*+")
@@ -363,8 +371,9 @@ def _read_word(word: str) -> Any:
 
 
 def _find_quote(text: str, begin: int, quote: str) -> int | None:
-    """Return the place of the quote that ends a text: one before a comma or a bracket, as texts may hold others."""
-    ending = re.compile(rf"\\.|{quote}(?=\s*+[,)\]}}])", re.DOTALL)
+    """Return the place of the quote that ends a text, as texts may hold others: before a bracket or an argument."""
+    argument = r"[A-Za-z_]\w{0,60}\s*+=|[\d.+'\"(\[{)\]}-]|(?:True|False|None)\b|\Z"
+    ending = re.compile(rf"\\.|{quote}(?=\s*+(?:[)\]}}]|,\s*+(?:{argument})))", re.DOTALL)
     for found in ending.finditer(text, begin):
         if found[0] == quote:
             return found.start()

@@ -39,6 +39,19 @@ def _list_verbs(point: str, start: str, end: str) -> tuple[Verb, ...]:
         verb("wait", "wait", "wait for a change"),
         verb("finished", "done", "end the task; content is the answer or report", text="content?"),
         verb("call_user", "ask_user", "ask the user for help", text="content?"),
+        # Words that only the vendor's parser knows.
+        verb("left_single", "click", point=point, world="web"),
+        verb("hover", "hover", point=point, world="web"),
+        verb("move_to", "hover", point=point, world="web"),
+        verb("select", "drag", point=start, to=end, world="web"),
+        verb("mouse_down", "mouse_down", world="web"),
+        verb("mouse_up", "mouse_up", world="web"),
+        verb("hotkey", "keys", text="hotkey", world="web"),
+        *(
+            verb(says, kind, text=argument, world="web")
+            for says, kind in (("press", "hold_keys"), ("release", "release_keys"))
+            for argument in ("key", "press")
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.dialects.actions import KINDS, GuiAction
-from collab.dialects.base import Dialect, build_example
+from collab.dialects.base import KEY_KINDS, Dialect, build_example
 from collab.dialects.registry import DIALECTS, find_dialect, guess_dialect, recognise
 from collab.errors import UnknownName
 
@@ -81,7 +81,7 @@ def actions(draw, dialect: Dialect, world: str) -> GuiAction:
             text = draw(LINES if dialect.name not in ONE_LINE else WORDS)
             text = " ".join(text.split()).strip("[]") or "x" if dialect.name in ONE_LINE else text
             text = text.rstrip("\n") + "." if dialect.has_submitting_newline else text
-            given[field] = draw(KEYS) if row.kind in ("keys", "hold_keys") else text
+            given[field] = draw(KEYS) if row.kind in KEY_KINDS else text
         elif field == "hold":
             given[field] = draw(KEYS)
         elif field == "direction":
