@@ -20,7 +20,7 @@ from collab.dialects.base import Dialect, Spelling, SpokenCall, Verb, World, ver
 from collab.dialects.syntaxes import dump_json
 
 Found = tuple[str, Mapping[str, Any] | str]
-"""Name and arguments of an action; "text" and a text for words."""
+"""Name and arguments of an action; "text" or "thought" and a text for words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,14 @@ class TypedItems:
             found = list(self.unpack(json.loads(text, strict=False)))[:50]
         except (ValueError, RecursionError):
             return []
-        words = "\n".join(value for name, value in found if name == "text" and isinstance(value, str))
+        words, answer = (
+            "\n".join(value for name, value in found if name in names and isinstance(value, str))
+            for names in (("thought", "text"), ("text",))
+        )
         calls = [
             SpokenCall(name=name, arguments=value, reason=words) for name, value in found if isinstance(value, Mapping)
         ]
-        return calls or ([SpokenCall(name="text", arguments={"text": words}, reason="")] if words.strip() else [])
+        return calls or ([SpokenCall(name="text", arguments={"text": answer}, reason="")] if answer.strip() else [])
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write one response."""
@@ -79,7 +82,7 @@ def _unpack_openai(value: Any) -> Iterator[Found]:
         if kind == "message":
             yield from (("text", _get_text(part)) for part in _list_items(item.get("content")))
         elif kind == "reasoning":
-            yield from (("text", _get_text(part)) for part in _list_items(item.get("summary")))
+            yield from (("thought", _get_text(part)) for part in _list_items(item.get("summary")))
         elif kind == "computer_call":
             actions = item.get("actions")
             yield from map(_unpack_openai_action, actions if isinstance(actions, list) else [item.get("action")])
@@ -95,6 +98,9 @@ def _unpack_openai_action(action: Any) -> Found:
         fields["start"], fields["end"] = ([one.get("x"), one.get("y")] for one in (path[0], path[-1]))
     if not fields.get("keys"):  # no keys are null or an empty list
         fields.pop("keys", None)
+    across, down = fields.get("scroll_x"), fields.get("scroll_y")
+    if isinstance(across, int) and isinstance(down, int) and across and down:  # the longer way counts
+        fields["scroll_y" if abs(across) > abs(down) else "scroll_x"] = 0
     return name, fields
 
 
@@ -111,7 +117,8 @@ def _pack_openai(reason: str, calls: Sequence[SpokenCall]) -> Any:
         if call.name == "drag":
             ends = fields.pop("start"), fields.pop("end")
             fields["path"] = [{"x": point[0], "y": point[1]} for point in ends]
-        actions.append({"type": call.name} | fields)
+        place = {"x": 0, "y": 0} if call.name == "click" else {}  # the buttons "back" and "forward" have one, too
+        actions.append({"type": call.name} | place | fields)
     head = {"id": "item", "call_id": "call", "type": "computer_call", "status": "completed"}
     return [*items, head | {"pending_safety_checks": [], "actions": actions}]
 
@@ -192,12 +199,12 @@ ANTHROPIC = Dialect(
     verbs=tuple(
         replace(one, world="web")
         for one in (
-            verb("left_click", "click", point="coordinate", hold="text?"),
-            verb("right_click", "right_click", point="coordinate", hold="text?"),
-            verb("middle_click", "middle_click", point="coordinate", hold="text?"),
-            verb("double_click", "double_click", point="coordinate", hold="text?"),
-            verb("triple_click", "triple_click", point="coordinate", hold="text?"),
-            verb("left_click_drag", "drag", point="start_coordinate", to="coordinate"),
+            verb("left_click", "click", point="coordinate?", hold="text?"),
+            verb("right_click", "right_click", point="coordinate?", hold="text?"),
+            verb("middle_click", "middle_click", point="coordinate?", hold="text?"),
+            verb("double_click", "double_click", point="coordinate?", hold="text?"),
+            verb("triple_click", "triple_click", point="coordinate?", hold="text?"),
+            verb("left_click_drag", "drag", point="start_coordinate", to="coordinate", hold="text?"),
             verb("left_mouse_down", "mouse_down"),
             verb("left_mouse_up", "mouse_up"),
             verb("mouse_move", "hover", point="coordinate"),
@@ -237,7 +244,7 @@ def _unpack_gemini(value: Any) -> Iterator[Found]:
             if isinstance(call, Mapping) and isinstance(arguments, Mapping):
                 yield str(call.get("name")), _fill_gemini(str(call.get("name")), dict(arguments))
             elif _get_text(part):
-                yield "text", _get_text(part)
+                yield "thought" if part.get("thought") is True else "text", _get_text(part)
 
 
 def _fill_gemini(name: str, fields: dict[str, Any]) -> dict[str, Any]:
