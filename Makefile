@@ -5,6 +5,7 @@
 #   make check     style, types, fast tests (about seven minutes)
 #   make style     style and types alone
 #   make test-all  the slow tests too (most of an hour)
+#   make vendors   the dialects against the packages of the models' vendors, fetched first (about three minutes)
 #   make clean     remove .venv and everything that can be made again; never runs/
 #
 # Each makes .venv first, once. Another interpreter: make PYTHON=python3.12 demo. Tests run in two processes; in more:
@@ -17,11 +18,13 @@ INSTALLED := .venv/installed
 # Files stay in their order, half of them each, so that what a file or a folder shares is made once.
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
+# Packages of vendors lie apart from .venv: they need older or newer neighbours than Collab does.
+VENDORS ?= build/vendors
 
-.PHONY: help demo test check style test-all browser clean
+.PHONY: help demo test check style test-all vendors browser clean
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,9s/^# *//p' Makefile
 
 demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
@@ -42,6 +45,14 @@ style: $(INSTALLED)
 test-all: $(INSTALLED) browser
 	@echo "all tests: most of an hour on two cores; the last line tells the time"
 	$(PYTEST) -m 'not network and not gpu and not android'
+
+vendors: $(INSTALLED) $(VENDORS)/installed
+	@echo "the dialects against the vendors' packages: about three minutes; it prints one line per comparison"
+	PYTHONPATH=$(VENDORS) $(BIN)/pytest -m slow -rP tests/dialects/test_vendors.py tests/dialects/test_vendor_items.py
+
+$(VENDORS)/installed: tests/dialects/vendors.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --upgrade --target $(VENDORS) -r $<
+	@touch $@
 
 browser: $(INSTALLED)
 	@$(BIN)/python scripts/ensure_browser.py
