@@ -11,8 +11,10 @@ these models are known for, and evaluates nothing.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,14 +55,28 @@ def _list_objects(text: str, opening: re.Pattern[str]) -> Iterator[tuple[int, di
 
 
 def _mend(text: str, begin: int) -> tuple[Any, int] | None:
-    """Decode an object whose last brackets were left out; None if that is not all that is wrong."""
+    """Decode an object with single quotes or a comma too many, or without its last brackets; None if more is wrong."""
     end = text.find("</tool_call>", begin)
     body = text[begin : len(text) if end < 0 else end].rstrip()
     for closing in ("}", "}}", "]}}"):
         decoded = decode_json(body + closing, 0)
         if decoded is not None:
             return decoded[0], begin + len(body)
-    return None
+    literal = _parse_literal(body) if len(body) <= _LONGEST_LITERAL else None
+    return (literal, begin + len(body)) if isinstance(literal, dict) else None
+
+
+_LONGEST_LITERAL = 5_000
+"""Characters of an object that is tried as one in Python's spelling."""
+
+
+def _parse_literal(text: str) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an escape that Python does not know
+        try:
+            return ast.literal_eval(text)
+        except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+            return None
 
 
 # ---------------------------------------------------------------------------------------------------- tool calls
