@@ -149,11 +149,8 @@ def draw_anthropic(rng: random.Random) -> tuple[str, dict[str, Any], GuiAction]:
         return name, {"text": keys} | times, GuiAction(kind="keys", text=text, amount=times.get("repeat"))
     if name == "hold_key":
         seconds = rng.randint(1, 9)
-        return (
-            name,
-            {"text": "shift", "duration": seconds},
-            [GuiAction(kind="hold_keys", text="shift", seconds=float(seconds))],
-        )
+        said = GuiAction(kind="hold_keys", text="shift", seconds=float(seconds))
+        return name, {"text": "shift", "duration": seconds}, said
     if name == "type":
         text = draw_text(rng)
         return name, {"text": text}, GuiAction(kind="type", text=text)

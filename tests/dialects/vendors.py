@@ -68,8 +68,8 @@ class Tally:
 
 
 @contextmanager
-def compare(package: str, subject: str) -> Iterator[Tally]:
-    """Yield a tally; print it, and fail if something disagreed."""
+def compare(package: str, subject: str, count: int = COUNT) -> Iterator[Tally]:
+    """Yield a tally of at least so many actions; print it, and fail if something disagreed."""
     tally = Tally()
     yield tally
     sys.stdout.write(
@@ -77,7 +77,7 @@ def compare(package: str, subject: str) -> Iterator[Tally]:
         f"largest distance {tally.error:.2f} px\n"
     )
     assert not tally.wrong, (len(tally.wrong), tally.wrong[:5])
-    assert tally.actions >= COUNT
+    assert tally.actions >= count
 
 
 WORDS = (
