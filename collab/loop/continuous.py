@@ -2,7 +2,7 @@
 
     collection = await open_collection(state, run)           # once per process
     await collection.begin(number, run)                      # from now on, episodes begin with this policy
-    arrivals = await collection.gather(number, steps)        # which episodes the epoch learns from
+    arrivals = await collection.gather(number)               # which episodes the epoch learns from
     await collection.close()
 
 The loop of every algorithm has epochs: *collect → label → learn → evaluate*. Here they overlap:
@@ -13,8 +13,9 @@ The loop of every algorithm has epochs: *collect → label → learn → evaluat
 
 `epochs/N/rollout` is the run of the episodes that the policy of epoch N − 1 began, so a run has one policy, as any
 other run, and each reply names its version. Episodes that are still played when a newer policy is published are carried
-over and arrive in a later epoch. No worker waits for another one, for the learner, or for weights: the host holds the
-models, and an episode asks the one that it began with. A policy begins at most as many episodes as the epoch has steps.
+over and arrive in a later epoch. No worker waits for another one or for weights: the host holds the models, and an
+episode asks the one that it began with. A worker waits for the learner only once the next epoch has its steps: then no
+episode begins until an epoch has taken some, so the backlog, and the age of what is learned, stay bounded.
 
 `epochs/N/arrivals.json` lists the episodes of an epoch in the order in which they ended. It is written before anything
 is learned of them, and no later epoch takes one of them. All else follows from it and from seeds: a training that is
@@ -92,10 +93,15 @@ def take_enough(arrived: Iterable[Arrival], steps: int) -> list[Arrival] | None:
 
 
 class SharedWorkers:
-    """Workers that play episodes of several runs, one at a time each."""
+    """Workers that play episodes of several runs, one at a time each.
 
-    def __init__(self, executor: Executor, count: int) -> None:
+    Args:
+        is_ahead: whether so much has arrived that no episode may begin; it may change at each `tell`.
+    """
+
+    def __init__(self, executor: Executor, count: int, is_ahead: Callable[[], bool] = lambda: False) -> None:
         self.free: list[EpisodeWorker] = [executor.open_worker() for _ in range(count)]
+        self.is_ahead = is_ahead
         self.newest = 0
         """Epoch whose run may begin episodes."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -123,7 +129,7 @@ class RunGate:
     workers: SharedWorkers
     epoch: int
     begun: set[str]
-    """Episodes that an earlier process began, which may be played on whatever was published since."""
+    """Episodes that an earlier process began, which may be played on whatever was published or has arrived since."""
     arrive: Callable[[Trajectory], None]
     """Takes an episode that came to its end."""
     lent: dict[str, EpisodeWorker] = field(default_factory=dict)
@@ -146,9 +152,10 @@ class RunGate:
             NotAdmitted: a newer policy was published before the episode began.
         """
         while episode not in self.lent:
-            if self.workers.newest > self.epoch and episode not in self.begun:
+            is_new = episode not in self.begun
+            if is_new and self.workers.newest > self.epoch:
                 raise NotAdmitted
-            if self.workers.free:
+            if self.workers.free and not (is_new and self.workers.is_ahead()):
                 self.lent[episode] = self.workers.free.pop(0)
             else:
                 await self.workers.wait()
@@ -208,19 +215,22 @@ class ContinuousCollection:
         self._arrived: list[Arrival] = []
         """Episodes that are over and in no epoch's list, in the order in which they ended."""
         self._taken: set[tuple[int, str]] = set()
+        self._next = 0
+        """Epoch that takes episodes next."""
 
     async def begin(self, number: int, run: RunConfig) -> None:
-        """Let episodes begin with the policy of this run, and those that older ones began come to their end."""
+        """Let episodes begin with the policy of this run, and those that were begun before come to their end."""
+        begun = dict[int, set[str]]()
         if self._workers is None:
-            self._workers = SharedWorkers(self._executor, min(run.concurrency, run.episodes))
-            self._read_recorded(number)
-        self._workers.newest = number
-        if number not in self._runs:
-            self._play(number, run, set())
+            self._workers = SharedWorkers(self._executor, min(run.concurrency, run.episodes), self._is_ahead)
+            begun = self._read_recorded(number)
+        self._workers.newest = self._next = number
+        for epoch in sorted(begun.keys() | {number}):
+            self._play(epoch, run if epoch == number else None, begun.get(epoch, set()))
         self._workers.tell()
 
-    async def gather(self, number: int, steps: int) -> list[Arrival]:
-        """Wait until so many steps have arrived, and return their episodes; the same at every call.
+    async def gather(self, number: int) -> list[Arrival]:
+        """Wait until the steps of an epoch have arrived, and return their episodes; the same at every call.
 
         Raises:
             Halted: it was stopped, or a run ended before it had them.
@@ -230,7 +240,7 @@ class ContinuousCollection:
         folder = self._state.folder.get_epoch(number)
         found = read_arrivals(folder)
         while found is None:
-            found = take_enough(self._arrived, steps)
+            found = take_enough(self._arrived, self._get_steps(number))
             if found is not None:
                 with report_write_errors(folder.path / FILE, self._state.folder.resume):
                     folder.path.mkdir(parents=True, exist_ok=True)
@@ -241,6 +251,8 @@ class ContinuousCollection:
             await self._wait()
         self._taken |= {one.key for one in found}
         self._arrived = [one for one in self._arrived if one.key not in self._taken]
+        self._next = number + 1
+        self._workers.tell()
         return found
 
     async def close(self) -> None:
@@ -256,9 +268,22 @@ class ContinuousCollection:
 
     # -------------------------------------------------------------------------------------------------- inside
 
-    def _read_recorded(self, number: int) -> None:
-        """Take what earlier processes played, and play on what they began."""
-        folder = self._state.folder
+    def _get_steps(self, number: int) -> int:
+        """Return the steps that an epoch takes; 0 behind the last one."""
+        method = self._state.config.method
+        if number > method.epochs:
+            return 0
+        steps = method.get_steps(number)
+        assert steps is not None, "a method that plays on has steps"
+        return steps
+
+    def _is_ahead(self) -> bool:
+        """Return whether what has arrived is enough for the epoch that takes episodes next."""
+        return sum(one.steps for one in self._arrived) >= self._get_steps(self._next)
+
+    def _read_recorded(self, number: int) -> dict[int, set[str]]:
+        """Take what earlier processes played, and return what they began, by epoch."""
+        folder, begun = self._state.folder, dict[int, set[str]]()
         for epoch in range(1, number + 1):
             self._taken |= {one.key for one in read_arrivals(folder.get_epoch(epoch)) or ()}
         for epoch in range(1, number + 1):
@@ -272,9 +297,9 @@ class ContinuousCollection:
                 Arrival(epoch=epoch, trajectory=one.id, steps=one.steps) for one in listed if one.state == "finished"
             )
             self._arrived += [one for one in ended if one.key not in self._taken]
-            begun = {one.id for one in listed if one.state == "unfinished"}
-            if begun and epoch < number:
-                self._play(epoch, None, begun)
+            if unfinished := {one.id for one in listed if one.state == "unfinished"}:
+                begun[epoch] = unfinished
+        return begun
 
     def _play(self, epoch: int, config: RunConfig | None, begun: set[str]) -> None:
         """Play a run in the background, from wherever it stands.

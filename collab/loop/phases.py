@@ -305,14 +305,13 @@ async def _collect_arrived(state: LoopState, number: int, run: RunConfig) -> Asy
     Args:
         run: of the episodes that the policy begins.
     """
-    steps, folder = state.config.method.get_steps(number), state.folder
-    assert steps is not None, "a method that plays on has steps"
+    folder = state.folder
     if state.collection is None:
         state.collection = await open_collection(state, run)
     assert isinstance(state.collection, ContinuousCollection), "nothing else plays in the background"
     with state.time_part("rollout", whole=read_arrivals(folder.get_epoch(number)) is None):
         await state.collection.begin(number, run)
-        arrivals = await state.collection.gather(number, steps)
+        arrivals = await state.collection.gather(number)
     with _open_arrived(folder, number, arrivals) as collected:
         state.spend(collected.paid)
         yield collected

@@ -1,0 +1,114 @@
+"""Trainings that play on while they learn: what waits to be learned, what it costs, and what a resumed one takes up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collab.algorithms.distrl.learner import DistRLLearner
+from collab.library import Library
+from collab.loop import continuous
+from collab.loop.config import TrainingConfig
+from collab.loop.interfaces import load_algorithm
+from collab.loop.loop import resume, start
+from collab.loop.record import TrainingDir
+from collab.store.run import RunStore
+from collab.testing.toy_team import configure_toy_training, write_library
+
+ASYNC = ("collection=async", "epochs=3", "run.concurrency=4", "held_out.before=false", "held_out.every=9")
+
+
+@pytest.fixture
+def library(finetuned: Path, tmp_path: Path) -> Library:
+    return write_library(tmp_path / "library", finetuned)
+
+
+def configure(library: Library, *settings: str) -> TrainingConfig:
+    toy = (*load_algorithm("distrl").toy, *ASYNC, *settings)
+    return asyncio.run(configure_toy_training(library, *toy, algorithm="distrl", seed=3))
+
+
+def delay_learning(patch: pytest.MonkeyPatch, wait: Any) -> None:
+    """Have every lesson wait for `wait(state, number)` first."""
+    make_lesson = DistRLLearner.make_lesson
+
+    async def make_late(self: Any, state: Any, group: str, experience: Any) -> Any:
+        await wait(state, experience.number)
+        return await make_lesson(self, state, group, experience)
+
+    patch.setattr(DistRLLearner, "make_lesson", make_late)
+
+
+def count_played_steps(folder: TrainingDir) -> int:
+    return sum(
+        episode.steps
+        for number in (1, 2, 3)
+        for episode in RunStore.open(folder.get_epoch(number).rollout).open_reader().list_episodes()
+    )
+
+
+def test_workers_do_not_run_ahead_of_a_slow_learner(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long an epoch learns, only the steps of the next one wait, and behind the last epoch nothing begins."""
+
+    async def wait_for_silence(state: Any, number: int) -> None:
+        quiet = 0
+        while quiet < 10:
+            await asyncio.sleep(0.05)
+            quiet = 0 if any(run.gate.lent for run in state.collection._runs.values()) else quiet + 1
+
+    delay_learning(monkeypatch, wait_for_silence)
+    result = asyncio.run(start(configure(library, "steps=12"), tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    # 30, 12 and 12 steps are learned, each with the rest of an episode of at most 3, and 4 workers end what runs.
+    assert 54 <= count_played_steps(TrainingDir(result.path)) <= 54 + 3 * 2 + 4 * 3
+    assert max(map(int, result.records[-1].metrics["distrl"]["staleness"])) <= 2
+
+
+@pytest.mark.slow
+def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next policy is published before the resumed run has loaded its own."""
+    stop = asyncio.Event()
+    run = tmp_path / "run"
+    events = run / "epochs/2/rollout/events"
+
+    def read(kind: str) -> list[str]:
+        lines = [line for log in sorted(events.glob("*.jsonl")) for line in log.read_text().splitlines()]
+        return [event["trajectory"] for event in map(json.loads, lines) if event["type"] == kind]
+
+    async def stop_in_the_middle(state: Any, number: int) -> None:
+        while number == 2 and not set(read("step")) - set(read("episode_finished")):
+            await asyncio.sleep(0.01)
+        if number == 2:
+            stop.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        delay_learning(patch, stop_in_the_middle)
+        config = configure(library, "steps=12", "run.environment.backends.fake.options.slow_s=0.1")
+        assert asyncio.run(start(config, run, device="cpu", stop=stop)).summary is None
+    begun = set(read("step")) - set(read("episode_finished"))
+    assert begun
+
+    resume_run, collections = continuous.resume, list[continuous.ContinuousCollection]()
+    begin = continuous.ContinuousCollection.begin
+
+    async def begin_known(self: continuous.ContinuousCollection, number: int, config: Any) -> None:
+        collections.append(self)
+        await begin(self, number, config)
+
+    async def resume_late(path: Path, **named: Any) -> Any:
+        while path.parent.name == "2" and collections[0]._workers.newest < 3:
+            await asyncio.sleep(0.01)
+        return await resume_run(path, **named)
+
+    monkeypatch.setattr(continuous.ContinuousCollection, "begin", begin_known)
+    monkeypatch.setattr(continuous, "resume", resume_late)
+    assert asyncio.run(resume(run)).summary is not None
+    assert set(read("episode_resumed")) >= begun
