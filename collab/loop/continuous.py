@@ -24,6 +24,9 @@ replayed in this order ends with the same weights.
 A killed process loses no episode. The next one takes what ended and stands in no list, plays on what was begun by
 whichever policy, and learns what is listed. Which episodes arrive first depends on time, so two undisturbed trainings
 differ. A broken episode does not arrive; it stays in its run.
+
+The budget of a training counts every reply when it is given, also in episodes that are never learned. Once it is used
+up, all runs stop at their next step.
 """
 
 from __future__ import annotations
@@ -36,19 +39,19 @@ from typing import Any
 
 from pydantic import Field
 
-from collab.config import Definition, RunConfig, validate
+from collab.config import Budget, Definition, RunConfig, validate
 from collab.envs.base import Suite
 from collab.errors import RunError
 from collab.graphs.deliberation import Network
 from collab.loop.record import EpochDir
-from collab.loop.state import LoopState
+from collab.loop.state import Halted, LoopState
 from collab.rollout.build import build_suite, build_team
 from collab.rollout.collector import CLOSED, RolloutProgress
 from collab.rollout.episode import Episode, NotAdmitted, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor
 from collab.rollout.run import RunResult, build_executor, resume, start
 from collab.store.run import InterruptibleRecorder, RunStore
-from collab.types import Trajectory
+from collab.types import Trajectory, Usage
 from collab.utils.files import read_json, report_write_errors, write_json
 
 FILE = "arrivals.json"
@@ -218,6 +221,11 @@ class ContinuousCollection:
         self._next = 0
         """Epoch that takes episodes next."""
 
+    @property
+    def spent(self) -> Usage:
+        """Usage of all runs in this process, learned or not."""
+        return sum((run.progress.spent for run in self._runs.values() if run.progress is not None), Usage())
+
     async def begin(self, number: int, run: RunConfig) -> None:
         """Let episodes begin with the policy of this run, and those that were begun before come to their end."""
         begun = dict[int, set[str]]()
@@ -257,8 +265,7 @@ class ContinuousCollection:
 
     async def close(self) -> None:
         """Stop playing; what was begun is played on by the next process."""
-        for run in self._runs.values():
-            run.stop.set()
+        self._stop()
         await asyncio.gather(*(run.task for run in self._runs.values()), return_exceptions=True)
         for worker in self._workers.free if self._workers else ():
             with contextlib.suppress(Exception):
@@ -321,17 +328,31 @@ class ContinuousCollection:
         def watch(progress: RolloutProgress) -> None:
             run.progress = progress
 
+        async def admit(episode: str) -> None:
+            # The runs share one budget with all else, so none has its own.
+            try:
+                state.compute_left()
+            except Halted:
+                self._stop()
+            await gate.admit(episode)
+
         async def play() -> RunResult:
-            budget = state.compute_left()
-            named: dict[str, Any] = {"watch": watch, "stop": stop, "admit": gate.admit, "suite": self._suite}
+            named: dict[str, Any] = {"watch": watch, "stop": stop, "admit": admit, "suite": self._suite}
+            unlimited = Budget()
             if config is None or out.exists():
-                return await resume(out, budget=budget, executor=gate, **named)
-            return await start(config.model_copy(update={"budget": budget}), state.library, out, executor=gate, **named)
+                return await resume(out, budget=unlimited, executor=gate, **named)
+            begun = config.model_copy(update={"budget": unlimited})
+            return await start(begun, state.library, out, executor=gate, **named)
 
         gate = RunGate(workers=self._workers, epoch=epoch, begun=begun, arrive=arrive)
         run = _PlayedRun(gate=gate, task=asyncio.create_task(play()), stop=stop)
         run.task.add_done_callback(lambda _: self._wake())
         self._runs[epoch] = run
+
+    def _stop(self) -> None:
+        """Stop all runs; what they began is recorded."""
+        for run in self._runs.values():
+            run.stop.set()
 
     def _wake(self) -> None:
         if self._workers is not None:

@@ -98,8 +98,10 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     Args:
         algorithm: counts its labels, too; None if nothing is labelled.
     """
-    # Runs on disk are the only witness of an earlier process: its counters died with it.
-    spent = sum_paid([folder.rollout, folder.branches, *find_runs(folder.evaluation)])
+    # Runs on disk are the only witness of an earlier process: its counters died with it. Episodes that arrive in a later
+    # epoch than they began in are counted there, whichever process played them.
+    rollouts = [] if state.config.method.is_continuous else [folder.rollout, folder.branches]
+    spent = sum_paid([*rollouts, *find_runs(folder.evaluation)])
     if algorithm is not None:
         spent += algorithm.labeller.read_spent(folder.rollout) + algorithm.labeller.read_spent(folder.branches)
     state.progress.spent += spent

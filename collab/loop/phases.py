@@ -313,7 +313,8 @@ async def _collect_arrived(state: LoopState, number: int, run: RunConfig) -> Asy
         await state.collection.begin(number, run)
         arrivals = await state.collection.gather(number)
     with _open_arrived(folder, number, arrivals) as collected:
-        state.spend(collected.paid)
+        # For the display alone: the budget counts what this process plays, when it plays it.
+        state.progress.count(collected.paid)
         yield collected
 
 

@@ -72,14 +72,23 @@ class TrainingProgress:
         known = self.so_far or EpochRecord(algorithm=self.algorithm, epoch=self.epoch, version=0, weights={}, hash="")
         self.so_far = known.model_copy(update=found)
 
+    def count(self, spent: Usage) -> None:
+        """Count the usage of a part of this epoch, which is not shown live any more."""
+        self.inner = None
+        self.spent += spent
+
     def close(self, record: EpochRecord) -> None:
         """Close an epoch with its record."""
         self.records.append(record)
         self.inner, self.so_far, self.spent = None, None, Usage()
 
 
-class Closable(Protocol):
+class BackgroundCollection(Protocol):
     """A collection that plays on in the background."""
+
+    @property
+    def spent(self) -> Usage:
+        """By this process, so far."""
 
     async def close(self) -> None:
         """End it."""
@@ -105,13 +114,13 @@ class LoopState:
     note: Callable[[str], None] = lambda text: None
     """Prints a line for the user during the training."""
     spent: Usage = Usage()
-    """By this process."""
+    """By this process, without what plays in the background."""
     started: float = field(default_factory=time.monotonic)
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of this epoch, by part that this process did from its beginning to its end."""
     source: TrainingDir | None = None
     """The training whose recorded episodes are learned from again, in place of playing and measuring; None for none."""
-    collection: Closable | None = None
+    collection: BackgroundCollection | None = None
     """The collection of a training that plays on while it learns; None before it plays, and for any other training."""
     _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
 
@@ -128,6 +137,7 @@ class LoopState:
         collection, self.collection = self.collection, None
         if collection is not None:
             await collection.close()
+            self.spent += collection.spent
         await self.close_suite()
 
     async def close_suite(self) -> None:
@@ -155,7 +165,8 @@ class LoopState:
         if self.stop.is_set():
             raise Halted(REQUESTED)
         minutes = (time.monotonic() - self.started) / 60
-        spent = {"usd": self.spent.cost_usd, "tokens": self.spent.tokens, "minutes": minutes}
+        paid = self.spent if self.collection is None else self.spent + self.collection.spent
+        spent = {"usd": paid.cost_usd, "tokens": paid.tokens, "minutes": minutes}
         left = {name: limit - spent[name] for name, limit in self.budget.model_dump(exclude_none=True).items()}
         for name, amount in left.items():
             if amount <= 0:
@@ -165,8 +176,7 @@ class LoopState:
     def spend(self, spent: Usage) -> None:
         """Count a part's usage."""
         self.spent += spent
-        self.progress.inner = None  # counted in now
-        self.progress.spent += spent
+        self.progress.count(spent)
 
     def halt(self, why: str | None) -> None:
         """Raise `Halted` if a part stopped before its end; a limit is reported as that of the whole process."""

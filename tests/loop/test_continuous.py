@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from collab.algorithms.distrl.learner import DistRLLearner
+from collab.config import Budget
 from collab.library import Library
 from collab.loop import continuous
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import resume, start
+from collab.loop.phases import sum_paid
 from collab.loop.record import TrainingDir
 from collab.store.run import RunStore
 from collab.testing.toy_team import configure_toy_training, write_library
@@ -51,17 +53,18 @@ def count_played_steps(folder: TrainingDir) -> int:
     )
 
 
+async def wait_for_silence(state: Any, number: int) -> None:
+    """Wait until no episode is played any more."""
+    quiet = 0
+    while quiet < 10:
+        await asyncio.sleep(0.05)
+        quiet = 0 if any(run.gate.lent for run in state.collection._runs.values()) else quiet + 1
+
+
 def test_workers_do_not_run_ahead_of_a_slow_learner(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long an epoch learns, only the steps of the next one wait, and behind the last epoch nothing begins."""
-
-    async def wait_for_silence(state: Any, number: int) -> None:
-        quiet = 0
-        while quiet < 10:
-            await asyncio.sleep(0.05)
-            quiet = 0 if any(run.gate.lent for run in state.collection._runs.values()) else quiet + 1
-
     delay_learning(monkeypatch, wait_for_silence)
     result = asyncio.run(start(configure(library, "steps=12"), tmp_path / "run", device="cpu"))
     assert result.summary is not None
@@ -112,3 +115,27 @@ def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
     monkeypatch.setattr(continuous, "resume", resume_late)
     assert asyncio.run(resume(run)).summary is not None
     assert set(read("episode_resumed")) >= begun
+
+
+def test_a_budget_counts_what_is_played_whoever_learns_it(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the play while the first epoch learns, and a resumed process pays for its own episodes alone."""
+    config, run = configure(library, "steps=12"), tmp_path / "run"
+
+    def count_tokens() -> int:
+        return sum_paid(path.parent for path in run.glob("epochs/*/**/run.json")).tokens
+
+    with pytest.MonkeyPatch.context() as patch:
+        delay_learning(patch, wait_for_silence)
+        # The 30 steps of the first epoch take some 5,000 tokens, and the 12 that wait behind it 2,000.
+        first = asyncio.run(start(config, run, device="cpu", budget=Budget(tokens=6000)))
+    assert first.stopped == "budget used up: tokens=6000"
+    assert [one.parent.name for one in run.glob("epochs/*/arrivals.json")] == ["1"]
+    assert first.spent.tokens == count_tokens()
+    assert 6000 <= first.spent.tokens < 6000 + 4 * 200, "a reply of each worker may be on its way"
+
+    before = count_tokens()
+    second = asyncio.run(resume(run, budget=Budget(tokens=100_000)))
+    assert second.summary is not None
+    assert second.spent.tokens == count_tokens() - before
