@@ -104,55 +104,76 @@ class VerdictCounts(Definition):
 
 
 class OutcomeLabeller:
-    """Judges the episodes of a rollout; see `Labeller`."""
+    """Judges the episodes of an epoch; see `Labeller`."""
 
     def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Do nothing: a question per episode takes little time beside its playing."""
         return contextlib.nullcontext()
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Judge what is not judged yet, and read all verdicts; nothing if the environment judges.
 
         Raises:
-            Halted: it stopped before its end, or more than `MOST_MISSING` of the verdicts are missing.
+            Halted: it stopped before its end, or more than `MOST_MISSING` of the epoch's verdicts are missing.
             ModelFailure, UsageError, StoreFailure: as `verify_rollout`.
         """
         choice = _narrow_config(state.config).verifier_choice
         if choice.is_exact:
-            return Labels()
+            return [Labels() for _ in rollouts]
         state.begin(PART)
-        is_recorded = state.config.is_recorded(rollout.number)
-        is_earlier = not is_recorded and not state.config.is_played(rollout.number)
+        number = rollouts[0].number
+        is_recorded = state.config.is_recorded(number)
+        is_earlier = not is_recorded and not state.config.is_played(number)
         name = choice.labels if is_recorded else LABELS
         # What is learned was decided by the verdicts that were known then: an epoch that went further asks no more, and
         # none asks about the rollout of an earlier one, or of another training.
-        if state.source is not None or is_earlier or has_experience(state.folder, rollout.number):
-            cases = list(iterate_cases(rollout.trajectories, rollout.reader))
-            verified = read_verified(rollout.path, name, cases)
+        if state.source is not None or is_earlier or has_experience(state.folder, number):
+            verified = [
+                read_verified(one.path, name, list(iterate_cases(one.trajectories, one.reader))) for one in rollouts
+            ]
         else:
-            verified = await _verify(state, rollout, choice, name)
-        counts = count_verdicts(choice.name, verified, rollout)
+            verified = await _verify(state, rollouts, choice, name)
+        counts = [count_verdicts(choice.name, one, rollout) for one, rollout in zip(verified, rollouts, strict=True)]
         if not is_earlier:
-            _warn_if_alike(state, rollout, counts)
-        return Labels(
-            value={name: float(success) for name, success in verified.successes.items()},
-            metrics={"verdicts": counts.model_dump(mode="json")},
-            spent={} if is_earlier else {PART: VERDICTS.read(rollout.path, name).spent},
-            hashes={PART: verified.digest},
-        )
+            _warn_if_alike(state, number, sum_counts(counts))
+        return [
+            Labels(
+                value={name: float(success) for name, success in one.successes.items()},
+                metrics={"verdicts": counted.model_dump(mode="json")},
+                spent={} if is_earlier else {PART: one.spent},
+                hashes={PART: one.digest},
+            )
+            for one, counted in zip(verified, counts, strict=True)
+        ]
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return the usage of a rollout's verdicts."""
         return VERDICTS.read(rollout, LABELS).spent if LABELS in VERDICTS.list_names(rollout) else Usage()
 
 
-async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice, name: str) -> VerifiedRollout:
-    run, episodes = rollout.run, sum(one.outcome is not None for one in rollout.trajectories)
-    progress = VerifyingProgress(planned=episodes)
+async def _verify(
+    state: LoopState, rollouts: Sequence[Rollout], choice: VerifierChoice, name: str
+) -> list[VerifiedRollout]:
+    """Judge the rollouts of an epoch one after the other; raises `Halted` if one stops, or if too much is missing."""
+    planned = sum(one.outcome is not None for rollout in rollouts for one in rollout.trajectories)
+    found = list[VerifiedRollout]()
+    for rollout in rollouts:
+        found.append(await _verify_rollout(state, rollout, choice, name))
+        # Looked at first: ten replies in a row without a verdict stop it, too, and this line has the next move.
+        if found[-1].stopped is not None or rollout is rollouts[-1]:
+            places = [VERDICTS.get_directory(one.path, name) for one in rollouts]
+            state.halt(explain_missing(dict(zip(places, found, strict=False)), choice.name, planned))
+        state.halt(found[-1].stopped)
+    return found
+
+
+async def _verify_rollout(state: LoopState, rollout: Rollout, choice: VerifierChoice, name: str) -> VerifiedRollout:
+    run = rollout.run
+    progress = VerifyingProgress(planned=sum(one.outcome is not None for one in rollout.trajectories))
     # Only the first labelling of a rollout is timed as a whole: a resumed one would report a part as the total.
     with state.time_part(PART, whole=name not in VERDICTS.list_names(rollout.path)):
         try:
-            verified = await verify_rollout(
+            return await verify_rollout(
                 rollout.trajectories,
                 rollout.reader,
                 choice,
@@ -167,10 +188,6 @@ async def _verify(state: LoopState, rollout: Rollout, choice: VerifierChoice, na
             )
         finally:
             state.spend(progress.spent)
-    # Looked at first: ten replies in a row without a verdict stop it, too, and this line has the next move.
-    state.halt(explain_missing(verified, choice.name, episodes, VERDICTS.get_directory(rollout.path, name)))
-    state.halt(verified.stopped)
-    return verified
 
 
 def refuse_teams(algorithm: str, config: TrainingConfig) -> None:
@@ -184,16 +201,16 @@ def refuse_teams(algorithm: str, config: TrainingConfig) -> None:
         )
 
 
-def explain_missing(verified: VerifiedRollout, name: str, episodes: int, place: Path) -> str | None:
+def explain_missing(verified: Mapping[Path, VerifiedRollout], name: str, episodes: int) -> str | None:
     """Return why an epoch cannot be learned from if too many verdicts are missing; else None.
 
     Args:
+        verified: directory of verdicts → these, of each rollout of the epoch.
         name: of the verifier.
         episodes: that should be judged.
-        place: directory of the verdicts.
     """
-    silent = [one for one in verified.verdicts.values() if one.missing is not None]
-    failed = list(verified.failed.values())
+    silent = [one for found in verified.values() for one in found.verdicts.values() if one.missing is not None]
+    failed = [why for found in verified.values() for why in found.failed.values()]
     missing, most = len(silent) + len(failed), MOST_MISSING * episodes
     if missing <= most:
         return None
@@ -209,9 +226,10 @@ def explain_missing(verified: VerifiedRollout, name: str, episodes: int, place: 
     if last.calls:
         # Beside a reply, its cause is named with it; one cause need not be named twice.
         told = [*(told if len(causes) > 1 else []), describe_reply(last.calls, [str(last.missing)])]
+    places = [str(place) for place, found in verified.items() if found.missing]
     return (
-        f"{what}: {'; '.join(told)}; begin another training with another verifier, or remove {place} to have this one "
-        "asked again"
+        f"{what}: {'; '.join(told)}; begin another training with another verifier, or remove {' and '.join(places)} to "
+        "have this one asked again"
     )
 
 
@@ -228,13 +246,22 @@ def count_verdicts(name: str, verified: VerifiedRollout, rollout: Rollout) -> Ve
     )
 
 
-def _warn_if_alike(state: LoopState, rollout: Rollout, counts: VerdictCounts) -> None:
+def sum_counts(several: Sequence[VerdictCounts]) -> VerdictCounts:
+    """Return the counts of several rollouts, judged by one verifier, as one."""
+    missing = sum((Counter(one.missing) for one in several), Counter[str]())
+    sums = {
+        name: sum(getattr(one, name) for one in several) for name in ("judged", "successes", "agreeing", "inverted")
+    }
+    return VerdictCounts(verifier=several[0].verifier, missing=dict(missing), **sums)
+
+
+def _warn_if_alike(state: LoopState, number: int, counts: VerdictCounts) -> None:
     """Warn that all verdicts are alike, so that they choose nothing; with no success at all, the learner refuses."""
     alike = counts.judged > 1 and counts.successes in (0, counts.judged)
-    if alike and (counts.successes or rollout.number > 1):
+    if alike and (counts.successes or number > 1):
         what = "successes" if counts.successes else "failures"
         state.note(
-            f"epoch {rollout.number}: verifier {counts.verifier} calls all {counts.judged} episodes {what}, so its "
+            f"epoch {number}: verifier {counts.verifier} calls all {counts.judged} episodes {what}, so its "
             f"verdicts choose nothing; the environment agrees in {counts.agreeing}"
         )
 
@@ -344,12 +371,7 @@ def read_counts(record: EpochRecord) -> VerdictCounts | None:
     found = record.metrics.get("verdicts")
     if found is None:
         return None
-    several = [VerdictCounts.model_validate(one) for one in (found if isinstance(found, list) else [found])]
-    missing = sum((Counter(one.missing) for one in several), Counter[str]())
-    sums = {
-        name: sum(getattr(one, name) for one in several) for name in ("judged", "successes", "agreeing", "inverted")
-    }
-    return VerdictCounts(verifier=several[0].verifier, missing=dict(missing), **sums)
+    return sum_counts([VerdictCounts.model_validate(one) for one in (found if isinstance(found, list) else [found])])
 
 
 def _format_verdicts(record: EpochRecord) -> list[str]:

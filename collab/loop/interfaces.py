@@ -9,7 +9,7 @@
 `loop` calls these three, epoch by epoch, and knows nothing else of an algorithm:
 
     plan    = await curriculum.plan(state, number, policy)          # which tasks, and how they are played
-    labels  = await labeller.label(state, rollout)                  # each label once, beside the rollout
+    labels  = await labeller.label(state, rollouts)                 # each label once, beside its rollout
     update  = await learner.update(state, rollout, labels, policy)  # examples first, then new weights
 
 Each may be killed anywhere: it reads what is complete, resumes what was begun, and makes what is missing. An algorithm
@@ -145,8 +145,12 @@ class Labeller(Protocol):
     def label_while_playing(self, state: LoopState, run: RunConfig, out: Path) -> AbstractAsyncContextManager[None]:
         """Label finished episodes while the block plays others; may do nothing."""
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
-        """Label what is not labelled yet, and read all labels; raises `Halted` if it stops early."""
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
+        """Label what is not labelled yet in the rollouts of an epoch, and return the labels of each.
+
+        Raises:
+            Halted: it stops early.
+        """
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return the cost of earlier processes' labels for an unfinished epoch's rollout."""
@@ -182,9 +186,9 @@ class NoLabels:
         """Do nothing."""
         return contextlib.nullcontext()
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Return no labels."""
-        return Labels()
+        return [Labels() for _ in rollouts]
 
     def read_spent(self, rollout: Path) -> Usage:
         """Return no usage."""

@@ -532,8 +532,9 @@ async def run_epoch(state: LoopState, algorithm: Algorithm, number: int, policy:
         progress.update(**played)
 
         # Label. Labels lie beside each run and are never made twice.
-        labelled = [(one, await algorithm.labeller.label(state, one)) for one in collected.rollouts]
-        labels = join_labels([labels for _, labels in labelled])
+        found = await algorithm.labeller.label(state, collected.rollouts)
+        labelled = list(zip(collected.rollouts, found, strict=True))
+        labels = join_labels(found)
         progress.update(metrics=dict(labels.metrics))
 
         # Learn: every policy on its own examples.

@@ -11,7 +11,7 @@ learned, and a training gains 0.6 and more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,11 +171,17 @@ def test_published_presets_train_a_policy(preset: str, hesitant: Library, tmp_pa
 class CoinLabeller(NoLabels):
     """Calls every second episode a success, whatever happened in it."""
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Return verdicts that a coin gave, the same at every call."""
         seed = state.config.run.seed
-        coins = {one.id: derive(seed, "coin", rollout.number, one.id) % 2 == 0 for one in rollout.trajectories}
-        return Labels(value={id: float(coin) for id, coin in coins.items()})
+        return [
+            Labels(
+                value={
+                    one.id: float(derive(seed, "coin", rollout.number, one.id) % 2 == 0) for one in rollout.trajectories
+                }
+            )
+            for rollout in rollouts
+        ]
 
 
 @pytest.mark.slow

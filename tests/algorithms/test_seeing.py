@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -178,9 +178,12 @@ OWN = {"appvlm": ("epochs=3", "final_passes=1", "demonstrations=1"), "filtered-b
 class OddLabeller(NoLabels):
     """Calls every second episode a success: a policy that knows nothing solves none."""
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Return a verdict by place."""
-        return Labels(value={one.id: float(place % 2 == 0) for place, one in enumerate(rollout.trajectories)})
+        return [
+            Labels(value={one.id: float(place % 2 == 0) for place, one in enumerate(rollout.trajectories)})
+            for rollout in rollouts
+        ]
 
 
 TASKS = ["SystemBluetoothTurnOn", "SystemWifiTurnOn"]

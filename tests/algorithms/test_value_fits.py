@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -267,9 +267,9 @@ def test_values_without_an_episode_to_fit_choose_nothing_and_ask_for_more(train:
 class NoVerdicts(NoLabels):
     """Has no verdict on any episode."""
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Return no reward."""
-        return Labels(value={})
+        return [Labels(value={}) for _ in rollouts]
 
 
 @pytest.mark.timeout(600)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,15 @@ import pytest
 
 import collab
 from collab.algorithms.experience import write_experience
-from collab.algorithms.turn_algorithm import OutcomeLabeller
+from collab.algorithms.turn_algorithm import OutcomeLabeller, read_counts
 from collab.algorithms.turn_learner import read_rewards
 from collab.cli.main import main
 from collab.config import Budget
 from collab.errors import NothingToLearn, UnknownName
 from collab.library import Library
+from collab.loop.continuous import read_arrivals
 from collab.loop.interfaces import Labels, Rollout, load_algorithm
+from collab.loop.loop import start
 from collab.loop.phases import load_trajectories
 from collab.loop.policy import build_first_policy
 from collab.loop.record import EpochRecord, TrainingDir
@@ -95,7 +99,8 @@ def open_state(library: Library, rollout: Rollout, verifier: str, notes: list[st
 
 
 def label(state: LoopState, rollout: Rollout) -> Labels:
-    return asyncio.run(OutcomeLabeller().label(state, rollout))
+    (labels,) = asyncio.run(OutcomeLabeller().label(state, [rollout]))
+    return labels
 
 
 def format_lines(labels: Labels) -> list[str]:
@@ -231,6 +236,60 @@ def test_a_few_missing_verdicts_are_left_out_and_counted_and_many_stop_it(
     )
     learned = write_experience(TrainingDir(rollout.path.parents[2]), 1, [(rollout, read_rewards(rollout, labels))])
     assert {one.trajectory for one in learned} == labels.value.keys()
+
+
+def test_missing_verdicts_count_by_epoch_and_not_by_the_runs_that_it_takes_episodes_of(
+    library: Library, rollout: Rollout, tmp_path: Path
+) -> None:
+    """One that plays on takes a few episodes of one run and more of another: 2 of 24 may be missing, 3 may not."""
+    few, many = (replace(rollout, trajectories=part) for part in (rollout.trajectories[:4], rollout.trajectories[4:]))
+    many = replace(many, path=tmp_path / "training/epochs/2/rollout")
+    shutil.copytree(rollout.path, many.path)
+    many = replace(many, reader=RunStore.open(many.path).open_reader())
+    asked, silent, notes = list[str](), 2, list[str]()
+
+    def say(body: Mapping[str, Any]) -> str:
+        if "Is the task done?" in get_text(body):
+            asked.append(get_text(body))
+        return "Hm." if len(asked) <= silent else see_truth(body)
+
+    with FakeServer(says=say) as server:
+        state = open_state(library, rollout, write_judge(server, tmp_path), notes)
+        found = asyncio.run(OutcomeLabeller().label(state, [few, many]))
+        assert [len(labels.value) for labels in found] == [2, 20]
+        assert [labels.spent["verifier"].calls for labels in found] == [4, 20], "each its own"
+        assert notes == [], "verdicts that are all alike in one run choose among those of both"
+
+        for one in (few, many):
+            shutil.rmtree(one.path / "verdicts")
+        asked.clear()
+        silent = 3
+        with pytest.raises(Halted) as caught:
+            asyncio.run(OutcomeLabeller().label(state, [few, many]))
+    assert "gave no verdict on 3 of 24 episodes, at most 10% may be missing" in str(caught.value)
+    assert f"or remove {few.path / 'verdicts/training'} to have this one asked again" in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_training_that_plays_on_learns_from_verdicts(finetuned: Path, tmp_path: Path) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    settings = ("collection=async", "steps=12", "held_out.before=false", "held_out.every=9", "run.concurrency=4")
+    with FakeServer(says=see_truth) as server:
+        toy = (*load_algorithm("distrl").toy, *settings, f"verifier={write_judge(server, tmp_path)}")
+        config = asyncio.run(configure_toy_training(library, *toy, algorithm="distrl", seed=3))
+        out, options = tmp_path / "run", {"allow_uncalibrated": True}
+        result = asyncio.run(start(config, out, device="cpu", options=options))
+        judged = count_asked(server)
+    folder, arrived = TrainingDir(out), 0
+    for record in result.records[1:]:
+        arrivals = read_arrivals(folder.get_epoch(record.epoch))
+        counts = read_counts(record)
+        assert arrivals is not None
+        assert counts is not None
+        assert counts.judged == len(arrivals) == record.spent["verifier"].calls
+        arrived += len(arrivals)
+    assert judged == arrived, "no episode is asked about twice"
 
 
 def test_a_server_that_is_down_is_asked_again_and_never_once_turns_are_chosen(

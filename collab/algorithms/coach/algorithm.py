@@ -24,7 +24,7 @@ Source: Android Coach (`docs/algorithms/coach.md`), sections 3.2 to 3.4. Deviati
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -81,11 +81,15 @@ CRITIC = "critic"
 class CoachLabeller(OutcomeLabeller):
     """Judges episodes and their steps; see `Labeller`."""
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
         """Judge what is not judged yet, and read all labels; raises as its two parts."""
-        verdicts = await super().label(state, rollout)
+        verdicts = await super().label(state, rollouts)
         if narrow_config(state.config).method.why_unasked is not None:
             return verdicts
+        return [await self._judge_steps(state, *both) for both in zip(rollouts, verdicts, strict=True)]
+
+    async def _judge_steps(self, state: LoopState, rollout: Rollout, verdicts: Labels) -> Labels:
+        """Return the verdicts of a rollout together with the critic's judgements of its steps."""
         # What is learned was decided by the rewards that were known then: an epoch that went further asks no more.
         if has_experience(state.folder, rollout.number):
             labels = read_labels(rollout.path, LABELS)

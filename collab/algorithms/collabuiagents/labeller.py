@@ -231,8 +231,11 @@ class CreditLabeller:
         """Judge finished episodes while others are played, if the critic is on another machine."""
         return judge_ahead(state, run, out)
 
-    async def label(self, state: LoopState, rollout: Rollout) -> Labels:
-        """Judge and pair the rest of a rollout, and read all of it; raises as `judge_rollout` and `pair_rollout`."""
+    async def label(self, state: LoopState, rollouts: Sequence[Rollout]) -> Sequence[Labels]:
+        """Judge and pair the rest of each rollout, and read all of it; raises as `judge_rollout` and `pair_rollout`."""
+        return [await self._label_one(state, rollout) for rollout in rollouts]
+
+    async def _label_one(self, state: LoopState, rollout: Rollout) -> Labels:
         config, run = get_config(state), rollout.run
         threshold = config.method.pairs.threshold
         # First all judgements, then pairs: whether a team erred is known only of whole episodes.
