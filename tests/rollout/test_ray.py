@@ -7,6 +7,7 @@ import concurrent.futures
 import importlib.util
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -40,6 +41,7 @@ DEFINITIONS = {
     "envs/single.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Single'}\n",
     "envs/deadly.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Deadly'}\n",
     "envs/random.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:Random'}\n",
+    "envs/joined.yaml": "backend: strange\nbackends:\n  strange: {kind: 'strange_suites:JoinedLater'}\n",
     "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
 }
 SUITES = '''
@@ -86,6 +88,17 @@ def is_first():
     except FileExistsError:
         return False
     return True
+
+
+class JoinedLater(CorridorSuite):
+    """Of another version in the third process alone, as on a machine that joins while others play."""
+
+    def __init__(self):
+        super().__init__(slow_s=0.3)
+        if THERE:
+            with open(os.environ["STRANGE_FIRST"] + "-processes", "a") as file:
+                file.write("x")
+                self.version = "2" if file.tell() == 3 else "1"
 
 
 class Random(CorridorSuite):
@@ -216,6 +229,38 @@ def test_a_silent_worker_is_replaced(library: Path, tmp_path: Path, monkeypatch:
     assert result.stopped is None
     assert result.report.broken == 0
     assert "it was silent for 2 s; OpenDoors/" in result.progress.losses[0]
+
+
+def test_steps_stay_recorded_if_no_other_worker_can_be_started(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is tried again first, as a cluster may be busy; then the episode breaks, with the steps that it had."""
+    monkeypatch.setattr(executor, "STARTS", 2)
+    start_process, late = executor.RayWorker._start_process, [True, True]
+
+    async def start_late(self, waits):
+        if waits and late:
+            late.pop()
+            raise TimeoutError
+        return await start_process(self, waits)
+
+    monkeypatch.setattr(executor.RayWorker, "_start_process", start_late)
+    result = play_under_fire(library, tmp_path / "run", env="slow")
+    assert result.stopped is None
+    assert late == []
+    (broken,) = [one for one in result.trajectories if one.error is not None]
+    assert len(broken.steps) == 2
+    assert re.fullmatch(r"worker \d is not ready after 120 s; see what the cluster does .*", broken.error.message)
+    resumed = asyncio.run(resume(tmp_path / "run", executor="local"))
+    assert resumed.report.broken == 0
+
+
+def test_a_machine_that_does_not_fit_and_joins_later_is_passed_over(library: Path, tmp_path: Path) -> None:
+    result = play_under_fire(library, tmp_path / "run", env="joined")
+    assert (library / "first-processes").read_text() == "xxxx", "the third was refused, the fourth plays on"
+    assert result.stopped is None
+    assert result.report.broken == 0
+    assert len(result.progress.losses) == 1
 
 
 def test_an_episode_that_kills_its_workers_breaks_alone(library: Path, tmp_path: Path) -> None:

@@ -177,32 +177,35 @@ class RayWorker:
         """Start the process and build its environment.
 
         Args:
-            waits: for room in the cluster, however long, and for machines that are just leaving it to be gone; else the
-                first failure counts, and `START_S`.
+            waits: for room in the cluster, however long, and for machines that do not fit or are just leaving it to be
+                passed over, `STARTS` times; else the first failure counts, and `START_S`.
 
         Raises:
-            UsageError, EnvironmentFailure: as `RayExecutor.start`.
+            UsageError: as `RayExecutor.start`; never if it waits.
+            EnvironmentFailure: as `RayExecutor.start`.
         """
         import ray
 
         for tries in count(1):
             try:
                 state = await self._start_process(waits)
-                break
+                self._place = f"{state.name} on {state.node} (process {state.process})"
+                self._check(state)
+                return
             except TimeoutError:
-                await self._drop()
-                raise EnvironmentFailure(
+                failure: CollabError = EnvironmentFailure(
                     f"{self._spec.name} is not ready after {START_S:g} s; see what the cluster does with: ray status"
-                ) from None
+                )
             except ray.exceptions.RayError as error:
-                await self._drop()
-                if not waits or tries == STARTS:
-                    raise EnvironmentFailure(
-                        f"{self._spec.name} cannot be started: {describe_ray_error(error)}"
-                    ) from None
-                await asyncio.sleep(min(60.0, 2.0**tries))
-        self._place = f"{state.name} on {state.node} (process {state.process})"
-        self._check(state)
+                failure = EnvironmentFailure(f"{self._spec.name} cannot be started: {describe_ray_error(error)}")
+            except CollabError as error:  # of the check: the next process may start on a machine that fits
+                failure = error
+            await self._drop()
+            if not waits:
+                raise failure
+            if tries == STARTS:
+                raise EnvironmentFailure(str(failure))
+            await asyncio.sleep(min(60.0, 2.0**tries))
 
     async def _start_process(self, waits: bool) -> WorkerState:
         import ray
@@ -270,9 +273,10 @@ class RayWorker:
                 told = f"{what}; {hosted.interrupt()}"
                 recorder.interrupt(episode.id, told)
                 lost(told)
+            except EnvironmentFailure as failure:  # no process, or one that opens no environment
+                return hosted.give_up(str(failure))
             # A machine that is short of memory gets time before it is loaded again.
             await asyncio.sleep(2.0 ** (losses - 1))
-            await self.start(waits=True)
         raise AssertionError("counts without an end")
 
     async def close(self) -> None:
@@ -295,7 +299,7 @@ class RayWorker:
         """Play the episode in the present process; _WorkerLost if that dies or is silent."""
         import ray
 
-        # Killed between two episodes, it is found here.
+        # Lost in this episode, or killed since the one before.
         if self._actor is None:
             await self.start(waits=True)
         actor = self._actor
@@ -353,6 +357,8 @@ class _HostedEpisode:
 
     async def listen(self, actor: Any, group: asyncio.TaskGroup) -> Trajectory:
         """Play in a worker to the end; answers run in the group."""
+        if not can_replay(self.stage.suite, self.steps):
+            self.steps.clear()
         order = Order(
             episode=self.episode, done=tuple(self.steps), admits=self.admit is not None, seeds=self.stage.seeds
         )
@@ -372,7 +378,6 @@ class _HostedEpisode:
         self._answers.clear()
         if can_replay(self.stage.suite, self.steps):
             return f"{self.episode.id} continues after {format_amount(len(self.steps), 'step')} in another worker"
-        self.steps.clear()
         return f"{self.episode.id} starts again in another worker"
 
     def give_up(self, why: str) -> Trajectory:
