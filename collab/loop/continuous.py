@@ -45,11 +45,11 @@ from collab.errors import RunError
 from collab.graphs.deliberation import Network
 from collab.loop.record import EpochDir
 from collab.loop.state import Halted, LoopState
-from collab.rollout.build import build_suite, build_team
+from collab.rollout.build import build_suite
 from collab.rollout.collector import CLOSED, RolloutProgress
 from collab.rollout.episode import Episode, NotAdmitted, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor
-from collab.rollout.run import RunResult, build_executor, resume, start
+from collab.rollout.run import RunResult, resume, start, start_executor
 from collab.store.run import InterruptibleRecorder, RunStore
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_json, report_write_errors, write_json
@@ -321,7 +321,7 @@ class ContinuousCollection:
 
         def arrive(trajectory: Trajectory) -> None:
             arrival = Arrival(epoch=epoch, trajectory=trajectory.id, steps=len(trajectory.steps))
-            # An episode that only now broke or was solved before any step teaches nothing.
+            # One that was solved before any step arrives, too: it teaches nothing, and counts in the epoch's success.
             if trajectory.error is None and arrival.key not in self._taken:
                 self._arrived.append(arrival)
 
@@ -394,13 +394,7 @@ async def open_collection(state: LoopState, run: RunConfig) -> ContinuousCollect
     """
     suite = build_suite(run)
     try:
-        team = build_team(run)
-        try:
-            executor = build_executor(run, suite, team)
-            await executor.start()
-        finally:
-            await team.close()
+        return ContinuousCollection(state, suite, await start_executor(run, suite))
     except BaseException:
         await suite.close()
         raise
-    return ContinuousCollection(state, suite, executor)

@@ -98,8 +98,8 @@ def count_earlier(state: LoopState, algorithm: Algorithm | None, folder: EpochDi
     Args:
         algorithm: counts its labels, too; None if nothing is labelled.
     """
-    # Runs on disk are the only witness of an earlier process: its counters died with it. Episodes that arrive in a later
-    # epoch than they began in are counted there, whichever process played them.
+    # Runs on disk are the only witness of an earlier process: its counters died with it. Where episodes are played on,
+    # the epoch in which one arrives counts it, whichever process played it.
     rollouts = [] if state.config.method.is_continuous else [folder.rollout, folder.branches]
     spent = sum_paid([*rollouts, *find_runs(folder.evaluation)])
     if algorithm is not None:

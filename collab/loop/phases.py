@@ -45,8 +45,9 @@ from collab.loop.step_budget import (
     select_results,
 )
 from collab.rollout.collector import RolloutProgress
+from collab.rollout.executors.base import Executor
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import Beginning, read_recorded_config, resume, start
+from collab.rollout.run import Beginning, read_recorded_config, resume, start, start_executor
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE
@@ -206,10 +207,26 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
         if run.path in over:
             continue
         suite, budget = await state.open_suite(run.config), state.compute_left()
-        result = await play(run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite)
+        async with _open_beside(state, run.config, suite) as executor:
+            result = await play(
+                run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite, executor=executor
+            )
         state.spend(result.progress.spent)
         state.halt(result.stopped)
     return _read_measured(folder)
+
+
+@contextlib.asynccontextmanager
+async def _open_beside(state: LoopState, run: RunConfig, suite: Suite) -> AsyncIterator[Executor | None]:
+    """Start the workers of an evaluation beside those of a collection, which hold their CPUs; None without one."""
+    if state.collection is None:
+        yield None
+        return
+    executor = await start_executor(run, suite, takes_cpus=False)
+    try:
+        yield executor
+    finally:
+        await executor.close()
 
 
 def _read_measured(folder: Path) -> HeldOutResult:

@@ -312,9 +312,27 @@ class _Parts:
     executor: Executor
 
 
-def build_executor(config: RunConfig, suite: Suite, team: Team) -> Executor:
-    """Return what plays the episodes of a run, not started yet."""
-    return RayExecutor(config, suite, team) if config.executor == "ray" else LocalExecutor(suite)
+def build_executor(config: RunConfig, suite: Suite, team: Team, *, takes_cpus: bool = True) -> Executor:
+    """Return what plays the episodes of a run, not started yet; `takes_cpus` as for `RayExecutor`."""
+    return RayExecutor(config, suite, team, takes_cpus=takes_cpus) if config.executor == "ray" else LocalExecutor(suite)
+
+
+async def start_executor(config: RunConfig, suite: Suite, *, takes_cpus: bool = True) -> Executor:
+    """Start what plays the episodes of a run, for a caller that closes it.
+
+    Raises:
+        UsageError, EnvironmentFailure: as `Executor.start`.
+    """
+    team = build_team(config)
+    executor = build_executor(config, suite, team, takes_cpus=takes_cpus)
+    try:
+        await executor.start()
+    except BaseException:
+        await executor.close()
+        raise
+    finally:
+        await team.close()
+    return executor
 
 
 @contextlib.asynccontextmanager

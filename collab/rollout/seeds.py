@@ -24,6 +24,7 @@ from collab.evaluation.report import Evaluation, find_runs, pool_runs, read_run
 from collab.library import Library
 from collab.rollout.build import build_suite, with_dates_of, with_prompts
 from collab.rollout.collector import USED_UP, UsageMeter
+from collab.rollout.executors.base import Executor
 from collab.rollout.plan import resolve_run
 from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
@@ -174,22 +175,23 @@ async def play(
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
     suite: Suite | None = None,
+    executor: Executor | None = None,
 ) -> RunResult:
     """Start or resume a run of a series; raises as `collab.rollout.run.start` and `resume` do.
 
     Args:
         budget: from here on.
-        note: as for `collab.rollout.run.start`, like `suite`.
+        note: as for `collab.rollout.run.start`, like `suite` and `executor`.
     """
     if run.begun:
         # Where it is played is a matter of this command, not of the run.
-        executor = run.config.executor
-        workers = None if executor == "local" else run.config.concurrency
+        named = run.config.executor
+        workers = None if executor is not None or named == "local" else run.config.concurrency
         return await resume(
-            run.path, executor=executor, workers=workers, budget=budget, watch=watch, stop=stop, suite=suite
+            run.path, executor=executor or named, workers=workers, budget=budget, watch=watch, stop=stop, suite=suite
         )
     config = run.config.model_copy(update={"budget": budget})
-    return await start(config, library, run.path, note=note, watch=watch, stop=stop, suite=suite)
+    return await start(config, library, run.path, note=note, watch=watch, stop=stop, suite=suite, executor=executor)
 
 
 def compute_remaining(budget: Budget, meter: UsageMeter) -> Budget | None:

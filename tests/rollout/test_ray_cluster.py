@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +17,12 @@ from typing import Any
 
 import pytest
 
+from collab.loop.loop import resume
+from collab.loop.record import TrainingDir, read_records
+from collab.loop.recorded import begin_replay
 from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
+from collab.testing import toy_team
 
 pytestmark = [
     pytest.mark.ray,
@@ -122,6 +128,73 @@ def test_a_machine_that_leaves_costs_no_episode(library: Path, tmp_path: Path, s
     assert "another worker" in told
     assert told.count("warning: worker") == 1
     assert hash_of(here) == hash_of(there)
+
+
+def test_evaluations_are_played_on_a_cluster(library: Path, tmp_path: Path, start: Start) -> None:
+    """Every seed in workers, with the episodes of one process."""
+    play = ["--env", "slow", "--agents", "erring", "--graph", "team", "--episodes", "3", "--seeds", "30,31"]
+    for place, more in (("here", []), ("there", ["--executor", "ray", "--workers", "2"])):
+        code, _, told = end_of(start("eval", *play, "--library", library, "--out", tmp_path / place, *more))
+        assert code == 0, told
+    for seed in ("seed-30", "seed-31"):
+        assert hash_of(tmp_path / "here" / seed) == hash_of(tmp_path / "there" / seed)
+
+
+TRAIN = """
+import asyncio, sys
+from pathlib import Path
+from collab.library import Library
+from collab.loop.interfaces import load_algorithm
+from collab.loop.loop import start
+from collab.testing.toy_team import configure_toy_training
+
+library, out, *settings = sys.argv[1:]
+toy = load_algorithm("distrl").toy
+config = configure_toy_training(Library.for_recorded_training(library), *toy, *settings, algorithm="distrl", seed=3)
+asyncio.run(start(asyncio.run(config), Path(out), device="cpu"))
+"""
+PLAYED_ON = ("collection=async", "steps=12", "epochs=2", "run.executor=ray", "run.concurrency=2")
+
+
+@pytest.mark.timeout(600)
+def test_a_training_that_plays_on_is_measured_beside_the_workers_that_hold_all_cpus(
+    finetuned: Path, tmp_path: Path, two_machines: Any
+) -> None:
+    toy_team.write_library(tmp_path / "toy", finetuned)
+    command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(tmp_path / "run"), *PLAYED_ON]
+    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": two_machines.address, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    records = read_records(TrainingDir(tmp_path / "run"), 2)
+    assert all(one.success is not None for one in records)
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_that_is_killed_costs_a_training_no_episode(finetuned: Path, tmp_path: Path) -> None:
+    """Another one plays on, and the training is repeated from its record."""
+    toy_team.write_library(tmp_path / "toy", finetuned)
+    run = tmp_path / "run"
+    slow = ("run.environment.backends.fake.options.slow_s=0.3", "held_out.before=false", "held_out.every=9")
+    command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(run), *PLAYED_ON, *slow]
+    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "", "OMP_NUM_THREADS": "1"}
+    training = subprocess.Popen(command, env=os.environ | settings)
+    first = run / "epochs/1/rollout"
+    try:
+        wait_for_steps(first, training)
+        text = "".join(log.read_text() for log in (first / "events").glob("*.jsonl"))
+        os.kill(int(re.findall(r"\(process (\d+)\)", text)[-1]), signal.SIGKILL)
+        assert training.wait(timeout=240) == 0
+    finally:
+        training.kill()
+    with RunStore.open(first).open_reader() as reader:
+        assert all(one.state == "finished" for one in reader.list_episodes())
+    assert "its process died; PressButton/" in "".join(log.read_text() for log in (first / "events").glob("*.jsonl"))
+    begin_replay(run, tmp_path / "replayed")
+    replayed = asyncio.run(resume(tmp_path / "replayed"))
+    weights = [
+        [one.hashes["weights"] for one in found[1:]] for found in (replayed.records, read_records(TrainingDir(run), 2))
+    ]
+    assert weights[0] == weights[1]
 
 
 def test_a_killed_host_is_resumed_without_ray(library: Path, tmp_path: Path, start: Start) -> None:

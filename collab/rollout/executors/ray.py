@@ -100,10 +100,12 @@ class RayExecutor:
         config: of the run, with its prompts; as many workers as `concurrency`, but not more than episodes.
         suite: the environments, as they are on this machine.
         team: answers the workers' calls.
+        takes_cpus: whether each worker takes a CPU of a joined cluster. Otherwise they start beside workers that hold
+            all of them, and use what these leave idle.
     """
 
-    def __init__(self, config: RunConfig, suite: Suite, team: Team) -> None:
-        self._suite = suite
+    def __init__(self, config: RunConfig, suite: Suite, team: Team, *, takes_cpus: bool = True) -> None:
+        self._suite, self._takes_cpus = suite, takes_cpus
         agents = team.network.agents
         self._spec = WorkerSpec(
             name="",
@@ -130,15 +132,15 @@ class RayExecutor:
                 f"{format_amount(self._suite.most_environments, 'environment')}; use --executor local"
             )
         # All workers start at once, and one that does not fit ends the start of the others.
-        is_shared = connect(start=True)
-        if is_shared:
+        takes_cpus = connect(start=True) and self._takes_cpus
+        if takes_cpus:
             check_room(self._wanted)
         run = secrets.token_hex(4)
         self._workers = [
             RayWorker(
                 replace(self._spec, name=f"worker {number}"),
                 actor=f"{run}-{number}",
-                cpus=float(is_shared),
+                cpus=float(takes_cpus),
                 version=self._suite.version,
             )
             for number in range(1, self._wanted + 1)
