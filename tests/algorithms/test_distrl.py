@@ -23,12 +23,13 @@ from collab.algorithms.distrl.learner import (
     NOT_DRAWN,
     REPLAY,
     TOO_OLD,
+    _deal_out,
     compute_advantages,
     compute_penalties,
     compute_targets,
 )
 from collab.algorithms.experience import read_experience
-from collab.algorithms.turn_learner import get_lesson_dir
+from collab.algorithms.turn_learner import DrawnLesson, get_lesson_dir
 from collab.cli.main import main
 from collab.config import override
 from collab.errors import ConfigError, RunFormatError, UsageError
@@ -80,6 +81,24 @@ def test_values_and_advantages_are_corrected_by_the_ratios() -> None:
     assert compute_advantages(released, REWARDS, VALUES, targets, np.array([0.0, -0.4, 0.0])).tolist() == [0, 0, 1]
     cut = make_method("most_advantage=0.4")
     assert compute_advantages(cut, REWARDS, VALUES, targets, NONE) == pytest.approx([0.36, 0.4, 0.4])
+
+
+def test_turns_of_advantage_0_fill_the_optimizer_steps() -> None:
+    """They count in the mean of a step; where no turn has a weight, none is learned."""
+    method = make_method("updates=3", "rl.batch_rows=4", preset="released")
+    drawn: Any = [
+        SimpleNamespace(episode=SimpleNamespace(key=("run", str(number))), turns=["turn"] * 7, weights=np.eye(7)[0])
+        for number in range(2)
+    ]
+    lesson = DrawnLesson(refuses=True)
+    _deal_out(lesson, drawn, method, 2, random.Random(0))
+    assert [len(step) for step in lesson.order] == [4, 4, 4]
+    assert lesson.weights == [1, 0, 0, 0, 0, 0, 0] * 2
+    lesson = DrawnLesson(refuses=True)
+    for one in drawn:
+        one.weights = NONE
+    _deal_out(lesson, drawn, method, 2, random.Random(0))
+    assert (lesson.turns, lesson.order) == ([], [])
 
 
 def make_steps(*seen: tuple[str, str | None]) -> list[Any]:

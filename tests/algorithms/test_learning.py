@@ -34,7 +34,7 @@ from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.rl.step_estimates import read_estimates
-from collab.trainers.rl.turns import Lesson
+from collab.trainers.rl.turns import Lesson, read_lesson
 
 FAKE = "run.environment.backends.fake.options"
 SETTINGS = ("updates=10", "rl.batch_rows=16", "held_out.episodes=24", "held_out.every=9")
@@ -125,7 +125,7 @@ def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_success_rises_while_episodes_are_played_on(train: Train) -> None:
-    """Replies of older policies are learned as well: workers never wait for the learner."""
+    """Replies of older policies are learned as well."""
     result = train("distrl", 0, "collection=async", "run.concurrency=4")
     assert measure_gain(result) > CERTAIN_GAIN
     assert any(int(age) > 0 for age in result.records[-1].metrics["distrl"]["staleness"])
@@ -168,6 +168,31 @@ def test_published_presets_train_a_policy(preset: str, hesitant: Library, tmp_pa
     assert all(one.advantage is not None and one.advantage > (one.threshold or 0) for one in chosen)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
+    """Every optimizer step is made and full, also where most advantages are 0."""
+    small = (
+        *(f"{FAKE}.declared=false", f"{FAKE}.max_steps={LIMIT}", "run.concurrency=2", "epochs=2", "steps=20"),
+        *("updates=2", "offline={steps: 40, updates: 3, value_updates: 4}", "rl.batch_rows=8", "values.hidden=8"),
+        *("held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
+    )
+    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
+    config = asyncio.run(configure(hesitant, algorithm="distrl", preset=preset, **choices))
+    assert config.method.is_continuous
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert [one.trained["shared"].steps for one in (first, second)] == [3, 2]
+    assert first.weights != second.weights
+    places = [get_lesson_dir(TrainingDir(result.path), number, "shared") for number in (1, 2)]
+    assert [[len(step) for step in read_lesson(place).order] for place in places] == [[8, 8, 8], [8, 8]]
+    learned = [one for place in places for one in read_estimates(place) if one.ratio is not None]
+    if preset == "released":
+        assert {one.weight for one in learned} == {0.0, 1.0}
+
+
 class CoinLabeller(NoLabels):
     """Calls every second episode a success, whatever happened in it."""
 
@@ -194,6 +219,17 @@ def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monke
     trained = [one for one in result.records[1:] if one.untrained != {"shared": WARMING}]
     assert len(trained) >= 2
     assert all(one.trained["shared"].steps >= 4 for one in trained)
+    assert measure_gain(result) < LUCKY_GAIN
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_random_rewards_do_not_raise_success_while_episodes_are_played_on(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_algorithm("distrl"), "labeller", CoinLabeller())
+    result = train("distrl", 0, "collection=async", "run.concurrency=4")
+    assert all(one.trained["shared"].steps >= 4 for one in result.records[1:])
     assert measure_gain(result) < LUCKY_GAIN
 
 

@@ -118,7 +118,7 @@ class DistRLMetrics(Definition):
     drawn_episodes: int
     """Different ones."""
     drawn: int
-    """Replies that the optimizer steps take, each as often as it was drawn."""
+    """Replies of drawn episodes, each as often as it was drawn; the last ones do not fit into the optimizer steps."""
     staleness: dict[int, int] = Field(default_factory=dict)
     """Versions between the policy that replied and the one that learns → drawn replies."""
     ratio: float | None = None
@@ -313,7 +313,7 @@ def _make_lesson(state: LoopState, group: str, experience: Experience) -> DrawnL
             for estimate in estimate_alike(one, weight=0.0, why=reader.refused.get(one.key, TOO_LONG))
         ),
     ]
-    metrics = _describe(replay, drawn, lesson, experience.policy.version, fit)
+    metrics = _describe(replay, drawn, experience.policy.version, fit)
     place = get_lesson_dir(state.folder, number, group)
     with report_write_errors(place, state.folder.resume):
         place.mkdir(parents=True, exist_ok=True)
@@ -326,16 +326,21 @@ def _make_lesson(state: LoopState, group: str, experience: Experience) -> DrawnL
 def _deal_out(
     lesson: DrawnLesson, drawn: Sequence[_ReadEpisode], method: DistRLMethod, number: int, rng: random.Random
 ) -> None:
-    """Add the turns of drawn episodes to a lesson, and deal them out to its optimizer steps."""
+    """Add the turns of drawn episodes to a lesson, and deal them out to its optimizer steps.
+
+    A turn of weight 0 is dealt out, too: it counts in the mean of its optimizer step, as in the public code. If no turn
+    has a weight, there is nothing to learn.
+    """
+    if not any(one.weights.any() for one in drawn):
+        return
     places = dict[tuple[tuple[str, str], int], int]()
     taken = list[int]()
     for one in drawn:
         for step, (turn, weight) in enumerate(zip(one.turns, one.weights.tolist(), strict=True)):
-            if weight:
-                key = one.episode.key, step
-                if key not in places:
-                    places[key] = lesson.add(turn, weight)
-                taken.append(places[key])
+            key = one.episode.key, step
+            if key not in places:
+                places[key] = lesson.add(turn, weight)
+            taken.append(places[key])
     rng.shuffle(taken)
     size, most = method.rl.batch_rows, method.get_updates(number)
     lesson.order = [taken[start : start + size] for start in range(0, len(taken), size)][:most]
@@ -371,9 +376,7 @@ def _estimate(
     ]
 
 
-def _describe(
-    replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], lesson: DrawnLesson, version: int, fit: _Fit
-) -> DistRLMetrics:
+def _describe(replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], version: int, fit: _Fit) -> DistRLMetrics:
     """Return the metrics of an epoch; numbers of replies count each as often as it was drawn."""
     # Drawn replies alone: those that are only remembered were not scored by this policy.
     priorities = sorted(replay.get_priority(one.key) for one in replay.buffer.episodes)
@@ -396,7 +399,7 @@ def _describe(
         remembered_episodes=len(replay),
         remembered_steps=replay.buffer.steps,
         drawn_episodes=len({one.episode.key for one in drawn}),
-        drawn=sum(map(len, lesson.order)),
+        drawn=sum(len(one.turns) for one in drawn),
         staleness=dict(sorted(Counter(version - turn.version for one in drawn for turn in one.turns).items())),
         values=fit.quality,
         value_loss=fit.loss,
