@@ -4,14 +4,14 @@
 
 publish  from a trained policy on disk to its first reply, with the pocket's weights in float32 (14 MB): models stay in
          the training's own process, so this is all that workers wait for
-replay   a million draws by priority, of 10,000 remembered episodes
+replay   a million draws by priority, of 10,000 remembered episodes, as many at a time as an epoch draws
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import math
+import random
 import shutil
 import statistics
 import tempfile
@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -27,7 +26,7 @@ from collab.library import resolve_checkpoint
 from collab.models.base import Request
 from collab.models.checkpoint_card import write_layout
 from collab.models.local import LocalModel
-from collab.trainers.rl.replay import SumTree
+from collab.trainers.rl.replay import EpisodeRef, PrioritisedReplay, Surprise
 from collab.types import Prompt, Sampling, Segment
 from collab.utils.files import write_json
 
@@ -66,17 +65,20 @@ def measure_publish() -> dict[str, Any]:
 
 
 def measure_replay() -> dict[str, Any]:
-    """Measure draws from a sum tree of 10,000 priorities, in batches of 256."""
-    rng = np.random.default_rng(0)
-    tree = SumTree(10_000)
-    for place, weight in enumerate(rng.random(10_000)):
-        tree[place] = float(weight)
-    draws, batch = 1_000_000, 256
-    began = time.perf_counter()
-    for _ in range(math.ceil(draws / batch)):
-        tree.find(rng.random(batch) * tree.total)
+    """Measure draws of 10,000 remembered episodes of 1 to 19 steps, until they have the 2,560 steps of an epoch."""
+    rng = random.Random(0)
+    replay = PrioritisedReplay(capacity=200_000)
+    for number in range(10_000):
+        surprise = Surprise(
+            error=rng.random(), ratio=rng.random(), entropy=rng.random(), most_error=1.0, most_entropy=1.0
+        )
+        episode = EpisodeRef(run="run", trajectory=str(number), steps=rng.randint(1, 19), versions=(0, 0))
+        replay.add(episode, surprise, epoch=1)
+    draws, began = 0, time.perf_counter()
+    while draws < 1_000_000:
+        draws += len(replay.draw(2_560, rng))
     seconds = time.perf_counter() - began
-    print(f"replay: a million draws in {seconds:.2f} s")
+    print(f"replay: {draws:,} draws in {seconds:.2f} s")
     return {"draws": draws, "seconds": seconds}
 
 

@@ -19,5 +19,5 @@ def test_weights_and_draws_meet_their_targets(monkeypatch, tmp_path) -> None:
     found = json.loads(out.read_text())
     assert 13e6 < found["publish"]["bytes"] < 15e6
     assert sorted(found["publish"]["seconds"])[5] < 2
-    assert found["replay"]["draws"] == 1_000_000
+    assert found["replay"]["draws"] >= 1_000_000
     assert found["replay"]["seconds"] < 50

@@ -19,6 +19,7 @@ steps taught when they were last measured (`estimators.trajectory_priority`). A 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -270,9 +271,12 @@ class PrioritisedReplay:
         """Draw whole episodes by their priority, with replacement, until they have so many steps; empty: none."""
         found: list[EpisodeRef] = []
         while self._held and steps > 0:
-            (slot,) = self._tree.find([rng.random() * self._tree.total])
-            found.append(self._at[int(slot)])
-            steps -= found[-1].steps
+            # About as many as are still needed: to find many at once takes hardly longer than to find one.
+            count = math.ceil(steps * len(self) / self.buffer.steps)
+            for slot in self._tree.find([rng.random() * self._tree.total for _ in range(count)]).tolist():
+                if steps > 0:
+                    found.append(self._at[slot])
+                    steps -= found[-1].steps
         return found
 
     def list_stalest(self, count: int) -> list[EpisodeRef]:
