@@ -423,7 +423,7 @@ def verify(
         note: takes a line before each phase.
 
     Raises:
-        UsageError: `out` holds something, or this system cannot fork.
+        UsageError: `out` holds something, this system cannot fork, or episodes are played on while a policy learns.
         ConfigError: a setting does not fit.
         MissingExtra: torch or transformers is not installed.
         TrainingFailure: a training failed by itself.
@@ -464,10 +464,14 @@ def verify(
 
 
 def _check(algorithm: str, settings: Sequence[str]) -> None:
-    """Raise a ConfigError if the training cannot be configured, before anything is made."""
+    """Raise an error if the training cannot be configured or compared, before anything is made."""
     with tempfile.TemporaryDirectory() as place:
-        asyncio.run(
-            configure_toy_training(write_library(Path(place), Path(place) / "none"), *settings, algorithm=algorithm)
+        library = write_library(Path(place), Path(place) / "none")
+        config = asyncio.run(configure_toy_training(library, *settings, algorithm=algorithm))
+    if config.method.is_continuous:
+        raise UsageError(
+            "collection=async: which episodes arrive first depends on time, so no two trainings end alike; use "
+            "collection=sync, or check that one learned what it recorded with: collab train --replay RUN --out DIR"
         )
 
 

@@ -94,6 +94,13 @@ def test_a_setting_that_does_not_fit_is_told_before_anything_is_made(
     assert not out.exists()
 
 
+def test_trainings_whose_order_depends_on_time_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["verify-resume", "--algo", "distrl", "--set", "collection=async", "--set", "steps=24"]
+    assert main([*asked, "--out", str(tmp_path / "out")]) == 2
+    assert "which episodes arrive first depends on time, so no two trainings end alike; use" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_what_is_refused_leaves_no_directory_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["verify-resume", "--set", "reference=other"]) == 2
