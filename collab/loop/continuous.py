@@ -45,11 +45,11 @@ from collab.errors import RunError
 from collab.graphs.deliberation import Network
 from collab.loop.record import EpochDir
 from collab.loop.state import Halted, LoopState
-from collab.rollout.build import build_suite
+from collab.rollout.build import build_suite, build_team
 from collab.rollout.collector import CLOSED, RolloutProgress
 from collab.rollout.episode import Episode, NotAdmitted, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor
-from collab.rollout.run import RunResult, resume, start, start_executor
+from collab.rollout.run import RunResult, build_executor, resume, start
 from collab.store.run import InterruptibleRecorder, RunStore
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_json, report_write_errors, write_json
@@ -384,6 +384,24 @@ class ContinuousCollection:
             for job in jobs:
                 job.cancel()
             await asyncio.gather(*jobs, return_exceptions=True)
+
+
+async def start_executor(config: RunConfig, suite: Suite, *, takes_cpus: bool = True) -> Executor:
+    """Start what plays the episodes of a run, for a caller that closes it; `takes_cpus` as for `RayExecutor`.
+
+    Raises:
+        UsageError, EnvironmentFailure: as `Executor.start`.
+    """
+    team = build_team(config)
+    executor = build_executor(config, suite, team, takes_cpus=takes_cpus)
+    try:
+        await executor.start()
+    except BaseException:
+        await executor.close()
+        raise
+    finally:
+        await team.close()
+    return executor
 
 
 async def open_collection(state: LoopState, run: RunConfig) -> ContinuousCollection:

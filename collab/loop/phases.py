@@ -29,7 +29,7 @@ from collab.evaluation.report import EvaluatedRun, find_runs, pool_runs, read_ru
 from collab.graphs.dag import Dag
 from collab.graphs.edges import build_dag, sample
 from collab.loop.config import TrainingConfig
-from collab.loop.continuous import Arrival, ContinuousCollection, open_collection, read_arrivals
+from collab.loop.continuous import Arrival, ContinuousCollection, open_collection, read_arrivals, start_executor
 from collab.loop.interfaces import Algorithm, BranchPlan, Curriculum, EpochPlan, Rollout
 from collab.loop.policy import Policy, assign_policy
 from collab.loop.record import EpochDir, TrainingDir, hash_named, hash_played
@@ -47,7 +47,7 @@ from collab.loop.step_budget import (
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.executors.base import Executor
 from collab.rollout.plan import draw_order, load_splits, plan_episodes
-from collab.rollout.run import Beginning, read_recorded_config, resume, start, start_executor
+from collab.rollout.run import Beginning, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
 from collab.store.manifest import FILE

@@ -317,24 +317,6 @@ def build_executor(config: RunConfig, suite: Suite, team: Team, *, takes_cpus: b
     return RayExecutor(config, suite, team, takes_cpus=takes_cpus) if config.executor == "ray" else LocalExecutor(suite)
 
 
-async def start_executor(config: RunConfig, suite: Suite, *, takes_cpus: bool = True) -> Executor:
-    """Start what plays the episodes of a run, for a caller that closes it.
-
-    Raises:
-        UsageError, EnvironmentFailure: as `Executor.start`.
-    """
-    team = build_team(config)
-    executor = build_executor(config, suite, team, takes_cpus=takes_cpus)
-    try:
-        await executor.start()
-    except BaseException:
-        await executor.close()
-        raise
-    finally:
-        await team.close()
-    return executor
-
-
 @contextlib.asynccontextmanager
 async def _open_parts(
     config: RunConfig, given: Suite | None = None, started: Executor | None = None

@@ -91,7 +91,7 @@ def is_first():
 
 
 class JoinedLater(CorridorSuite):
-    """Of another version in the third process alone, as on a machine that joins while others play."""
+    """Has another version in the third process alone, as on a machine that joins while others play."""
 
     def __init__(self):
         super().__init__(slow_s=0.3)
