@@ -206,6 +206,13 @@ def test_absolute_points_mean_the_resized_picture():
     assert DIALECTS["anthropic-computer"].resize.fit(2560, 1600) == (1280, 800)
 
 
+def test_points_up_to_999_may_be_thousandths():
+    venus = DIALECTS["ui-venus-2"]
+    assert "from 0 to 999" in venus.render_system("mobile", (1080, 2400))
+    assert venus.grid.to_pixel((500, 500), (1080, 2400), (1080, 2400)) == (540, 1200, False)
+    assert venus.grid.to_pixel((999, 999), (1080, 2400), (1080, 2400)) == (1078, 2397, False)
+
+
 @EACH
 def test_a_pixel_survives_the_grid(name):
     dialect, screen = DIALECTS[name], (1080, 2400)
