@@ -81,6 +81,7 @@ def actions(draw, dialect: Dialect, world: str) -> GuiAction:
             text = draw(LINES if dialect.name not in ONE_LINE else WORDS)
             text = " ".join(text.split()).strip("[]") or "x" if dialect.name in ONE_LINE else text
             text = text.rstrip("\n") + "." if dialect.has_submitting_newline else text
+            text += "." if dialect.typed_items and row.kind == "done" else ""  # blank words say nothing
             given[field] = draw(KEYS) if row.kind in KEY_KINDS else text
         elif field == "hold":
             given[field] = draw(KEYS)
