@@ -570,10 +570,8 @@ async def _play(
 def format_opening(config: RunConfig, path: Path) -> str:
     """Format the first line of a run."""
     agents = "+".join(dict.fromkeys(config.agent_names.values()))
-    what = (
-        f"{format_amount(config.episodes, 'episode')} of {config.environment_name} with {agents} on {config.graph_name}"
-    )
-    return f"playing {what}, recorded in {path}"
+    what = f"{format_amount(config.episodes, 'episode')} of {config.environment_name}"
+    return f"playing {what} with {agents} on {config.graph_name}, recorded in {path}"
 
 
 async def _play_series(
@@ -590,9 +588,7 @@ async def _play_series(
 
 async def _run_with_progress(job: Job[ResultT], progress: bool, **shown: Any) -> ResultT:
     """Await a job, with progress on stderr if wanted."""
-    if progress:
-        return await show_work(job, **shown)
-    return await job(_say_nothing, asyncio.Event())
+    return await (show_work(job, **shown) if progress else job(_say_nothing, asyncio.Event()))
 
 
 def _warn(text: str) -> None:

@@ -28,7 +28,7 @@ from pydantic import (
 
 from collab.errors import ConfigError, GraphError, UnknownName
 from collab.library import Library, explain, find_builtin_root, load_yaml
-from collab.seeds import Seeds, derive, draw_lognormal, generator
+from collab.seeds import Seeds
 from collab.types import Sampling
 from collab.utils.redact import find_misplaced_key, hide_in_addresses, hide_values, is_secret_name, redact
 from collab.utils.trust import check_trusted, vouch
@@ -97,16 +97,12 @@ class Limits(Definition):
 
 
 class Delay(Definition):
-    """How long a step waits behind its action: a fast environment takes the time of a slow one."""
+    """Waiting of a step behind its action: a fast environment takes the time of a slow one."""
 
     step_s: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """Seconds that a step waits, in the median over episodes. They count for `limits`."""
     spread: float = Field(default=1.0, ge=1, allow_inf_nan=False)
     """How unlike episodes are: the 99th percentile of their seconds is so many times the first (lognormal)."""
-
-    def draw(self, seed: int) -> float:
-        """Return the seconds that each step of an episode waits; the same for the same seed of an instance."""
-        return draw_lognormal(generator(derive(seed, "delay")), self.step_s, self.spread)
 
 
 class Unseen(Definition):
@@ -601,5 +597,4 @@ def _add_task_file(part: PartDefinition, homes: Sequence[Path], received: bool) 
 
 def shorten_name(name: str) -> str:
     """Return the name of a definition that may be given by its path."""
-    path = Path(name)
-    return path.stem if path.suffix in (".yaml", ".yml") else name
+    return Path(name).stem if name.endswith((".yaml", ".yml")) else name

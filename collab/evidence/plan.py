@@ -73,7 +73,7 @@ class Phase(Definition):
     after: str | None = None
     """The phase whose policy is played, or trained further; None for the checkpoint that all arms begin with."""
     epoch: int | None = Field(default=None, ge=1)
-    """Of which epoch of that phase; None for the one that the plan plays."""
+    """Epoch of that phase; None for the one that the plan plays."""
     label: str = ""
     """Head of its column in tables."""
 
@@ -173,6 +173,7 @@ class Plan(Definition):
     @model_validator(mode="after")
     def _check_names(self) -> Plan:
         """Refuse names of arms and phases that the plan does not have."""
+        # Gathered first, so that one sentence names whichever is wrong.
         named: list[tuple[str, Collection[str]]] = [(arm, self.arms) for stage in self.stages for arm in stage.arms]
         named += [(phase, self.phases) for stage in self.stages for phase in stage.phases]
         named += [(phase.after, self.phases) for phase in self.phases.values() if phase.after is not None]

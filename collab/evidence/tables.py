@@ -295,6 +295,7 @@ class Results:
         Times are of all parts but evaluations. Episodes that were played meanwhile and not learned do not count.
         """
         rows = []
+        # Each run seed by itself: a pace belongs to a machine and a day, and is not averaged over them.
         for seed in self.plan.seeds:
             one, other = (next((done for done in self.of(spot) if done.seed == seed), None) for spot in (slow, fast))
             if one is None or other is None:

@@ -274,6 +274,7 @@ def check_fork(config: TrainingConfig, base: Mapping[str, str], name: str) -> tu
     check_trusted(source.read().get("config", {}), str(source.file))
     head, other = read_training(source)
     there, here = (one.model_dump(mode="json", exclude={"preset", "ablation", "library"}) for one in (other, config))
+    # Epochs depend on all of this. How their method's settings act on what is over, only its user can know.
     decisive = ("algorithm", "run", "declared", "origin", "recorded")
     begun, asked = ({part: one[part] for part in decisive} for one in (there, here))
     other_parts = [*list_differing({**begun, "base": head["base"]}, {**asked, "base": dict(base)})]

@@ -29,7 +29,7 @@ from collab.graphs.deliberation import Network, vote
 from collab.models.base import Oracle, Reply
 from collab.prompts.render import PromptContext, SharedPrompt, StepChange, build_prefix
 from collab.rollout.protocols import check_result, check_screen, draw_instance
-from collab.seeds import Seeds
+from collab.seeds import Seeds, derive, draw_lognormal, generator
 from collab.store.rewards import REWARDED_ABOVE
 from collab.store.run import Recorder
 from collab.types import (
@@ -213,7 +213,8 @@ class _EpisodePlayer:
     ) -> None:
         self.environment, self.network, self.episode = environment, network, episode
         self.stage, self.recorder, self.watch, self.spent = stage, recorder, watch, spent
-        self.delay_s = stage.delay.draw(episode.seed)
+        # The same for whoever plays this instance.
+        self.delay_s = draw_lognormal(generator(derive(episode.seed, "delay")), stage.delay.step_s, stage.delay.spread)
         self.history: list[HistoryEntry] = []
         self.summary = ""
         self.before: tuple[Observation, Mapping[str, bytes]] | None = None

@@ -99,7 +99,7 @@ def test_what_was_asked_for_and_cannot_be_done_ends_in_failure(
 ) -> None:
     asked = ["--only", "full/seed-0/new-seeds", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
     assert reproduce_tables.main(asked) == 1
-    assert "full/seed-0/new-seeds: not done: it plays full/seed-0/train" in capsys.readouterr().err
+    assert "full/seed-0/new-seeds: not done: it begins with full/seed-0/train" in capsys.readouterr().err
 
 
 def test_the_list_tells_how_far_every_unit_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
