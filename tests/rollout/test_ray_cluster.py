@@ -161,7 +161,8 @@ def test_a_training_that_plays_on_is_measured_beside_the_workers_that_hold_all_c
     finetuned: Path, tmp_path: Path, two_machines: Any
 ) -> None:
     toy_team.write_library(tmp_path / "toy", finetuned)
-    command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(tmp_path / "run"), *PLAYED_ON]
+    played_on = (*PLAYED_ON, "held_out.every=1")
+    command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(tmp_path / "run"), *played_on]
     settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": two_machines.address, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
