@@ -175,7 +175,8 @@ def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Libra
     """Every optimizer step is made and full, also where most advantages are 0."""
     small = (
         *(f"{FAKE}.declared=false", f"{FAKE}.max_steps={LIMIT}", "run.concurrency=2", "epochs=2", "steps=20"),
-        *("updates=2", "offline={steps: 40, updates: 3, value_updates: 4}", "rl.batch_rows=8", "values.hidden=8"),
+        *("updates=2", "offline={steps: 40, updates: 3, value_updates: 4}", "rl.batch_rows=8", "rl.context=2048"),
+        "values.hidden=8",
         *("held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
     )
     choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
