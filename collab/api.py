@@ -387,6 +387,7 @@ _TAKES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "algo": _TEXT,
     "preset": _TEXT,
     "ablation": _TEXT,
+    "fork": _TEXT,
     "backend": _TEXT,
     "tasks": _NAMES,
     "split": _TEXT,

@@ -344,7 +344,8 @@ class _EpisodePlayer:
         their first error, such a step ends it unsolved.
         """
         result = check_result(await self.environment.step(action), self.environment.step)
-        await asyncio.sleep(self.delay_s)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         # Also behind the last step of the budget; an end by the environment itself has its own outcome.
         if not result.terminated and self._is_solved():
             outcome = Outcome(success=True, score=1.0, reason="solved by this step")
