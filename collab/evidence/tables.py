@@ -277,7 +277,7 @@ class Results:
         """
         rows = []
         for seed in self.plan.seeds:
-            one, other = (next((done for done in self.of(spot) if done.seed == seed), None) for spot in (slow, fast))
+            one, other = (self._find(spot, seed) for spot in (slow, fast))
             if one is None or other is None:
                 rows.append([str(seed), *[MISSING] * 4])
                 continue
@@ -289,6 +289,10 @@ class Results:
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
         return format_markdown_table(heads, rows)
 
+    def _find(self, spot: Spot, seed: int) -> UnitRecord | None:
+        """Return the record of a run seed; None while it is missing."""
+        return next((done for done in self.of(spot) if done.seed == seed), None)
+
     def format_pace_table(self, slow: Spot, fast: Spot, epoch: int) -> str:
         """Return, by run seed, how fast two arms collected, and after how long the first one was at an epoch.
 
@@ -297,7 +301,7 @@ class Results:
         rows = []
         # Each run seed by itself: a pace belongs to a machine and a day, and is not averaged over them.
         for seed in self.plan.seeds:
-            one, other = (next((done for done in self.of(spot) if done.seed == seed), None) for spot in (slow, fast))
+            one, other = (self._find(spot, seed) for spot in (slow, fast))
             if one is None or other is None:
                 rows.append([str(seed), *[MISSING] * 6])
                 continue
@@ -372,7 +376,7 @@ def find_reached(training: UnitRecord, target: float, latency: float) -> float |
     for epoch in training.epochs:
         if epoch.epoch and "rollout" not in epoch.seconds:
             return None
-        total += sum(seconds for part, seconds in epoch.seconds.items() if part != "evaluation")
+        total += _sum_parts(epoch)
         total += latency * epoch.seconds.get("rollout", 0.0)
         if epoch.epoch and epoch.success is not None and epoch.success >= target:
             return total
@@ -382,7 +386,12 @@ def find_reached(training: UnitRecord, target: float, latency: float) -> float |
 def measure_minutes(training: UnitRecord, epoch: int | None = None) -> float:
     """Return what a training took until behind an epoch, evaluations aside; None for its last."""
     passed = [one for one in training.epochs if epoch is None or one.epoch <= epoch]
-    return sum(seconds for one in passed for part, seconds in one.seconds.items() if part != "evaluation") / 60
+    return sum(map(_sum_parts, passed)) / 60
+
+
+def _sum_parts(epoch: EpochNumbers) -> float:
+    """Return the seconds of all parts of an epoch but its evaluation."""
+    return sum(seconds for part, seconds in epoch.seconds.items() if part != "evaluation")
 
 
 def _describe_reached(seconds: float | None) -> str:
