@@ -249,6 +249,11 @@ class Plan(Definition):
         assert epoch is not None, "checked when the plan was read"
         return EvidenceUnit(arm=arm, seed=unit.seed, phase=phase), epoch
 
+    def list_awaited(self, unit: EvidenceUnit) -> list[EvidenceUnit]:
+        """Return the trainings that a unit plays, trains further or takes epochs from."""
+        forked = self.forks(unit)
+        return [one for one in (self.needs(unit), None if forked is None else forked[0]) if one is not None]
+
     def command(self, unit: EvidenceUnit, work: Path) -> list[str]:
         """Return the words that begin a unit, without the name of the program; for an evaluation, also resume it.
 

@@ -119,10 +119,7 @@ def find_state(plan: Plan, unit: EvidenceUnit, records: Records, place: Workspac
     """Return how far a unit is."""
     if unit in records:
         return "done"
-    forked = plan.forks(unit)
-    for before in (plan.needs(unit), None if forked is None else forked[0]):
-        if before is None:
-            continue
+    for before in plan.list_awaited(unit):
         if before not in records:
             return "waits"
         head = TrainingDir(place.folder(before))
@@ -261,20 +258,17 @@ def describe_undone(plan: Plan, place: Workspace, records: Records, asked: Seque
     """Name the units that were asked for and cannot be done as things are, with the next move for each of them."""
     lines = []
     for unit in asked:
-        forked = plan.forks(unit)
-        before = plan.needs(unit) if forked is None else forked[0]
-        if before is None:
-            continue
         state = find_state(plan, unit, records, place)
-        if state == "lost":
-            lines.append(
-                f"{unit}: not done: the weights of {before} are not on this machine; remove "
-                f"{file_of(place.units, before)}, and that training is done again"
-            )
-        elif state == "waits" and before not in asked:
-            lines.append(
-                f"{unit}: not done: it begins with {before}, which is not done and not asked for; widen --only"
-            )
+        for before in plan.list_awaited(unit):
+            if state == "lost":
+                lines.append(
+                    f"{unit}: not done: the weights of {before} are not on this machine; remove "
+                    f"{file_of(place.units, before)}, and that training is done again"
+                )
+            elif state == "waits" and before not in asked:
+                lines.append(
+                    f"{unit}: not done: it begins with {before}, which is not done and not asked for; widen --only"
+                )
     return lines
 
 
