@@ -270,8 +270,8 @@ class AgentDefinition(Keyless):
     modality: Literal["text", "image", "both"] = "text"
     """The screen in a prompt: as text, as image or both."""
     dialect: str | None = None
-    """How the model's family speaks: a name of `collab agents dialects`, or "auto" to guess it from the model's name;
-    None for the environment's own actions in the prompt's words."""
+    """How the model's family speaks: a name of `collab agents dialects`, or "auto" to guess it from the model's name
+    or config.json; None for the environment's own actions in the prompt's words."""
 
     @property
     def second_calls(self) -> frozenset[str]:

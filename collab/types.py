@@ -370,7 +370,7 @@ class Utterance:
     proposal: Utterance | None = None
     """A call before this one, in which the agent put its next action into words; names no action. None without one."""
     remarks: tuple[str, ...] = ()
-    """What the reply says besides its action: actions that were not executed or in part, points that were moved."""
+    """What the reply says besides its action: actions not executed or in part, moved points, what is not read."""
 
     @property
     def cell(self) -> CellRef:

@@ -43,7 +43,7 @@ from collab.loop.record import TrainingDir
 from collab.models.tokenizer import ChatTokenizer, Places
 from collab.models.vision import Picture, PictureReader
 from collab.prompts.render import Template
-from collab.rollout.build import load_dialect
+from collab.rollout.dialects import load_dialect
 from collab.rollout.run import read_recorded_config
 from collab.store.blobs import read_blob
 from collab.store.rewards import ReplyRef

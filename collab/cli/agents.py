@@ -101,7 +101,10 @@ def list_dialects(
             for one in shown
         ]
         print_table(["dialects", "models", "actions", "points", "picture", "order"], rows)
-        say("\nset it in an agents file: dialect: NAME, with modality: image; auto guesses it from the model's name")
+        say(
+            "\nset it in an agents file: dialect: NAME, with modality: image; auto guesses it from the model's name or "
+            "config.json"
+        )
         return
     for title, text in _describe_dialect(shown[0]).items():
         say(f"{title}: {text}" if "\n" not in str(text) else f"\n{title}:\n{text}")
@@ -223,11 +226,12 @@ async def _check(
     from collab.models.probe import HasPrefixCache
     from collab.prompts.render import Template, read_templates
     from collab.rollout.build import build, check_sees
+    from collab.rollout.dialects import describe_dialect
 
     # A mistake in a template or a dialect must not cost a call.
     texts = read_templates(definitions.find_path("prompts", definition.prompt), definition.second_calls)
     Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
-    dialect = _explain_dialect(definition, name)
+    dialect = describe_dialect(definition, f"agents/{name}")
     model: Model = build("models", definition, f"agents/{name}")
     sampling = definition.sampling.of(0, 1, f"agents/{name}")
     capabilities = reply = cache = None
@@ -251,21 +255,6 @@ async def _check(
         "prefix_cache": None if cache is None else {**to_data(cache), "rate": cache.rate},
         "reply": reply,
     }
-
-
-def _explain_dialect(definition: AgentDefinition, name: str) -> str | None:
-    """Return the agent's dialect and where it comes from, or one that its model is known for; None for neither."""
-    from collab.dialects.registry import guess_dialect
-    from collab.rollout.build import GUESSED, find_model_name, load_dialect
-
-    dialect, model = load_dialect(definition, f"agents/{name}"), find_model_name(definition)
-    if dialect is not None:
-        origin = f", guessed from the model {model}" if definition.dialect == GUESSED else ""
-        return f"dialect {dialect.name}{origin}"
-    known = guess_dialect(model) if model else None
-    if known is None or known.typed_items:
-        return None
-    return f"no dialect is set, and {model} speaks {known.name}: set dialect: {known.name} and modality: image"
 
 
 async def _check_critic(

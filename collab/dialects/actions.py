@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from collab.envs.syntax import Reject, shorten_value
@@ -54,6 +54,8 @@ class GuiAction:
     """Keys that are held meanwhile, joined by "+"."""
     enter: bool = False
     clear: bool = False
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+    """Arguments of the reply that have no part in it, as they were given."""
 
     def __str__(self) -> str:
         """Format it in one line, e.g. "swipe (500, 800) to (500, 200)"."""
@@ -62,7 +64,7 @@ class GuiAction:
         words += [f"[{self.index}]"] if self.index is not None else []
         words += [f"({self.point[0]:g}, {self.point[1]:g})"] if self.point is not None else []
         words += [f"to ({self.to[0]:g}, {self.to[1]:g})"] if self.to is not None else []
-        words += [repr(self.text)] if self.text is not None else []
+        words += [shorten_value(self.text)] if self.text is not None else []
         words += [f"by {self.amount:g}"] if self.amount is not None else []
         words += [f"for {self.seconds:g} s"] if self.seconds is not None else []
         words += [f"with {self.hold} held"] if self.hold is not None else []

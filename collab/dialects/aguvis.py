@@ -25,10 +25,18 @@ AGUVIS = Dialect(
         verb("pyautogui.tripleClick", "triple_click", point="x,y", world="web"),
         verb("pyautogui.rightClick", "right_click", "click with the right button", point="x,y", world="web"),
         verb("pyautogui.middleClick", "middle_click", point="x,y", world="web"),
+        *(
+            verb("pyautogui.click", kind, when={argument: value}, point="x,y", world="web")
+            for argument, value, kind in (
+                *(("clicks", 2, "double_click"), ("clicks", 3, "triple_click")),
+                *(("button", "right", "right_click"), ("button", "middle", "middle_click")),
+            )
+        ),
         verb("pyautogui.moveTo", "hover", "move the mouse", point="x,y", world="web"),
         verb("pyautogui.dragTo", "drag", "drag from the mouse to a point", to="x,y", world="web"),
         verb("pyautogui.write", "type", "type a text", text="message"),
         verb("pyautogui.press", "keys", "press one key, such as enter", text="keys"),
+        verb("pyautogui.press", "keys", text="keys", amount="presses"),
         verb("pyautogui.hotkey", "keys", "press keys together", text="keys", world="web"),
         verb(
             *("pyautogui.scroll", "scroll", "scroll by pages: up if positive"),
@@ -54,6 +62,11 @@ AGUVIS = Dialect(
         point=lambda point: [tidy(point[0]), tidy(point[1])],
         keys=lambda keys, argument: keys.split("+") if "+" in keys else keys,
     ),
+    # Defaults of pyautogui, and the time that a movement takes.
+    harmless={
+        **{"clicks": (1,), "button": ("left",)},
+        **dict.fromkeys(("interval", "duration", "tween", "logScreenshot", "_pause"), ()),
+    },
     labels=re.compile(r"<\|recipient\|>\s*(?:all|os)|\b(?:Thought|Action):"),
     opening="You operate {world}: from a screenshot, an instruction and the earlier steps, choose the next action.",
     unit="Points are fractions of the screen's width and height, from 0 to 1.",

@@ -30,14 +30,15 @@ Meanings that families spell alike and mean differently have different kinds her
     done        the task is complete; `text` is the answer or report. `answer` only answers
 
 Several actions in one reply are all read; the first that changes or ends something is executed (`choose`). A move of
-the mouse and a drag that begins where the mouse is are one drag.
+the mouse and a drag that begins where the mouse is are one drag. What cannot be read ends the reading: the actions
+before it count, unless all of them are looks.
 Replies are data: nothing of them is ever evaluated.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, Protocol
 
@@ -48,7 +49,7 @@ from collab.types import ParseFailure
 World = Literal["mobile", "web"]
 """Action space of an environment that a dialect may fit."""
 
-IDLE = frozenset({"screenshot", "note"})
+IDLE = frozenset({"screenshot", "zoom", "note"})
 """Kinds that change nothing: the screen is looked at anyway."""
 KEY_KINDS = ("keys", "hold_keys", "release_keys")
 """Kinds whose text is keys."""
@@ -75,11 +76,11 @@ class SpokenCall:
 class ActionSyntax(Protocol):
     """Surface of actions in replies."""
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find the actions of a reply, in order; empty if there is none.
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield the actions of a reply, in order.
 
         Raises:
-            Reject: something begins like an action and cannot be read.
+            Reject: what comes next begins like an action and cannot be read.
         """
         ...
 
@@ -162,6 +163,8 @@ class DialectReply:
     actions: tuple[GuiAction, ...] = ()
     """All that it names, in order; empty exactly when `failure` is not None."""
     failure: ParseFailure | None = None
+    unread: ParseFailure | None = None
+    """Why what follows the actions cannot be read; None if all is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +186,8 @@ class Dialect:
     """Models that speak it, for people."""
     models: str
     """Pattern of names of models that speak it, in small letters; empty if nothing is guessed."""
+    model_types: tuple[str, ...] = ()
+    """Types of checkpoints that speak it, as in config.json."""
     source: str
     """Where the vendor documents it."""
     syntax: ActionSyntax
@@ -196,6 +201,8 @@ class Dialect:
     """Whether a line break at the end of a typed text means Enter."""
     second: float = 1
     """Number that means a second: 1000 where times are in milliseconds."""
+    harmless: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Arguments without which an action means the same: name → its values of that kind, empty for all."""
     typed_items: bool = False
     """Whether actions are typed items of the vendor's own interface instead of text."""
     labels: re.Pattern[str] | None = None
@@ -253,15 +260,21 @@ class Dialect:
             return DialectReply(reason="", failure=ParseFailure(kind="malformed", detail=detail))
         # A thought may hold actions that were only considered: it is blanked, so that places stay the same.
         said, is_open = blank_thoughts(text)
+        reason, actions = text, list[GuiAction]()
+        unread: ParseFailure | None = None
         try:
-            calls = self.syntax.find(said, self.verbs)
-            if not calls:
-                return DialectReply(reason=self._clean(text), failure=self._explain_none(said, is_open))
-            first = calls[0]
-            reason = self._clean(text[: first.start] if first.reason is None else first.reason)
-            return DialectReply(reason=reason, actions=_join_drags([self._read_call(call, world) for call in calls]))
+            for call in self.syntax.find(said, self.verbs):
+                actions.append(self._read_call(call, world))
+                if len(actions) == 1:
+                    reason = text[: call.start] if call.reason is None else call.reason
         except Reject as reject:
-            return DialectReply(reason=self._clean(text), failure=reject.failure)
+            unread = reject.failure
+        # A look is no action worth keeping: the one that the model was after is lost.
+        if unread is not None and all(one.kind in IDLE for one in actions):
+            return DialectReply(reason=self._clean(text), failure=unread)
+        if not actions:
+            return DialectReply(reason=self._clean(text), failure=self._explain_none(said, is_open))
+        return DialectReply(reason=self._clean(reason), actions=_join_drags(actions), unread=unread)
 
     def _explain_none(self, said: str, is_open: bool) -> ParseFailure:
         if is_open or not said.strip():
@@ -287,41 +300,59 @@ class Dialect:
             raise Reject(
                 "bad_field", f"{call.name}: {name} is {shorten_value(arguments.get(name))}, allowed: {allowed}"
             )
-        # Of rows with one name the first that fits counts; the first problem explains a call that fits none.
-        problem: Reject | None = None
+        # Of rows with one name the first counts that ignores least; the first problem explains a call that fits none.
+        fitting, problems = list[GuiAction](), list[Reject]()
         for row in chosen:
             try:
-                return self._read_row(row, arguments)
+                fitting.append(self._read_row(row, arguments))
             except Reject as reject:
-                problem = problem or reject
-        assert problem is not None
-        raise problem
+                problems.append(reject)
+        if fitting:
+            return min(fitting, key=lambda one: len(one.ignored))
+        raise (None if call.name else _explain_choice(arguments, rows, chosen)) or problems[0]
 
     def _read_row(self, row: Verb, arguments: Mapping[str, Any]) -> GuiAction:
-        given = dict(row.sets)
+        given, used = dict(row.sets), set(row.when)
         order = {part: str(place) for place, part in enumerate(row.argument_names)}
         for name, argument in row.takes.items():
             # An argument without its name counts by its place.
-            parts = argument.rstrip("?").split(",")
-            values = [arguments.get(part, arguments.get(order[part])) for part in parts]
+            parts = [part if part in arguments else order[part] for part in argument.rstrip("?").split(",")]
+            values = [arguments.get(part) for part in parts]
+            used.update(parts)
             if any(value is None for value in values):
                 if argument.endswith("?"):
                     continue
                 raise Reject("missing_field", f"{row.says or row.kind} needs {argument}")
-            read = read_keys if name == "text" and row.kind in KEY_KINDS else READERS[name]
-            given[name] = read(values if len(values) > 1 else values[0])
+            is_keys = name == "text" and row.kind in KEY_KINDS
+            if is_keys and parts == ["0"]:  # each key may be an argument of its own
+                keys = {place: key for place, key in arguments.items() if place.isdigit() and isinstance(key, str)}
+                used.update(keys)
+                values = [list(keys.values())] if len(keys) > 1 else values
+            given[name] = (read_keys if is_keys else READERS[name])(values if len(values) > 1 else values[0])
         if "seconds" in given:
             given["seconds"] /= self.second
         if row.signed is not None and "amount" in given:
             given["direction"] = row.signed[given["amount"] < 0]
             given["amount"] = abs(given["amount"])
-        action = GuiAction(kind=row.kind, **given)
+        ignored = tuple(
+            shorten_value(value) if name.isdigit() else f"{_shorten_name(name)}={shorten_value(value)}"
+            for name, value in arguments.items()
+            if name not in used and not self._is_harmless(name, value)
+        )
+        action = GuiAction(kind=row.kind, ignored=ignored, **given)
         if self.has_submitting_newline and action.kind == "type" and action.text is not None:
             # The vendor's parser takes a line break that was escaped twice for one, too.
             for ending in ("\n", "\\n"):
                 if action.text.endswith(ending):
                     return replace(action, text=action.text.removesuffix(ending), enter=True)
         return action
+
+    def _is_harmless(self, name: str, value: Any) -> bool:
+        """Return whether an argument says nothing beyond its action."""
+        if value in (None, "", False, [], {}):
+            return True
+        values = self.harmless.get(name)
+        return values is not None and (not values or any(_is_same(value, one) for one in values))
 
     # ------------------------------------------------------------------------------------------------- writing
 
@@ -340,7 +371,7 @@ class Dialect:
 
     def _find_row(self, action: GuiAction, world: World | None = None) -> Verb | None:
         """Return the first row that expresses an action whole, one of this environment first."""
-        told = {name: value for name, value in _to_fields(action).items() if name != "kind"}
+        told = {name: value for name, value in _to_fields(action).items() if name not in ("kind", "ignored")}
         given = {name for name, value in told.items() if value is not None and value is not False}  # 0 is a number
         for row in self._sort(world):
             known = set(row.takes) | set(row.sets)
@@ -421,6 +452,20 @@ def _join_drags(actions: Sequence[GuiAction]) -> tuple[GuiAction, ...]:
         else:
             joined.append(one)
     return tuple(joined)
+
+
+def _shorten_name(name: str) -> str:
+    return name if name.isidentifier() and len(name) <= 40 else shorten_value(name)
+
+
+def _explain_choice(arguments: Mapping[str, Any], rows: Sequence[Verb], chosen: Sequence[Verb]) -> Reject | None:
+    """Return what is wrong with the value of an argument that chooses between rows; None if it chose one."""
+    for name in dict.fromkeys(name for row in rows for name in row.when):
+        value = arguments.get(name)
+        if value is not None and not any(name in row.when for row in chosen):
+            allowed = ", ".join(dict.fromkeys(str(row.when[name]) for row in rows if name in row.when))
+            return Reject("bad_field", f"{name} is {shorten_value(value)}, allowed: {allowed}")
+    return None
 
 
 def _to_fields(action: GuiAction) -> dict[str, Any]:

@@ -32,12 +32,12 @@ class TypedItems:
     pack: Callable[[str, Sequence[SpokenCall]], Any]
     """Reason and actions → JSON."""
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find the actions of an item, a list or a response; words alone are the end of the task."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield the actions of an item, a list or a response; words alone are the end of the task."""
         try:
             found = list(self.unpack(json.loads(text, strict=False)))[:50]
         except (ValueError, RecursionError):
-            return []
+            return
         words, answer = (
             "\n".join(value for name, value in found if name in names and isinstance(value, str))
             for names in (("thought", "text"), ("text",))
@@ -45,7 +45,9 @@ class TypedItems:
         calls = [
             SpokenCall(name=name, arguments=value, reason=words) for name, value in found if isinstance(value, Mapping)
         ]
-        return calls or ([SpokenCall(name="text", arguments={"text": answer}, reason="")] if answer.strip() else [])
+        yield from calls
+        if answer.strip() and not calls:
+            yield SpokenCall(name="text", arguments={"text": answer}, reason="")
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write one response."""
@@ -98,6 +100,8 @@ def _unpack_openai_action(action: Any) -> Found:
         fields["start"], fields["end"] = ([one.get("x"), one.get("y")] for one in (path[0], path[-1]))
     if not fields.get("keys"):  # no keys are null or an empty list
         fields.pop("keys", None)
+    if fields.get("button") in ("back", "forward"):  # they have a place, too
+        fields = {"button": fields["button"]}
     across, down = fields.get("scroll_x"), fields.get("scroll_y")
     if isinstance(across, int) and isinstance(down, int) and across and down:  # the longer way counts
         fields["scroll_y" if abs(across) > abs(down) else "scroll_x"] = 0
@@ -221,12 +225,13 @@ ANTHROPIC = Dialect(
             verb("wait", "wait", seconds="duration?"),
             verb("screenshot", "screenshot"),
             verb("cursor_position", "screenshot"),
-            verb("zoom", "screenshot"),
+            verb("zoom", "zoom"),
             _TEXT,
         )
     ),
     grid=Grid(span=None),
     resize=Resize(long_side=1568, sizes=((1024, 768), (1280, 800), (1366, 768))),
+    harmless={"region": ()},
     typed_items=True,
     step=OPENAI.step,
     task=OPENAI.task,
@@ -297,6 +302,8 @@ GEMINI = Dialect(
             verb("key_combination", "keys", text="keys"),
             verb("hotkey", "keys", text="keys"),
             verb("press_key", "keys", text="key"),
+            verb("key_down", "hold_keys", text="key"),
+            verb("key_up", "release_keys", text="key"),
             verb("mouse_down", "mouse_down"),
             verb("mouse_up", "mouse_up"),
             verb("wait_5_seconds", "wait", sets={"seconds": 5.0}),
@@ -310,9 +317,16 @@ GEMINI = Dialect(
         )
     ),
     grid=Grid(span=1000),
+    harmless={"safety_decision": ()},
     typed_items=True,
     step=OPENAI.step,
     task=OPENAI.task,
 )
+
+NOT_DONE: Mapping[str, tuple[str, ...]] = {
+    "anthropic": ("hold_key", "left_mouse_down", "left_mouse_up", "zoom"),
+    "gemini": ("key_down", "key_up", "mouse_down", "mouse_up", "search"),
+}
+"""Vendor → actions that no page here can do: requests exclude them, since each would cost a step."""
 
 DIALECTS = (OPENAI, ANTHROPIC, GEMINI)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collab.dialects.actions import Grid, tidy
@@ -16,19 +16,17 @@ class TabbedFields:
 
     _ACTION = re.compile(r"(?:^|\t|\n)[ ]*+action[ ]*+:[ ]*+([A-Za-z_]{1,40})", re.IGNORECASE)
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find lines with an action; fields before it belong to the reason."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield lines with an action; fields before it belong to the reason."""
         # Some write the tab as two characters. Only before a field is it one: a typed text may hold them, too.
         names = {"action", "explain", "summary", *(name for one in verbs for name in one.argument_names)}
         text = re.sub(rf"\\t(?=[ ]*+(?:{'|'.join(names)})[ ]*+:)", "\t ", text)  # places stay the same
         found = list(self._ACTION.finditer(text))[:50]
-        calls: list[SpokenCall] = []
         ends = [*(one.start() for one in found[1:]), len(text)]
         for one, end in zip(found, ends, strict=False):
             pairs = (field.partition(":") for field in re.split(r"[\t\n]", text[one.end() : end]))
             fields = {name.strip().lower(): value.strip() for name, colon, value in pairs if colon}
-            calls.append(SpokenCall(name=one[1], arguments=fields, start=one.start()))
-        return calls
+            yield SpokenCall(name=one[1], arguments=fields, start=one.start())
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write one line per action behind the thought."""
@@ -71,6 +69,7 @@ GELAB = Dialect(
     ),
     grid=Grid(span=1000),
     spelling=Spelling(point=lambda point: f"{tidy(point[0])},{tidy(point[1])}"),
+    harmless={"explain": (), "summary": ()},
     labels=re.compile(r"\bexplain:"),
     opening="You operate {world} for its user, from screenshots and the steps so far.",
     unit="Points are x,y from 0 to 1000, from the top left.",

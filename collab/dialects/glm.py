@@ -30,6 +30,7 @@ GLM = Dialect(
     name="glm-4.5v",
     title="GLM-4.1V, GLM-4.5V and GLM-4.6V on phones",
     models=r"glm-?4[._][1-9]v",
+    model_types=("glm4v", "glm4v_moe", "glm46v"),
     source="https://github.com/zai-org/GLM-V/tree/main/examples/gui-agent",
     syntax=JsonText(key="action_type", label=_ACTION, form="Memory: none\nReason: {reason}\nAction: {calls}"),
     verbs=tuple(
@@ -73,6 +74,7 @@ GLM_DESKTOP = replace(
     name="glm-4.5v-desktop",
     title="GLM-4.1V, GLM-4.5V and GLM-4.6V on desktops",
     models="",
+    model_types=(),
     syntax=CallText(label=_ACTION, form="Memory: none\nReason: {reason}\nAction: {calls}", joint="\n"),
     verbs=tuple(
         replace(one, world="web")
@@ -97,6 +99,7 @@ GLM_DESKTOP = replace(
         )
     ),
     spelling=Spelling(point=_spell_pair),
+    harmless={"element_info": ()},
     unit="A point is '[x,y]', with numbers from 0 to 999.",
 )
 

@@ -35,6 +35,8 @@ _KEY_KINDS = {
 """Keys that are an action of their own, by space."""
 _SECOND = 1.0
 """Seconds of waiting and holding in every environment."""
+_MOST_IGNORED = 5
+"""Arguments without a part in the action that a remark names."""
 _FORM = re.compile(r"[(<{]")
 """Opens an action in nearly all dialects."""
 _NEEDS_HELP = "help is needed"
@@ -63,6 +65,8 @@ def read_in_dialect(
     chosen = dialect.choose(reply.actions)
     ground = _Ground(dialect=dialect, space=space, observation=observation)
     remarks = tuple(f"also said: {one}" for one in reply.actions if one is not chosen)
+    remarks += () if reply.unread is None else (f"not read: {reply.unread.detail}",)
+    remarks += (f"ignored: {', '.join(chosen.ignored[:_MOST_IGNORED])}",) if chosen.ignored else ()
     try:
         action = ground.build(chosen)
     except Reject as reject:
@@ -117,7 +121,8 @@ class _Ground:
 
     def build(self, said: GuiAction) -> Action:
         """Return the action that was said; raises Reject."""
-        if (said.seconds or 0) > _SECOND or (said.kind == "keys" and (said.amount or 0) > 1):
+        is_longer = (said.seconds or 0) > _SECOND or (said.kind == "keys" and (said.amount or 0) > 1)
+        if is_longer or said.kind == "zoom":
             self.remarks.append(f"in part: {said}")
         if said.kind == "keys":
             kind = _KEY_KINDS.get(self.space.name, {}).get(order_keys(said.text or ""))
@@ -272,8 +277,7 @@ _PHONE: dict[str, Handler] = {
     "home": _plain("navigate_home"),
     "open_app": _build_text_handler("open_app", "app_name"),
     "wait": _plain("wait"),
-    "screenshot": _plain("wait"),
-    "note": _plain("wait"),
+    **dict.fromkeys(("screenshot", "zoom", "note"), _plain("wait")),
     "answer": _build_text_handler("answer", "text"),
     "done": _end_task,
     "failed": _plain("status", goal_status="infeasible"),
@@ -290,8 +294,7 @@ _PAGE: dict[str, Handler] = {
     "type": _type_on_page,
     "enter": _plain("press_keys", keys="enter"),
     "wait": _plain("wait"),
-    "screenshot": _plain("wait"),
-    "note": _plain("wait"),
+    **dict.fromkeys(("screenshot", "zoom", "note"), _plain("wait")),
     "back": _plain("go", direction="backward"),
     "forward": _plain("go", direction="forward"),
     "open_url": _build_text_handler("jump_to", "url"),

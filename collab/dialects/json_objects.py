@@ -43,6 +43,7 @@ AGENTCPM = Dialect(
     grid=Grid(span=1000),
     resize=Resize(long_side=1120),
     second=1000,
+    harmless={"thought": (), "STATUS": ("continue",)},  # the task goes on
     is_picture_first=False,
     unit="A point is [x, y] from 0 to 1000, from the top left.",
     answer='Answer with one JSON object, "thought" first, then the fields of one action.',

@@ -6,7 +6,7 @@ The grounding model OS-Atlas-Base answers with boxes alone, `(x1,y1),(x2,y2)`: a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from collab.dialects.actions import Grid, Resize, tidy
@@ -22,8 +22,8 @@ class ActionLines:
     _LINE = re.compile(r"^[ \t\-*]*+([A-Z]+(?:_[A-Z]+)*+)\b[ \t]*+([^\n]*+)", re.MULTILINE)
     _BOX = re.compile(r"(?:<\|box_start\|>|\A\s*)\((\d+),[ ]?(\d+)\),[ ]?\((\d+),[ ]?(\d+)\)")
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find lines that begin with a verb; without any, a box."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield lines that begin with a verb; without any, a box."""
         labels = list(self._LABEL.finditer(text))
         start = labels[-1].end() if labels else 0
         if labels:  # the first action may stand in the label's line
@@ -33,14 +33,15 @@ class ActionLines:
         first = labels[-1].start() if labels else lines[0].start() if lines else 0
         if lines:
             places = [first, *(one.start() for one in lines[1:])]
-            return [self._read(one, place) for one, place in zip(lines, places, strict=True)]
+            yield from (self._read(one, place) for one, place in zip(lines, places, strict=True))
+            return
         box = self._BOX.search(text)
         if box is not None:
-            return [SpokenCall(name="CLICK", arguments={"": [int(one) for one in box.groups()]}, start=box.start())]
+            yield SpokenCall(name="CLICK", arguments={"": [int(one) for one in box.groups()]}, start=box.start())
+            return
         unknown = self._LINE.match(text, start) or re.compile(r"\s*+([A-Z_]{3,40})\b").match(text, start)
         if labels and unknown is not None:
             raise Reject("unknown_type", f"action {shorten_value(unknown[1])}, allowed: {', '.join(sorted(known))}")
-        return []
 
     def _read(self, line: re.Match[str], place: int) -> SpokenCall:
         rest = line[2].strip()

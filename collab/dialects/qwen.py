@@ -83,6 +83,7 @@ QWEN25 = Dialect(
     name="qwen2.5-vl",
     title="Qwen2.5-VL",
     models=r"qwen2[._]?5[-_]?vl",
+    model_types=("qwen2_5_vl",),
     source=_SOURCE,
     syntax=_TOOLS,
     verbs=(*_FINGER, _TYPE, _KEY, *_SYSTEM, _OPEN, *_MOUSE, *_END, replace(_ANSWER, world="web")),
@@ -102,6 +103,7 @@ QWEN3 = replace(
     name="qwen3-vl",
     title="Qwen3-VL",
     models=r"qwen3[-_]?vl",
+    model_types=("qwen3_vl", "qwen3_vl_moe"),
     syntax=replace(_TOOLS, form="Thought: {reason}\n{calls}"),
     verbs=(
         *(*_FINGER, _TYPE, _ANSWER, *_SYSTEM, _OPEN),
@@ -122,6 +124,7 @@ QWEN35 = replace(
     name="qwen3.5",
     title="Qwen3.5 and later",
     models=r"qwen3[._](?:[5-9])|qwen[4-9]",
+    model_types=("qwen3_5", "qwen3_5_moe", "qwen4_exp"),
     source="https://github.com/QwenLM/Qwen3.5",
     syntax=XmlTool(tag="tool_call", tools={"mobile": "mobile_use", "web": "computer_use"}, has_lines=True),
     verbs=(
@@ -140,6 +143,7 @@ GUI_OWL = replace(
     name="gui-owl",
     title="GUI-Owl 1.5, Mobile-Agent-v3",
     models=r"gui[-_]?owl|mobile-agent-v3",
+    model_types=(),
     source="https://github.com/X-PLUG/MobileAgent",
     syntax=replace(_TOOLS, form='Action: "{reason}"\n{calls}'),
     labels=re.compile(r"\bAction:|(?<=:)\s*\"|\"\s*\Z"),

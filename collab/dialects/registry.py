@@ -37,12 +37,12 @@ def guess_dialect(model: str) -> Dialect | None:
             `config.json`.
     """
     name = model.lower().rstrip("/").rpartition("/")[2]
-    return _match(name) or _match(_read_model_type(Path(model).expanduser()))
-
-
-def _match(name: str) -> Dialect | None:
     candidates = sorted(DIALECTS.values(), key=_is_base)
-    return next((one for one in candidates if one.models and re.search(one.models, name)), None)
+    named = next((one for one in candidates if one.models and re.search(one.models, name)), None)
+    if named is not None:
+        return named
+    kind = _read_model_type(Path(model).expanduser())
+    return next((one for one in candidates if kind in one.model_types), None)
 
 
 def _read_model_type(folder: Path) -> str:

@@ -134,9 +134,8 @@ class JsonTool:
     _TAGGED = re.compile(r"<tool_call>\s*+\{")
     _BARE = re.compile(r"\{(?=\s*+\"(?:name|arguments)\"\s*+:)")
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find tool calls; without tags, objects with a name and arguments."""
-        calls: list[SpokenCall] = []
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield tool calls; without tags, objects with a name and arguments."""
         for begin, found in _list_objects(text, self._TAGGED if self._TAGGED.search(text) else self._BARE):
             arguments = None if found is None else found.get("arguments", found)
             # Some give the arguments as a text that holds the object.
@@ -147,9 +146,9 @@ class JsonTool:
                 raise Reject("malformed", f"a tool call is not JSON: {shorten_value(text[begin : begin + 80])}")
             # A known slip: the name of the action in the place of the tool's.
             name = arguments.get("action", found.get("name"))
-            rest = {key: value for key, value in arguments.items() if key != "action"}
-            calls.append(SpokenCall(name=str(name), arguments=rest, start=begin))
-        return calls
+            own = ("action",) if arguments is not found else ("action", "name")
+            rest = {key: value for key, value in arguments.items() if key not in own}
+            yield SpokenCall(name=str(name), arguments=rest, start=begin)
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write tool calls behind the reason."""
@@ -186,10 +185,9 @@ class XmlTool:
     )
     _REST_OF_TAG = re.compile(r"\w*+>\s*+")
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find functions; a parameter that is never closed ends where the next one begins."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield functions; a parameter that is never closed ends where the next one begins."""
         found = list(self._FUNCTION.finditer(text))[:_MOST]
-        calls: list[SpokenCall] = []
         ends = [*(one.start() for one in found[1:]), len(text)]
         for function, end in zip(found, ends, strict=False):
             body = text[function.end() : end]
@@ -199,8 +197,7 @@ class XmlTool:
                 name = arguments.pop("action").strip()
             else:
                 arguments.pop("action", None)
-            calls.append(SpokenCall(name=name, arguments=arguments, start=self._find_start(text, function.start())))
-        return calls
+            yield SpokenCall(name=name, arguments=arguments, start=self._find_start(text, function.start()))
 
     def _find_start(self, text: str, begin: int) -> int:
         opened = text.rfind(f"<{self.tag}", 0, begin)
@@ -254,33 +251,33 @@ class CallText:
     tight: bool = True
     """Whether lists are written without spaces."""
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find calls of known verbs; an unknown call right behind the label is an error."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield calls of known verbs; an unknown call right behind the label is an error."""
         labels = [] if self.label is None else list(self.label.finditer(text))
         start = labels[-1].end() if labels else 0
         names = sorted({re.escape(one.says) for one in verbs}, key=len, reverse=True)
         known = re.compile(rf"(?<![\w.])({'|'.join(names)})\(", re.IGNORECASE)
-        calls: list[SpokenCall] = []
-        last = start
+        count, last = 0, start
         for found in known.finditer(text, start):
-            if found.start() < last or len(calls) >= _MOST:
+            if found.start() < last or count >= _MOST:
                 continue
             read = read_arguments(text, found.end())
             if read is None:
                 raise Reject("malformed", f"a call is never closed: {shorten_value(text[found.start() :][:80])}")
             arguments, last = read
-            begin = labels[-1].start() if labels and not calls else found.start()
-            calls.append(SpokenCall(name=found[1], arguments=arguments, start=begin))
-        if not calls:  # a verb alone, without brackets
+            begin = labels[-1].start() if labels and not count else found.start()
+            count += 1
+            yield SpokenCall(name=found[1], arguments=arguments, start=begin)
+        if not count:  # a verb alone, without brackets
             bare = re.compile(rf"(?:\s|<\|\w+\|>)*+({'|'.join(names)})[ \t.]*+(?:\n|<|\Z)").match(text, start)
             if bare is not None:
-                return [SpokenCall(name=bare[1], arguments={}, start=labels[-1].start() if labels else bare.start(1))]
-        if not calls and labels:
+                yield SpokenCall(name=bare[1], arguments={}, start=labels[-1].start() if labels else bare.start(1))
+                return
+        if not count and labels:
             unknown = re.compile(r"\s*+([A-Za-z_][\w.]{0,60})\s*+\(").match(text, start)
             if unknown is not None:
                 allowed = ", ".join(dict.fromkeys(one.says for one in verbs))
                 raise Reject("unknown_type", f"action {shorten_value(unknown[1])}, allowed: {allowed}")
-        return calls
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write calls behind the reason."""
@@ -430,22 +427,22 @@ class JsonText:
 
     _OPENING = re.compile(r"\{")
 
-    def find(self, text: str, verbs: Sequence[Verb]) -> list[SpokenCall]:
-        """Find objects that name an action; a broken one is an error if no other is found."""
+    def find(self, text: str, verbs: Sequence[Verb]) -> Iterator[SpokenCall]:
+        """Yield objects that name an action; a broken one before the first is an error if there is none."""
         labels = [] if self.label is None else list(self.label.finditer(text))
         start = labels[-1].end() if labels else 0
-        calls: list[SpokenCall] = []
         broken: int | None = None
+        is_first = True
         for place, found in _list_objects(text[start:], self._OPENING):
             if found is None:
                 broken = place if broken is None else broken
             elif self.key in found if self.key else any(name in found for name in self.known):
                 rest = {name: value for name, value in found.items() if name != self.key}
-                begin = labels[-1].start() if labels and not calls else start + place
-                calls.append(SpokenCall(name=str(found.get(self.key, "")), arguments=rest, start=begin))
-        if not calls and broken is not None:
+                begin = labels[-1].start() if labels and is_first else start + place
+                is_first, broken = False, None
+                yield SpokenCall(name=str(found.get(self.key, "")), arguments=rest, start=begin)
+        if broken is not None:
             raise Reject("malformed", f"not JSON: {shorten_value(text[start + broken :][:80])}")
-        return calls
 
     def write(self, calls: Sequence[SpokenCall], reason: str, world: World) -> str:
         """Write objects behind the reason."""

@@ -121,7 +121,7 @@ UI_TARS_2 = replace(
     DOUBAO,
     name="ui-tars-2",
     title="UI-TARS-2, Seed 1.6 and later",
-    models=r"ui-?tars[-_]?2(?![0-9b])|seed-?(?:oss|[12][._]\d)",
+    models=r"ui-?tars[-_]?2(?![0-9b])|seed-?[12][._]\d",
     source="https://pypi.org/project/ui-tars",
     syntax=XmlTool(tag="seed:tool_call", tools={}, has_lines=False, form="<gui_think>{reason}</gui_think>{calls}"),
     labels=None,

@@ -92,7 +92,9 @@ CAUSES: Mapping[str, str] = {
 REMARKS: Mapping[str, str] = {
     "also said": "with actions beside the executed one",
     "moved to the edge": "with a point moved to the edge of the screen",
-    "in part": "with an action that was done in part: for a second, or once",
+    "in part": "with an action that was done in part: for a second, once, or as a look",
+    "not read": "with something behind the action that cannot be read",
+    "ignored": "with arguments that were ignored",
 }
 """Kinds of `Utterance.remarks`, in words."""
 

@@ -39,7 +39,8 @@ from collab.loop.interfaces import Algorithm, Rollout, load_algorithm, read_trai
 from collab.loop.record import EpochRecord, TrainingDir, read_record
 from collab.loop.state import LoopState
 from collab.loop.step_budget import iterate_counted, list_counted, read_step_budget
-from collab.rollout.build import build_suite, load_dialect
+from collab.rollout.build import build_suite
+from collab.rollout.dialects import load_dialect
 from collab.rollout.plan import load_splits, plan_episodes
 from collab.rollout.run import read_recorded_config
 from collab.seeds import Seeds

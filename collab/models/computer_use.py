@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from collab.dialects.computer_use import NOT_DONE
 from collab.errors import ConfigError, ModelFailure
 from collab.models.answer import replace_halves
 from collab.models.base import Capabilities, Meter, Reply, Request
@@ -195,8 +196,9 @@ def _build_anthropic(request: Request, model: str, tool: str, size: tuple[int, i
         body["system"] = replace_halves(prompt.system)
     if size is not None:
         screen = {"name": "computer", "display_width_px": size[0], "display_height_px": size[1]}
-        # A set of tools, one per action, has no name and no size of its own.
-        body["tools"] = [{"type": tool, **({} if tool == _TOOLSET else screen)}]
+        # A set of tools, one per action, has no name and no size of its own, and each of them can be left out.
+        members = {"configs": {name: {"enabled": False} for name in NOT_DONE["anthropic"]}}
+        body["tools"] = [{"type": tool, **(members if tool == _TOOLSET else screen)}]
     return body
 
 
@@ -214,7 +216,8 @@ def _build_gemini(request: Request, model: str, tool: str, size: tuple[int, int]
     if prompt.system:
         body["systemInstruction"] = {"parts": [{"text": replace_halves(prompt.system)}]}
     if size is not None:
-        body["tools"] = [{"computerUse": {"environment": tool}}]
+        excluded = list(NOT_DONE["gemini"])
+        body["tools"] = [{"computerUse": {"environment": tool, "excludedPredefinedFunctions": excluded}}]
     return body
 
 

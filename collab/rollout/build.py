@@ -31,8 +31,6 @@ from collab.config import (
     build_check_command,
     shorten_name,
 )
-from collab.dialects.base import Dialect
-from collab.dialects.registry import DIALECTS, find_dialect, guess_dialect
 from collab.envs.base import Suite
 from collab.errors import (
     CollabError,
@@ -50,6 +48,7 @@ from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
 from collab.models.tokenizer import get_prompt_date, has_date, is_in_template, open_chat
 from collab.prompts.render import Template, read_templates
+from collab.rollout.dialects import load_dialect
 from collab.rollout.episode import Episode, Stage
 from collab.rollout.protocols import check_class, check_object
 from collab.seeds import Seeds
@@ -60,8 +59,6 @@ Group = Literal["environments", "models", "scorers", "critics", "verifiers", "ad
 PartT = TypeVar("PartT", bound=PartDefinition)
 _THOUGHTS = (b"think", b"THINK", b"thought", b"Thought", b"reason", b"analysis")
 """Words in templates that know of thoughts."""
-GUESSED = "auto"
-"""Dialect that is guessed from the model's name or configuration."""
 DATE = "date"
 """Option of a local model: the date in its chat template."""
 
@@ -496,69 +493,6 @@ def check_sees(definition: AgentDefinition, able: Capabilities, where: str) -> N
         raise ConfigError(
             f"{where}: modality: {definition.modality}, but its model takes no pictures; "
             "use modality: text, or a model that sees"
-        )
-
-
-def find_model_name(definition: AgentDefinition) -> str:
-    """Return the name or path of an agent's model, empty if its options name none."""
-    named = (definition.options.get(option) for option in ("model", "path"))
-    return next((one for one in named if isinstance(one, str)), "")
-
-
-def load_dialect(definition: AgentDefinition, where: str) -> Dialect | None:
-    """Return the dialect of an agent, None if it has none.
-
-    Raises:
-        UnknownName: there is no such dialect.
-        ConfigError: it does not go together with the rest of the definition.
-    """
-    if definition.kind == "computer-use":
-        dialect = _find_own_dialect(definition, where)
-    elif definition.dialect is None:
-        return None
-    elif definition.dialect == GUESSED:
-        model = find_model_name(definition)
-        guessed = guess_dialect(model) if model else None
-        if guessed is None:
-            raise ConfigError(
-                f"{where}: dialect: {GUESSED} knows no dialect of the model {model!r}; "
-                "name one, see: collab agents dialects"
-            )
-        dialect = guessed
-    else:
-        dialect = find_dialect(definition.dialect, where)
-    # Refused here and not at the first reply: no model of an agents file answers in items, or sees without a picture.
-    if dialect.typed_items and definition.kind != "computer-use":
-        raise ConfigError(
-            f"{where}: dialect: {dialect.name} speaks in typed items of its vendor's interface, and kind: "
-            f"{definition.kind} answers with text; use kind: computer-use, or another dialect: collab agents dialects"
-        )
-    if definition.modality == "text":
-        raise ConfigError(
-            f"{where}: dialect: {dialect.name} answers to a picture, but modality: text shows none; "
-            "set modality: image, or both to add the screen as text"
-        )
-    return dialect
-
-
-def _find_own_dialect(definition: AgentDefinition, where: str) -> Dialect:
-    """Return the dialect of a vendor's own interface, which is the only one that it speaks."""
-    own = f"{definition.options.get('vendor')}-computer"
-    if definition.dialect not in (None, GUESSED, own):
-        raise ConfigError(f"{where}: dialect is {definition.dialect!r}, allowed with this vendor: {own}, or none")
-    return find_dialect(own, where)
-
-
-def check_dialect(definition: AgentDefinition, space: str, where: str) -> None:
-    """Refuse a dialect in an environment that it has no words for, with a ConfigError."""
-    dialect = load_dialect(definition, where)
-    if dialect is not None and space not in dialect.worlds:
-        fit = ", ".join(
-            one.name for one in DIALECTS.values() if space in one.worlds and one.typed_items <= dialect.typed_items
-        )
-        raise ConfigError(
-            f"{where}: dialect: {dialect.name} is for {' and '.join(dialect.worlds)} actions, the environment takes "
-            f"{space} actions; allowed: {fit}"
         )
 
 

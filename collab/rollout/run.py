@@ -32,18 +32,15 @@ from collab.library import Library
 from collab.models.base import Capabilities, Metered
 from collab.prompts.render import find_spaces
 from collab.rollout.build import (
-    GUESSED,
     Team,
     build_stage,
     build_suite,
     build_team,
-    check_dialect,
     check_sees,
-    find_model_name,
-    load_dialect,
     with_prompts,
 )
 from collab.rollout.collector import Collection, RolloutProgress, collect
+from collab.rollout.dialects import GUESSED, check_dialect, describe_dialect
 from collab.rollout.episode import Admit, Episode, can_replay
 from collab.rollout.executors.base import Executor, LocalExecutor
 from collab.rollout.executors.ray import RayExecutor
@@ -176,7 +173,9 @@ async def check(
 
 
 def foresee(config: RunConfig, suite: Suite) -> list[str]:
-    """Warn of prompts with other actions than the environment takes, and name guessed dialects; a line per agents file.
+    """Warn of prompts with other actions than the environment takes, and name dialects that are guessed or not set.
+
+    Each agents file has one line at most.
 
     Args:
         config: with its prompts.
@@ -190,8 +189,9 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
                 f"and {config.environment_name} takes those of {suite.space.name}: its replies will give no action; "
                 "choose other --agents or another --env"
             )
-        elif agent.dialect == GUESSED and (dialect := load_dialect(agent, f"agents/{name}")) is not None:
-            found[name] = f"agents/{name}: dialect {dialect.name}, guessed from the model {find_model_name(agent)}"
+        elif agent.dialect in (None, GUESSED) and agent.kind != "computer-use":
+            if (told := describe_dialect(agent, f"agents/{name}")) is not None:
+                found[name] = f"agents/{name}: {told}"
     return list(found.values())
 
 

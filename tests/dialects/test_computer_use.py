@@ -5,13 +5,14 @@ import base64
 import io
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
 
 from collab.config import AgentDefinition
+from collab.dialects.base import Verb
+from collab.dialects.computer_use import NOT_DONE
 from collab.dialects.ground import read_in_dialect
 from collab.dialects.prompt import DialectWriter, resize_picture
 from collab.dialects.registry import DIALECTS
@@ -20,7 +21,7 @@ from collab.envs.web.miniwob import MiniwobSuite
 from collab.errors import ConfigError, ModelFailure
 from collab.models.base import Reply, Request
 from collab.models.computer_use import ComputerUseModel
-from collab.rollout.build import load_dialect
+from collab.rollout.dialects import load_dialect
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Observation, Prompt, Sampling
 
@@ -118,7 +119,9 @@ def test_a_turn_goes_over_the_wire_as_the_vendor_documents_it(vendor: str, monke
         assert path == "/v1beta/models/seer:generateContent"
         assert headers["x-goog-api-key"] == "secret-key"
         assert "authorization" not in headers
-        assert body["tools"] == [{"computerUse": {"environment": "ENVIRONMENT_BROWSER"}}]
+        excluded = ["key_down", "key_up", "mouse_down", "mouse_up", "search"]
+        tool = {"environment": "ENVIRONMENT_BROWSER", "excludedPredefinedFunctions": excluded}
+        assert body["tools"] == [{"computerUse": tool}]
         assert body["systemInstruction"] == {"parts": [{"text": "Be quick."}]}
         assert body["generationConfig"] == {"maxOutputTokens": 200, "seed": 7, "temperature": 0.5}
         assert body["contents"][0]["parts"][0]["inlineData"]["mimeType"] == "image/png"
@@ -126,6 +129,33 @@ def test_a_turn_goes_over_the_wire_as_the_vendor_documents_it(vendor: str, monke
     place = (100, 50) if vendor != "gemini" else (32, 12)
     assert parsed.action == WEB.make("click", x=place[0], y=place[1])
     assert parsed.reason == "There it is."
+
+
+@pytest.mark.parametrize("vendor", NOT_DONE)
+def test_what_no_page_can_do_is_not_offered(vendor: str) -> None:
+    rows = DIALECTS[f"{vendor}-computer"].verbs
+
+    def can_be_done(row: Verb) -> bool:
+        reply = json.dumps([_spell(vendor, row)])
+        failure = read_in_dialect(reply, DIALECTS[f"{vendor}-computer"], WEB, SCREEN).failure
+        return failure is None or failure.kind != "unsupported"
+
+    unknown = set(NOT_DONE[vendor]) - {row.says for row in rows}
+    undone = {row.says for row in rows if row.says != "text" and not can_be_done(row)}
+    looks = {row.says for row in rows if row.kind == "zoom"}
+    assert undone | looks | unknown == set(NOT_DONE[vendor])
+    assert unknown == ({"search"} if vendor == "gemini" else set())
+
+
+def _spell(vendor: str, row: Verb) -> dict[str, Any]:
+    """Write an action with values for all of its arguments."""
+    values = {"coordinate": [1, 2], "start_coordinate": [3, 4], "scroll_direction": "down", "direction": "down"}
+    numbers = dict.fromkeys(("x", "y", "duration", "seconds", "repeat", "scroll_amount", "magnitude"), 1)
+    given = {name: (values | numbers).get(name, "a") for name in row.argument_names}
+    given |= {name: 9 for name in row.argument_names if name.startswith("destination_")}
+    if vendor == "anthropic":
+        return {"type": "tool_use", "name": "computer", "input": {"action": row.says, **given}}
+    return {"function_call": {"name": row.says, "args": given}}
 
 
 @EACH
@@ -167,7 +197,8 @@ def test_the_set_of_tools_has_no_header_no_name_and_no_size() -> None:
     with FakeServer(answers=lambda body: said) as server:
         reply = ask(build("anthropic", server, tool="computer_toolset_20260801"))
         body, headers = server.requests[-1], server.headers[-1]
-    assert body["tools"] == [{"type": "computer_toolset_20260801"}]
+    members = {name: {"enabled": False} for name in ("hold_key", "left_mouse_down", "left_mouse_up", "zoom")}
+    assert body["tools"] == [{"type": "computer_toolset_20260801", "configs": members}]
     assert "anthropic-beta" not in {name.lower() for name in headers}
     parsed = read_in_dialect(reply.text, DIALECTS["anthropic-computer"], WEB, SCREEN)
     assert parsed.action == WEB.make("click", x=100, y=50)
@@ -194,6 +225,8 @@ def test_arguments_that_are_none_break_no_reply(arguments: Any) -> None:
         ("key", {"text": "Down", "repeat": 1}, ()),
         ("wait", {"duration": 10}, ("in part: wait for 10 s",)),
         ("wait", {"duration": 1}, ()),
+        ("zoom", {"region": [0, 0, 10, 10]}, ("in part: zoom",)),
+        ("left_click", {"coordinate": [1, 2], "repeat": 2}, ("ignored: repeat=2",)),
     ],
 )
 def test_what_is_done_in_part_is_remarked(name: str, given: dict[str, Any], told: tuple[str, ...]) -> None:
@@ -225,16 +258,6 @@ def test_only_the_vendors_own_dialect_fits() -> None:
         load_dialect(define(modality="text"), "agents/mine")
     with pytest.raises(ConfigError, match=r"tool is 'mouse', allowed for openai: computer, computer_use_preview"):
         ComputerUseModel(vendor="openai", model="seer", base_url="http://127.0.0.1:1/v1", tool="mouse")
-
-
-def test_an_interface_of_pages_does_not_fit_a_phone(collab) -> None:
-    with FakeServer(answers=lambda body: answer("openai", 1, 2)) as server:
-        Path("mine.yaml").write_text(
-            f"kind: computer-use\nmodality: image\noptions: {{vendor: openai, model: seer, base_url: '{server.url}'}}\n"
-        )
-        code, _, err = collab("rollout", "--env", "androidworld", "--agents", "mine.yaml", "--out", "run")
-    assert code == 2
-    assert "dialect: openai-computer is for web actions, the environment takes mobile actions" in err
 
 
 @pytest.mark.browser

@@ -3,17 +3,24 @@
 import json
 import random
 import re
+from functools import cache
 from pathlib import Path
 from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from collab.dialects.actions import KINDS, GuiAction
 from collab.dialects.base import KEY_KINDS, Dialect, build_example
+from collab.dialects.ground import read_in_dialect
 from collab.dialects.registry import DIALECTS, find_dialect, guess_dialect, recognise
+from collab.envs.grammar import SPACES
+from collab.envs.simphone.core import SimPhone
+from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import UnknownName
+from collab.types import Box, Element, Observation
 
 REPLIES = Path(__file__).parent / "replies"
 EACH = pytest.mark.parametrize("name", DIALECTS)
@@ -28,7 +35,9 @@ def list_samples(name: str) -> list[tuple[str, str]]:
 def describe(dialect: Dialect, text: str) -> str:
     reply = dialect.read(text)
     assert (reply.failure is None) == bool(reply.actions)
-    return f"!{reply.failure.kind}" if reply.failure else " | ".join(map(str, reply.actions))
+    said = [f"{one} ignoring {', '.join(one.ignored)}" if one.ignored else str(one) for one in reply.actions]
+    unread = [] if reply.unread is None else [f"?{reply.unread.kind}"]
+    return f"!{reply.failure.kind}" if reply.failure else " | ".join([*said, *unread])
 
 
 @EACH
@@ -37,6 +46,11 @@ def test_documented_replies_are_read_right(name):
     assert len(samples) >= 20
     read = [(describe(DIALECTS[name], text), text) for _, text in samples]
     assert read == [(said.strip(), text) for said, text in samples]
+
+
+def test_one_reply_of_each_syntax_is_cut_behind_its_action():
+    cut = {type(DIALECTS[name].syntax) for name in DIALECTS for said, _ in list_samples(name) if "| ?" in said}
+    assert cut == {type(one.syntax) for one in DIALECTS.values()}
 
 
 def test_every_dialect_has_its_samples():
@@ -162,13 +176,39 @@ def damage(text: str, rng: random.Random) -> str:
     return text
 
 
+@cache
+def list_screens() -> dict[str, Observation]:
+    """A phone and a page, by world."""
+    phone = SimPhone()
+    phone.reset(SimPhoneSuite().instance("ContactsAddContact", 5))
+    field = Element(index=0, role="input", label="Name", value="Ada", flags=("focused",), box=Box(0, 0, 400, 60))
+    canvas = Element(index=1, role="canvas", label="", flags=("surface",), box=Box(0, 100, 1280, 720))
+    page = Observation(space="web", title="", text="", elements=(field, canvas), width=1280, height=720)
+    return {"mobile": phone.frame.observation, "web": page}
+
+
+def ground_damaged(dialect: Dialect, text: str, finish: str | None) -> None:
+    """Check what becomes of a damaged reply on a phone and on a page."""
+    for world, seen in list_screens().items():
+        parsed = read_in_dialect(text, dialect, SPACES[world], seen, finish=finish)
+        assert (parsed.action is None) != (parsed.failure is None)
+        told = [*parsed.remarks, parsed.failure.detail if parsed.failure else ""]
+        assert all("\n" not in one and len(one) < 1500 for one in told), told
+        if parsed.action is not None:
+            assert SPACES[world].check(parsed.action, seen) is None
+            assert SPACES[world].canonical(parsed.action, seen) == parsed.action
+
+
 def read_damaged(name: str, count: int) -> set[str]:
     rng, samples = random.Random(7), list_samples(name)
     kinds = set()
-    for _ in range(count):
+    for number in range(count):
         # One in four is a reply in another dialect.
         source = samples if rng.random() < 0.75 else list_samples(rng.choice(list(DIALECTS)))
-        said = describe(DIALECTS[name], damage(rng.choice(source)[1], rng))
+        text = damage(rng.choice(source)[1], rng)
+        said = describe(DIALECTS[name], text)
+        if number % 10 == 0:  # those without an action are read in all dialects
+            ground_damaged(DIALECTS[name], text, rng.choice(["stop", "length", None]))
         assert "\n" not in said or not said.startswith("!")
         kinds.add(said if said.startswith("!") else "action")
     return kinds
@@ -257,6 +297,7 @@ def test_a_pixel_survives_the_grid(name):
         ("claude-sonnet-4-5", "anthropic-computer"),
         ("gemini-2.5-computer-use-preview-10-2025", "gemini-computer"),
         ("gpt-4o-mini", None),
+        ("ByteDance-Seed/Seed-OSS-36B-Instruct", None),
         ("Qwen2.5-7B-Instruct", None),
         ("built-in:pocket", None),
     ],
@@ -264,6 +305,41 @@ def test_a_pixel_survives_the_grid(name):
 def test_the_dialect_is_guessed_from_the_name(model, dialect):
     found = guess_dialect(model)
     assert (found.name if found else None) == dialect
+
+
+@pytest.mark.parametrize(
+    ("model_type", "dialect"),
+    [
+        ("qwen2_5_vl", "qwen2.5-vl"),
+        ("qwen3_vl", "qwen3-vl"),
+        ("qwen3_vl_moe", "qwen3-vl"),
+        ("qwen3_5", "qwen3.5"),
+        ("qwen3_5_moe", "qwen3.5"),
+        ("qwen4_exp", "qwen3.5"),
+        ("glm4v", "glm-4.5v"),
+        ("glm4v_moe", "glm-4.5v"),
+        ("glm46v", "glm-4.5v"),
+        # Bases of many families, and models that see nothing.
+        *((name, None) for name in ("qwen2_vl", "paligemma", "qwen3_5_text", "qwen3", "glm4", "seed_oss", "")),
+    ],
+)
+def test_the_dialect_is_guessed_from_the_configuration(tmp_path, model_type, dialect):
+    assert not model_type or model_type in CONFIG_MAPPING_NAMES
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    found = guess_dialect(str(tmp_path))
+    assert (found.name if found else None) == dialect
+    named = tmp_path / "UI-TARS-1.5-7B"  # the name counts more
+    named.mkdir()
+    (named / "config.json").write_text(json.dumps({"model_type": model_type}))
+    known = guess_dialect(str(named))
+    assert known is not None
+    assert known.name == "ui-tars-1.5"
+
+
+def test_a_configuration_that_cannot_be_read_guesses_nothing(tmp_path):
+    for text in ("[1]", "{", '{"model_type": null}', "{}"):
+        (tmp_path / "config.json").write_text(text)
+        assert guess_dialect(str(tmp_path)) is None
 
 
 def test_a_reply_in_another_dialect_is_recognised():

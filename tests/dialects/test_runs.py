@@ -17,10 +17,13 @@ from collab.testing.fake_server import FakeServer
 PHONE = ("rollout", "--env", "androidworld", "--graph", "single", "--tasks", "ContactsAddContact", "--seed", "3")
 
 
-def write_agent(server: FakeServer, dialect: str, *, model: str = "fake", modality: str = "image") -> str:
+def write_agent(
+    server: FakeServer, dialect: str, *, model: str = "fake", modality: str = "image", kind: str = "openai"
+) -> str:
+    options = {"base_url": server.url, "model": model} if kind != "rehearsal" else {}
+    options |= {"vendor": "openai"} if kind == "computer-use" else {}
     Path("mine.yaml").write_text(
-        f"kind: openai\noptions: {{base_url: '{server.url}', model: {model}}}\n"
-        f"dialect: {dialect}\nmodality: {modality}\n"
+        f"kind: {kind}\noptions: {json.dumps(options)}\ndialect: {dialect}\nmodality: {modality}\n"
     )
     return "mine.yaml"
 
@@ -219,15 +222,19 @@ def test_an_action_in_other_words_is_named(collab) -> None:
     assert "in another dialect" in collab("runs", "show", "plain")[1]
 
 
-def test_menu_shows_the_recent_apps(collab) -> None:
-    with speak(call(action="system_button", button="Menu"), call(action="wait", time=10)) as server:
-        menu, wait = play(collab, server, "qwen2.5-vl", 2)
+def test_menu_shows_the_recent_apps_and_remarks_are_counted(collab) -> None:
+    cut = call(action="click", coordinate=[546, 1204], text="x") + '<tool_call>{"name": "mob'
+    with speak(call(action="system_button", button="Menu"), call(action="wait", time=10), cut) as server:
+        menu, wait, click = play(collab, server, "qwen2.5-vl", 3)
         system = list_questions(server)[0]["messages"][0]["content"]
     assert menu.action.type == "open_recents"
     assert "Menu to show the recent apps" in system
     assert wait.remarks == ("in part: wait for 10 s",)
+    assert click.action.type == "click"
+    assert click.remarks == ('not read: a tool call is not JSON: \'<tool_call>{"name": "mob\'', "ignored: text='x'")
     out = collab("runs", "show", "run")[1]
-    assert "replies with remarks: 1 with an action that was done in part" in out
+    assert "1 with an action that was done in part" in out
+    assert "1 with something behind the action that cannot be read, 1 with arguments that were ignored" in out
 
 
 def test_a_guessed_dialect_is_printed(collab) -> None:
@@ -238,23 +245,47 @@ def test_a_guessed_dialect_is_printed(collab) -> None:
     assert "agents/mine: dialect ui-tars-1.5, guessed from the model UI-TARS-1.5-7B" in err
 
 
+def test_a_dialect_that_is_known_and_not_set_is_printed(collab) -> None:
+    with speak('{"action_type": "wait"}') as server:
+        agents = write_agent(server, "null", model="Qwen3-VL-8B-Instruct")
+        code, _, err = collab(*PHONE, "--agents", agents, "--set", "environment.limits.max_steps=1", "--out", "run")
+    assert code == 0, err
+    told = "no dialect is set, and Qwen3-VL-8B-Instruct speaks qwen3-vl: set dialect: qwen3-vl and modality: image"
+    assert f"agents/mine: {told}" in err
+
+
 @pytest.mark.parametrize(
-    ("dialect", "modality", "message"),
+    ("kind", "dialect", "modality", "message"),
     [
-        ("qwen25", "image", "no dialect called 'qwen25'; did you mean"),
-        ("openai-computer", "image", "dialect: openai-computer speaks in typed items"),
+        ("openai", "qwen25", "image", "no dialect called 'qwen25'; did you mean"),
+        ("openai", "openai-computer", "image", "dialect: openai-computer speaks in typed items"),
         (
+            "openai",
             "qwen3-vl",
             "text",
             "dialect: qwen3-vl answers to a picture, but modality: text shows none; set modality: image",
         ),
-        ("auto", "image", "dialect: auto knows no dialect of the model 'fake'; name one, see: collab agents dialects"),
-        ("glm-4.5v-desktop", "image", "is for web actions, the environment takes mobile actions; allowed: qwen2.5-vl,"),
+        *(
+            ("openai", dialect, "image", message)
+            for dialect, message in (
+                ("auto", "dialect: auto knows no dialect of the model 'fake'; name one, see: collab agents dialects"),
+                ("glm-4.5v-desktop", "is for web actions, the environment takes mobile actions; allowed: qwen2.5-vl,"),
+            )
+        ),
+        (
+            *("computer-use", "null", "image"),
+            "dialect: openai-computer is for web actions, the environment takes mobile actions; its interface is for "
+            "pages: choose an environment of pages, or another kind",
+        ),
+        (
+            *("rehearsal", "auto", "image"),
+            "dialect: auto is guessed from options.model or options.path, and neither is set; set one, or name",
+        ),
     ],
 )
-def test_a_dialect_that_does_not_fit_is_refused_in_one_line(collab, dialect, modality, message) -> None:
+def test_a_dialect_that_does_not_fit_is_refused_in_one_line(collab, kind, dialect, modality, message) -> None:
     with FakeServer(["images"]) as server:
-        agents = write_agent(server, dialect, modality=modality)
+        agents = write_agent(server, dialect, modality=modality, kind=kind)
         code, out, err = collab(*PHONE, "--agents", agents, "--out", "run")
     assert (code, out) == (2, "")
     assert message in err
@@ -266,7 +297,7 @@ def test_dialects_are_listed_and_explained(collab) -> None:
     assert code == 0
     assert "ui-tars-1.5" in out
     assert "multiples of 28, 78,400 to 12,845,056 pixels" in out
-    assert "dialect: NAME" in out
+    assert "auto guesses it from the model's name or config.json" in out
     code, out, _ = collab("agents", "dialects", "os-atlas")
     assert code == 0
     assert "points: 0-1000" in out

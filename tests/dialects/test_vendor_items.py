@@ -12,7 +12,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from collab.dialects.actions import GuiAction
+from collab.dialects.computer_use import NOT_DONE
 from collab.dialects.registry import DIALECTS
+from collab.models.base import Request
+from collab.models.computer_use import VENDORS
+from collab.types import Prompt, Sampling
 from tests.dialects.vendors import COUNT, compare, draw_point, draw_text, load
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -128,7 +132,7 @@ def draw_anthropic(rng: random.Random) -> tuple[str, dict[str, Any], GuiAction]:
     }
     plain = {
         **{"left_mouse_down": "mouse_down", "left_mouse_up": "mouse_up"},
-        **{"screenshot": "screenshot", "cursor_position": "screenshot", "zoom": "screenshot"},
+        **{"screenshot": "screenshot", "cursor_position": "screenshot", "zoom": "zoom"},
     }
     name = rng.choice([*clicks, *plain, "left_click_drag", "mouse_move", "key", "hold_key", "type", "scroll", "wait"])
     if name in clicks:
@@ -209,7 +213,9 @@ def draw_gemini(rng: random.Random) -> tuple[str, dict[str, Any] | None, GuiActi
         **{"take_screenshot": "screenshot", "mouse_down": "mouse_down", "mouse_up": "mouse_up"},
     }
     others = ("type_text_at", "type", "scroll_document", "scroll_at", "scroll", "drag_and_drop", "key_combination")
-    name = rng.choice([*pointed, *plain, *others, "hotkey", "press_key", "wait_5_seconds", "wait", "navigate"])
+    held = {"key_down": "hold_keys", "key_up": "release_keys"}
+    keyed = ("hotkey", "press_key", *held)
+    name = rng.choice([*pointed, *plain, *others, *keyed, "wait_5_seconds", "wait", "navigate"])
     if name in pointed:
         return name, place, GuiAction(kind=pointed[name], point=point)
     if name in plain:
@@ -241,6 +247,8 @@ def draw_gemini(rng: random.Random) -> tuple[str, dict[str, Any] | None, GuiActi
         keys = rng.choice(["Control+A", "Enter", "control+shift+t", "Control++"])
         said = GuiAction(kind="keys", text="control+plus" if keys == "Control++" else keys.lower())
         return name, {"key" if name == "press_key" else "keys": keys}, said
+    if name in held:
+        return name, {"key": "Shift"}, GuiAction(kind=held[name], text="shift")
     if name == "navigate":
         return name, {"url": "https://example.org/a?b=c"}, GuiAction(kind="open_url", text="https://example.org/a?b=c")
     if name == "wait_5_seconds":
@@ -283,3 +291,31 @@ def test_an_answer_of_gemini_leaves_out_its_thoughts() -> None:
         response = types.GenerateContentResponse(candidates=[types.Candidate(content=content)])
         read = dialect.read(json.dumps(dump(rng, response)))
         assert read.actions == (GuiAction(kind="done", text=response.text),)
+
+
+# ------------------------------------------------------------------------------------------------------ requests
+
+
+def test_every_action_that_is_read_is_drawn() -> None:
+    """Those that end with words alone have no item."""
+    rng = random.Random(11)
+    drawn = {
+        "anthropic": {draw_anthropic(rng)[0] for _ in range(1000)},
+        "gemini": {draw_gemini(rng)[0] for _ in range(1000)},
+    }
+    for vendor, names in drawn.items():
+        assert names == {row.says for row in DIALECTS[f"{vendor}-computer"].verbs} - {"text"}
+
+
+def test_actions_are_excluded_as_the_vendors_types_say() -> None:
+    prompt = Prompt(system="", shared="Click it.", segments=(), layout="1")
+    request = Request(prompt=prompt, sampling=Sampling(), seed=0)
+    tools = {
+        vendor: VENDORS[vendor].build(request, "seer", tool, (320, 240))["tools"][0]
+        for vendor, tool in (("anthropic", "computer_toolset_20260801"), ("gemini", "ENVIRONMENT_BROWSER"))
+    }
+    gemini = load("google.genai.types").Tool.model_validate(tools["gemini"])  # refuses names that it does not know
+    assert gemini.computer_use.excluded_predefined_functions == list(NOT_DONE["gemini"])
+    anthropic = load("anthropic.types.beta").BetaComputerToolset20260801.model_validate(tools["anthropic"])
+    disabled = {name for name, one in anthropic.configs if one is not None and one.enabled is False}
+    assert disabled == set(NOT_DONE["anthropic"])

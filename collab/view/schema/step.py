@@ -166,7 +166,7 @@ class CellView:
     failure: FailureView | None
     """None exactly when there is an action."""
     remarks: Sequence[str]
-    """What else the reply says: actions not executed or only in part, points moved to the edge; the first 20."""
+    """What else the reply says: actions not executed or only in part, moved points, what is not read; the first 20."""
     ballot: int | None
     """Which of the ballots it voted for; 0 is the winner, None abstained."""
     representative: bool
