@@ -37,6 +37,7 @@ from collab.models.base import Privilege, Reply, Request
 from collab.models.local import LocalModel
 from collab.models.rehearsal import RehearsalModel
 from collab.models.vision import Picture
+from collab.models.weights import FAMILIES
 from collab.rollout.collector import UsageMeter
 from collab.rollout.run import read_stored_config
 from collab.store.rewards import ReplyRef
@@ -87,6 +88,7 @@ def compute_own_loss(path: str, turn: Turn, pictures: tuple[Picture, ...]) -> fl
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("library", FAMILIES, indirect=True)
 @pytest.mark.parametrize("agents", ["seeing", "behind"])
 def test_what_was_shown_is_learned_as_it_was_sampled(library: Library, tmp_path: Path, agents: str) -> None:
     """Recorded log-probabilities are those that the trainer computes before its first step, given the same pictures."""
