@@ -51,6 +51,7 @@ from collab.rewards.verifiers.registry import VerifierDefinition
 from collab.rollout.build import BUILT_IN, Group
 from collab.synthesis.config import SynthConfig
 from collab.trainers.recipe import Architecture, CopyRecipe, DpoRecipe, Recipe, SftRecipe
+from collab.trainers.vision_tower import VisionTower
 from collab.utils import docs
 from collab.utils.text import format_markdown_table
 
@@ -201,7 +202,7 @@ def settings_table(model: type[BaseModel], beside: type[BaseModel] | None = None
 MODELS = (
     *(AgentDefinition, VerifierDefinition, SamplingDefinition, GraphDefinition, EdgeSampler),
     *(EnvironmentDefinition, Limits, Unseen, DeviceTask, LiveTask, RunConfig, SynthConfig, CalibrationConfig),
-    *(Recipe, SftRecipe, DpoRecipe, CopyRecipe, Architecture),
+    *(Recipe, SftRecipe, DpoRecipe, CopyRecipe, Architecture, VisionTower),
 )
 """That pages name."""
 TABLES = (

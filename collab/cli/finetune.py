@@ -2,7 +2,7 @@
 
 Rows are read, checked against the evaluation splits, tokenised, and reported.
 
-`collab checkpoint`: checkpoints from nothing.
+`collab checkpoint`: checkpoints from nothing, and one that sees out of one that reads.
 
 `collab export`: trained weights as a directory in the form that transformers and vLLM read.
 """
@@ -10,6 +10,7 @@ Rows are read, checked against the evaluation splits, tokenised, and reported.
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import signal
 import threading
@@ -470,12 +471,17 @@ def _finish(result: Result, folder: FinetuneDir, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-app = typer.Typer(help="Make checkpoints from nothing.", no_args_is_help=True)
+app = typer.Typer(help="Make checkpoints that know nothing yet.", no_args_is_help=True)
 
 
 @app.callback()
 def _top() -> None:
-    """Make checkpoints from nothing."""
+    """Make checkpoints that know nothing yet."""
+
+
+NewFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")]
+Sizes = Annotated[list[str] | None, typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3.")]
+WeightSeed = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the random weights.")]
 
 
 @app.command("new")
@@ -490,15 +496,10 @@ def make_checkpoint(
             "comma in its own --data.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
-    preset: Annotated[
-        str, typer.Option("--preset", metavar="NAME|FILE", help="Architecture: pocket or a YAML file.")
-    ] = "pocket",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="a=b", help="Override one size, e.g. layers=3. May be repeated."),
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the random weights.")] = 0,
+    out: NewFolder,
+    preset: Annotated[str, typer.Option("--preset", metavar="NAME|FILE", help="pocket or a YAML file.")] = "pocket",
+    settings: Sizes = None,
+    seed: WeightSeed = 0,
     max_broken: Annotated[
         int, typer.Option("--max-broken", metavar="N", min=0, help="Broken rows to leave out at most.")
     ] = 0,
@@ -509,12 +510,9 @@ def make_checkpoint(
     as_json: options.Json = False,
 ) -> None:
     """Make an untrained checkpoint: tokenizer, chat template, random weights."""
-    import json
-
     from collab.config import override
     from collab.data.example import LEVELS
     from collab.errors import UsageError
-    from collab.models.checkpoint_card import CARD
     from collab.trainers.pretrain import create_checkpoint
     from collab.trainers.recipe import load_preset
 
@@ -528,12 +526,37 @@ def make_checkpoint(
     refuse_leaks(read.rows, options.open_library(library), allow_overlap)
     print_missing(folders, read)
     made = create_checkpoint(out, override(architecture, settings or []), read.rows, seed=seed)
+    _tell(made, "untrained", as_json)
+
+
+@app.command("add-vision")
+def add_vision(
+    *,
+    base: Annotated[
+        str, typer.Option("--base", metavar="DIR|built-in:NAME", help="A Qwen2 that collab checkpoint new began.")
+    ],
+    out: NewFolder,
+    settings: Sizes = None,
+    seed: WeightSeed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Make a checkpoint that sees: a Qwen2-VL with the base's decoder and an untrained vision tower."""
+    from collab.config import override
+    from collab.trainers.vision_tower import VisionTower, add_vision_tower
+
+    made = add_vision_tower(base, out, override(VisionTower(), settings or []), seed=seed)
+    _tell(made, "its vision tower is untrained", as_json)
+
+
+def _tell(made: Path, state: str, as_json: bool) -> None:
+    from collab.models.checkpoint_card import CARD
+
     # Read back from the card, so that the printed text is the written one.
     card = json.loads((made / CARD).read_text(encoding="utf-8"))
     if as_json:
         emit({"path": str(made), **card})
     else:
-        say(f"{made}: {card['parameters']:,} parameters, {card['tokens']:,} tokens, untrained")
+        say(f"{made}: {card['parameters']:,} parameters, {card['tokens']:,} tokens, {state}")
 
 
 def export(
@@ -546,7 +569,7 @@ def export(
             "adapter.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory to make.")],
+    out: NewFolder,
     merge: Annotated[
         bool, typer.Option("--merge", help="Add an adapter to the weights of its base; the result is whole.")
     ] = False,

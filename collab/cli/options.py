@@ -1,6 +1,4 @@
-"""Options that several commands share, described once.
-
-Options of commands that train a team, described once.
+"""Options that several commands share, those of trainings among them, described once.
 
 What all commands have in common: an example in their help, flags that look like flags, and no option as a value.
 """
@@ -450,6 +448,7 @@ EXAMPLES = {
     "export": "collab export runs/marl@best --out checkpoints/mine",
     "verify-resume": "collab verify-resume --quick",
     "checkpoint new": "collab checkpoint new --data data/first --out checkpoints/new",
+    "checkpoint add-vision": "collab checkpoint add-vision --base built-in:pocket --out checkpoints/seeing",
     "runs list": "collab runs list runs",
     "runs show": "collab runs show runs/first --episode ContactsAddContact/0 --step 2",
     "runs resume": "collab runs resume runs/first --budget minutes=30",

@@ -1,4 +1,4 @@
-"""`collab checkpoint new`: which rows its tokenizer learns from."""
+"""`collab checkpoint`: which rows a new tokenizer learns from, and what a policy keeps that gets eyes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from collab.cli.main import main
 from collab.config import load_environment
 from collab.data.example import Example, Provenance
 from collab.data.parquet import ExampleWriter
-from collab.library import Library
+from collab.envs.overlay import encode
+from collab.library import Library, find_builtin_root
 from collab.rollout.plan import load_splits
 from collab.synthesis.journal import Head, SynthesisDir
 from collab.types import Prompt, Segment
+from tests.models.vision.tiny_vision import asked, together
 
 
 def row(environment: str, task: str) -> Example:
@@ -71,3 +74,46 @@ def test_broken_rows_may_be_left_out_and_an_unfinished_set_is_named(
     assert "left out: 1 broken rows, reply" in told
     assert f"{data}: is not finished; resume it with: collab synth --resume {data}" in told
     assert "layers" in told
+
+
+def test_a_policy_with_eyes_reads_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A text without a picture has the base's log-probabilities; pictures change what follows them."""
+    torch = pytest.importorskip("torch")
+    import transformers
+
+    made = tmp_path / "seeing"
+    given = ["checkpoint", "add-vision", "--base", "built-in:pocket", "--set", "layers=1", "--set", "hidden=32"]
+    assert main([*given, "--set", "heads=2", "--out", str(made)]) == 0
+    assert "2,052 tokens, its vision tower is untrained" in capsys.readouterr().out
+    texts = ["Task: Switch Wi-Fi on.\nReason: it is off.", 'click [7] {"action_type": "click", "index": 7}']
+    seeing = transformers.Qwen2VLForConditionalGeneration.from_pretrained(made, dtype=torch.float32)
+    base = find_builtin_root() / "agents" / "pocket"
+    reading = transformers.Qwen2ForCausalLM.from_pretrained(base, dtype=torch.float32)
+    for text in texts:
+        ids = transformers.AutoTokenizer.from_pretrained(base)(text, return_tensors="pt").input_ids
+        assert torch.equal(ids, transformers.AutoTokenizer.from_pretrained(made)(text, return_tensors="pt").input_ids)
+        with torch.no_grad():
+            before, after = reading(ids).logits, seeing(ids).logits
+        assert torch.allclose(before, after[..., : before.shape[-1]], atol=1e-4)
+
+    asking = tuple(asked("What is it?", encode(Image.new("RGB", (60, 90), one))) for one in ("black", "white"))
+    black, white = together(made, asking)
+    assert black.logprobs != white.logprobs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--base", "nowhere"], "--base nowhere: no checkpoint is there (no config.json)"),
+        (["--base", "built-in:pocket", "--set", "heads=3"], "hidden 128 must be a multiple of 4 x heads (3)"),
+        (["--base", "built-in:pocket", "--set", "pixels=100"], "pixels 100 must be at least those of one token, 784"),
+    ],
+)
+def test_what_gets_no_eyes_is_refused_in_one_line(
+    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["checkpoint", "add-vision", *arguments, "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
