@@ -476,7 +476,7 @@ async def configure_run(
     Args:
         split: keep to this split of the environment; None keeps to none.
         serial: of the device, like `allow_apps` and `allow_effects`: options of the backend with flags of their own.
-        tells: whether to report other temperatures than a trained team was trained at.
+        tells: whether to report what differs from how a trained team was measured.
         choices: as for `collab.rollout.plan.run_config`.
 
     Raises:
@@ -484,7 +484,7 @@ async def configure_run(
     """
     trained, may_be_trained = None, "@" in agents or os.path.isfile(os.path.join(agents, "training.json"))
     if may_be_trained:  # only then is the code that reads trainings imported
-        from collab.loop.trained import load_trained_agents, note_sampling
+        from collab.loop.trained import list_differences, load_trained_agents
 
         trained = load_trained_agents(library, agents, graph)
     config = run_config(
@@ -498,8 +498,7 @@ async def configure_run(
         settings=settings,
         **choices,
     )
-    told = note_sampling(agents, config) if tells and may_be_trained else None
-    if told is not None:
+    for told in list_differences(agents, config) if tells and may_be_trained else ():
         note(told)
     device = {"serial": serial, "allow_apps": list(allow_apps), "allow_effects": allow_effects}
     config = _with_device(config, {option: value for option, value in device.items() if value})

@@ -136,8 +136,8 @@ def load_trained_agents(
     return load_policy_agents(name, library.load("graphs", graph, GraphDefinition).slots, as_trained=as_trained)
 
 
-def note_sampling(agents: str, run: RunConfig) -> str | None:
-    """Say that a trained policy is played at other temperatures than its training measured it; None if it is not.
+def list_differences(agents: str, run: RunConfig) -> list[str]:
+    """List how a trained policy is played otherwise than it was measured: when success is checked, at what temperature.
 
     Args:
         agents: as `--agents` names it.
@@ -145,17 +145,25 @@ def note_sampling(agents: str, run: RunConfig) -> str | None:
     """
     name = parse_policy(agents)
     if name is None:
-        return None
-    trained, played = read_training(TrainingDir(name.run))[1].run.sampling, run.sampling
+        return []
+    measured, lines = read_training(TrainingDir(name.run))[1].run, list[str]()
+    if measured.success_check != run.success_check:
+        ends = {"end": "when its team said so", "every_step": "as soon as they were solved"}
+        lines.append(
+            f"{name.run} measured episodes that ended {ends[measured.success_check]} "
+            f"(success_check={measured.success_check}), and plays with success_check={run.success_check}, which a "
+            f"policy may not be used to; as it was measured: --set success_check={measured.success_check}"
+        )
+    trained, played = measured.sampling, run.sampling
     # Played as it was measured, or by another team: nothing to say.
-    if trained == played or trained.keys() != played.keys():
-        return None
-    found = [f"{trained[slot].temperature:g}" for slot in run.graph.slots]
-    value = f"[{','.join(found)}]" if len(set(found)) > 1 else found[0]
-    return (
-        f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
-        f"{describe_sampling(played)}; to use the measured setting: --set 'agents.*.sampling.temperature={value}'"
-    )
+    if trained != played and trained.keys() == played.keys():
+        found = [f"{trained[slot].temperature:g}" for slot in run.graph.slots]
+        value = f"[{','.join(found)}]" if len(set(found)) > 1 else found[0]
+        lines.append(
+            f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
+            f"{describe_sampling(played)}; to use the measured setting: --set 'agents.*.sampling.temperature={value}'"
+        )
+    return lines
 
 
 def check_slots(config: TrainingConfig, slots: Sequence[str], where: str) -> None:

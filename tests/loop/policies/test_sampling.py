@@ -69,6 +69,17 @@ def temperatures(run: str) -> list[float]:
     return [model["sampling"]["temperature"] for model in models.values()]
 
 
+def test_another_end_of_episodes_than_the_measured_one_is_told(collab, trained: str) -> None:
+    manifest = Path(trained.removesuffix("@best")) / "training.json"
+    told = json.loads(manifest.read_text())
+    told["config"]["run"]["success_check"] = "every_step"
+    manifest.write_text(json.dumps(told))
+    code, _, err = collab("eval", *PLAY, "--agents", trained, "--out", "ended")
+    assert code == 0
+    assert "measured episodes that ended as soon as they were solved (success_check=every_step), and plays with" in err
+    assert "success_check=end, which a policy may not be used to; as it was measured: --set success_check=every" in err
+
+
 @pytest.mark.slow
 def test_a_trained_policy_is_played_as_its_agents_file_says(collab, trained: str) -> None:
     code, out, err = collab("eval", *PLAY, "--agents", trained, "--out", "cold")
