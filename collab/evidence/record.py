@@ -409,8 +409,19 @@ def _select_decisive(run: RunConfig, method: Method | None) -> Recipe:
         },
     }
     if method is not None:
-        decisive["method"] = method.model_dump(mode="json", exclude={"description"})
+        decisive["method"] = _hide_folders(method.model_dump(mode="json", exclude={"description"}))
     return dict(_flatten(hide_places(decisive, SHOWN)))
+
+
+def _hide_folders(method: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings in which folders stand by their last name: where they lie is known where they exist alone.
+
+    How they are named is in the command.
+    """
+    return {
+        name: f"…/{Path(value).name}" if isinstance(value, str) and "/" in value else value
+        for name, value in method.items()
+    }
 
 
 def _flatten(values: Mapping[str, Any], head: str = "") -> Iterator[tuple[str, Any]]:
