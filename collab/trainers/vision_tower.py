@@ -32,6 +32,12 @@ START, END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"
 _JOINED = 2
 """Patches that become one token, in each direction; Qwen2-VL's."""
 
+_SAME = (
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
+    *("max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id", "pad_token_id"),
+)
+"""What the decoder's configuration keeps of the base's."""
+
 
 class VisionTower(Definition):
     """Sizes of a vision tower that is made from nothing."""
@@ -149,12 +155,10 @@ def _build_config(reads: Any, tower: VisionTower, tokenizer: Any) -> Any:
     pairs = reads.hidden_size // reads.num_attention_heads // 2
     aside = 3 * pairs // 8  # as in the published sizes: a quarter for time, three eighths for each direction
     rotary = {**reads.rope_parameters, "mrope_section": [pairs - 2 * aside, aside, aside]}
-    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
-    same = (*same, "max_position_embeddings", "rms_norm_eps", "bos_token_id", "eos_token_id", "pad_token_id")
     start, end, image, video = tokenizer.convert_tokens_to_ids([START, END, IMAGE, VIDEO])
     return Qwen2VLConfig(
         text_config={
-            **{name: getattr(reads, name) for name in same},
+            **{name: getattr(reads, name) for name in _SAME},
             "vocab_size": len(tokenizer),
             "tie_word_embeddings": reads.tie_word_embeddings,
             "rope_parameters": rotary,
