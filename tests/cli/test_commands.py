@@ -37,7 +37,7 @@ COMMANDS = {
         "view",
     ],
     "agents": ["check", "dialects", "list"],
-    "checkpoint": ["new"],
+    "checkpoint": ["add-vision", "new"],
     "critic": ["calibrate", "rows"],
     "verifier": ["agree", "rows"],
     "env": ["check", "list", "splits", "tasks"],

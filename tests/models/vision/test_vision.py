@@ -299,6 +299,7 @@ def test_points_in_pixels_need_the_picture_that_was_sent(checkpoint: Path, tmp_p
     assert "the agent's dialect points at pixels of the sent one; set the published size" in message
 
 
+@pytest.mark.filterwarnings("ignore:.*no dialect is set")
 def test_a_run_is_refused_if_a_picture_is_beyond_the_budget(checkpoint: Path, tmp_path: Path) -> None:
     message = refuse(tmp_path, checkpoint, "", ", picture_tokens: 8")
     assert re.search(r"the picture takes \d+ tokens, picture_tokens allows 8; make pictures smaller", message)
@@ -311,6 +312,7 @@ def test_a_run_is_refused_if_a_local_model_takes_no_pictures(tmp_path: Path) -> 
     )
 
 
+@pytest.mark.filterwarnings("ignore:.*no dialect is set")
 def test_an_episode_on_a_phone_that_is_looked_at(checkpoint: Path, tmp_path: Path) -> None:
     modality = "image" if "paligemma" in str(checkpoint) else "both"
     agents = tmp_path / "library" / "agents"
