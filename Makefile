@@ -2,7 +2,7 @@
 #
 #   make demo      a team of agents on a phone and on web pages, and what it did
 #   make test      fast tests and one real episode per environment, in a real browser (about eleven minutes on two cores)
-#   make check     style, types, fast tests (about seven minutes)
+#   make check     style, types, fast tests (about eleven minutes)
 #   make style     style and types alone
 #   make test-all  the slow tests too (most of an hour)
 #   make vendors   the dialects against the packages of the models' vendors, fetched first (about three minutes)
@@ -34,7 +34,7 @@ test: $(INSTALLED) browser
 	$(PYTEST) -m 'not slow and not network and not gpu and not android'
 
 check: style
-	@echo "fast tests: about seven minutes on two cores; the last line tells the time"
+	@echo "fast tests: about eleven minutes on two cores; the last line tells the time"
 	$(PYTEST)
 
 style: $(INSTALLED)
