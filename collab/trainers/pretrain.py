@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,13 +29,10 @@ from trl.trainer.utils import FusedCausalLMOutput
 
 from collab.data.example import Example
 from collab.data.tokenize import EncodedExample, hash_examples
-from collab.errors import ConfigError, MissingExtra, UsageError
-from collab.models.checkpoint_card import CARD, write_layout
-from collab.models.tokenizer import silence_transformers
+from collab.errors import ConfigError, MissingExtra
 from collab.seeds import derive, generator
 from collab.trainers.recipe import Architecture, CopyRecipe
-from collab.trainers.run_dir import report_save_errors
-from collab.utils.files import sync_files, write_json
+from collab.trainers.run_dir import check_new, write_new
 
 if TYPE_CHECKING:
     from collab.models.tokenizer import ChatTokenizer
@@ -71,8 +67,7 @@ def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterabl
         StoreFailure: it cannot be written; nothing is left behind.
         MissingExtra: torch, transformers or tokenizers is not installed.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: something is there already; name a new directory")
+    check_new(directory)
     MissingExtra.unless("torch", "transformers", "tokenizers", extra="train", purpose="a new checkpoint")
     import torch
     from transformers import GenerationConfig, Qwen2ForCausalLM
@@ -80,6 +75,7 @@ def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterabl
     rows = list(rows)
     tokenizer = train_tokenizer(_iterate_texts(rows), architecture)
     config = _build_config(architecture, tokenizer)
+    # The caller's own draws must not depend on it.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive(seed, "weights"))
         model = Qwen2ForCausalLM(config).to(getattr(torch, architecture.dtype))
@@ -93,18 +89,7 @@ def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterabl
         "data": {"digest": hash_examples(rows)},
         "seed": seed,
     }
-    partial = directory.with_name(f".{directory.name}.partial")
-    try:
-        with report_save_errors(directory, "try again"), silence_transformers():
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-            write_layout(partial)
-            write_json(partial / CARD, card)
-            sync_files(partial)
-            partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    write_new(directory, model, tokenizer, card)
     return directory
 
 

@@ -1,4 +1,4 @@
-"""The directory of a fine-tuning run: manifest, metrics and checkpoints.
+"""The directory of a fine-tuning run: manifest, metrics and checkpoints; and that of a new checkpoint.
 
 A checkpoint is written under a temporary name and renamed when complete.
 """
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from collab.errors import CollabError, RunFormatError, StoreFailure
+from collab.errors import CollabError, RunFormatError, StoreFailure, UsageError
+from collab.models.checkpoint_card import CARD, write_layout
+from collab.models.tokenizer import silence_transformers
 from collab.store.run_dir import LOCK, RunDir
 from collab.utils.files import hash_file, report_write_errors, sync_directory, sync_files, write_atomic, write_json
 
@@ -153,6 +155,39 @@ def report_save_errors(what: Path, next_move: str) -> Iterator[None]:
             f"{what}: cannot write: {first}; what was written before is kept: "
             f"make room or fix the rights, then {next_move}"
         ) from error
+
+
+def check_new(directory: Path) -> None:
+    """Refuse a place for a new checkpoint where something is already, with a UsageError; an empty directory is free."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise UsageError(f"{directory}: something is there already; name a new directory")
+
+
+def write_new(
+    directory: Path, model: Any, tokenizer: Any, card: Mapping[str, Any], settings: Mapping[str, Any] | None = None
+) -> None:
+    """Write a new checkpoint (safetensors) with its tokenizer and cards; StoreFailure leaves nothing behind.
+
+    Args:
+        directory: new or empty.
+        model: with transformers' `save_pretrained`, as `tokenizer`.
+        card: its origin, for `card.json`.
+        settings: more JSON files, by name; None for none.
+    """
+    partial = directory.with_name(f".{directory.name}.partial")
+    try:
+        with report_save_errors(directory, "try again"), silence_transformers():
+            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+            for name, value in (settings or {}).items():
+                write_json(partial / name, value)
+            write_layout(partial)
+            write_json(partial / CARD, card)
+            sync_files(partial)
+            partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -12,20 +12,18 @@ tower of 32 blocks and 1,280 numbers.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field, model_validator
 
 from collab.config import Definition
-from collab.errors import ConfigError, MissingExtra, UsageError
+from collab.errors import ConfigError, MissingExtra
 from collab.library import resolve_checkpoint
-from collab.models.checkpoint_card import CARD, hash_weights, write_layout
+from collab.models.checkpoint_card import hash_weights
 from collab.models.tokenizer import silence_transformers
 from collab.seeds import derive
-from collab.trainers.run_dir import report_save_errors
-from collab.utils.files import sync_files, write_json
+from collab.trainers.run_dir import check_new, write_new
 
 START, END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 
@@ -84,8 +82,7 @@ def add_vision_tower(base: str, directory: Path, tower: VisionTower, *, seed: in
         StoreFailure: it cannot be written; nothing is left behind.
         MissingExtra: torch or transformers is not installed.
     """
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise UsageError(f"{directory}: something is there already; name a new directory")
+    check_new(directory)
     MissingExtra.unless("torch", "transformers", extra="train", purpose="a new checkpoint")
     import torch
     from transformers import AutoConfig, AutoTokenizer, Qwen2ForCausalLM, Qwen2VLForConditionalGeneration
@@ -100,6 +97,7 @@ def add_vision_tower(base: str, directory: Path, tower: VisionTower, *, seed: in
     with silence_transformers():
         kind = AutoConfig.from_pretrained(folder).model_type
         tokenizer = AutoTokenizer.from_pretrained(folder)
+    # The turns below are these with pictures in them; others would be read as the base never learned to.
     if kind != "qwen2" or tokenizer.chat_template != CHAT_TEMPLATE:
         raise ConfigError(
             f"--base {base}: a model of type {kind} with {'an' if kind != 'qwen2' else 'another'} own chat template; "
@@ -120,19 +118,7 @@ def add_vision_tower(base: str, directory: Path, tower: VisionTower, *, seed: in
         "tokens": len(tokenizer),
         "seed": seed,
     }
-    partial = directory.with_name(f".{directory.name}.partial")
-    try:
-        with report_save_errors(directory, "try again"), silence_transformers():
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-            sees.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
-            write_json(partial / "preprocessor_config.json", _describe_pictures(tower))
-            write_layout(partial)
-            write_json(partial / CARD, card)
-            sync_files(partial)
-            partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    write_new(directory, sees, tokenizer, card, {"preprocessor_config.json": _describe_pictures(tower)})
     return directory
 
 
