@@ -98,10 +98,11 @@ def add_vision_tower(base: str, directory: Path, tower: VisionTower, *, seed: in
         kind = AutoConfig.from_pretrained(folder).model_type
         tokenizer = AutoTokenizer.from_pretrained(folder)
     # The turns below are these with pictures in them; others would be read as the base never learned to.
-    if kind != "qwen2" or tokenizer.chat_template != CHAT_TEMPLATE:
+    problem = "" if tokenizer.chat_template == CHAT_TEMPLATE else "its chat template is none of Collab's"
+    if problem := problem if kind == "qwen2" else f"a model of type {kind}":
         raise ConfigError(
-            f"--base {base}: a model of type {kind} with {'an' if kind != 'qwen2' else 'another'} own chat template; "
-            "allowed: a Qwen2 made by collab checkpoint new, or trained from one, e.g. built-in:pocket"
+            f"--base {base}: {problem}; allowed: a Qwen2 that collab checkpoint new made, or that was trained from one, "
+            "e.g. built-in:pocket"
         )
     tokenizer.add_tokens([START, END, IMAGE, VIDEO], special_tokens=True)
     tokenizer.chat_template = _write_turns()

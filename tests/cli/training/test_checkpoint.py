@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -115,5 +116,33 @@ def test_what_gets_no_eyes_is_refused_in_one_line(
     assert main(["checkpoint", "add-vision", *arguments, "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert said in error
+    assert len(error.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        (
+            "config.json",
+            '{"model_type": "llama"}',
+            "a model of type llama; allowed: a Qwen2 that collab checkpoint new",
+        ),
+        (
+            "chat_template.jinja",
+            "{{ messages }}",
+            "its chat template is none of Collab's; allowed: a Qwen2 that collab",
+        ),
+    ],
+)
+def test_a_base_of_another_family_gets_no_eyes(
+    file: str, content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    base = shutil.copytree(find_builtin_root() / "agents" / "pocket", tmp_path / "base")
+    (base / file).write_text(content)
+    assert main(["checkpoint", "add-vision", "--base", str(base), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"--base {base}: {said}" in error
     assert len(error.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
