@@ -366,7 +366,8 @@ class _HostedEpisode:
         )
         # Steps that are executed again come from the record; new ones are appended as they come.
         async for reference in actor.play.remote(order):
-            self._take(await reference, actor, group)
+            for message in await reference:
+                self._take(message, actor, group)
         for answer in self._answers.values():
             answer.cancel()
         if self.trajectory is None:

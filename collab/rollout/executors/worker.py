@@ -3,12 +3,13 @@
     worker = ray.remote(WorkerActor).remote(spec)
     state = await worker.start.remote()                        # builds the environment, opens one
     async for reference in worker.play.remote(order):          # one episode
-        message = await reference                              # a Line, a Picture, a Call, …
-        await worker.answer.remote(message.number, CallAnswer(…))
+        for message in await reference:                        # a Line, a Picture, a Call, …
+            await worker.answer.remote(message.number, CallAnswer(…))
 
-The messages of an episode keep their order. A `Line` is a line of the run's log and a `Picture` a screen: both are
-recorded as they are, once checked. A `Call` waits for an answer: a model's reply, a count of tokens, or leave to
-continue. The step before a call is therefore always recorded before that call is answered.
+The messages of an episode keep their order; those that are ready at once travel together. A `Line` is a line of the
+run's log and a `Picture` a screen: both are recorded as they are, once checked. A `Call` waits for an answer: a model's
+reply, a count of tokens, or leave to continue. The step before a call is therefore always recorded before that call is
+answered.
 
 The episode runs in a thread with an event loop of its own. So the process also answers while an environment computes,
 and `count_tokens` may wait for its answer.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import hashlib
 import itertools
 import os
@@ -205,8 +207,8 @@ class WorkerActor:
             self._state = replace(self._state, problem=redact(str(error)))
         return self._state
 
-    async def play(self, order: Order) -> AsyncIterator[Message]:
-        """Play an episode and yield its messages."""
+    async def play(self, order: Order) -> AsyncIterator[list[Message]]:
+        """Play an episode and yield its messages, as many at a time as are ready."""
         outbox: asyncio.Queue[Message | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -216,9 +218,14 @@ class WorkerActor:
         self._state = replace(self._state, episode=order.episode.id, steps=len(order.done))
         self._job = asyncio.run_coroutine_threadsafe(self._play(order, send), self._loop)
         self._job.add_done_callback(lambda job: send(None))
-        while (message := await outbox.get()) is not None:
+        ended = False
+        while not ended:
+            ready = [await outbox.get()]
+            while not outbox.empty():
+                ready.append(outbox.get_nowait())
+            ended = ready[-1] is None
             self._spoke = time.monotonic()
-            yield message
+            yield [message for message in ready if message is not None]
         self._job.result()  # a fault in the code raises here
         self._state = replace(self._state, episode="", steps=0, played=self._state.played + 1)
 
@@ -327,6 +334,8 @@ class RemoteModel:
     def __init__(self, slot: str, policy: PolicyRef, privileged: bool, desk: _CallDesk) -> None:
         self.policy, self.privileged = policy, privileged
         self._slot, self._desk = slot, desk
+        # A system prompt is counted at every step.
+        self.count_tokens = functools.lru_cache(maxsize=64)(self._ask_length)
 
     async def generate(self, request: Request) -> Reply:
         """Ask the host; ModelFailure with its words if it has no reply."""
@@ -355,7 +364,7 @@ class RemoteModel:
         """Return nothing: the host has probed its models."""
         return Capabilities()
 
-    def count_tokens(self, text: str) -> int:
+    def _ask_length(self, text: str) -> int:
         """Return the length that the host's model gives the text."""
         return self._desk.call_blocking(lambda number: CountCall(number=number, slot=self._slot, text=text)).tokens
 
