@@ -32,7 +32,7 @@ import collab
 from collab.config import RunConfig
 from collab.library import Library
 from collab.loop.continuous import RunGate, SharedWorkers
-from collab.rollout.build import build_suite, build_team
+from collab.rollout.build import build_suite, build_team, with_prompts
 from collab.rollout.executors.cluster import read_workers
 from collab.rollout.plan import run_config
 from collab.rollout.run import build_executor, start
@@ -95,7 +95,8 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
 
     def configure(epoch: int, episodes: int) -> RunConfig:
         choices: dict[str, Any] = {"executor": "ray", "workers": workers, "seed": epoch, "episodes": episodes}
-        return run_config(library=library, env="sleepy", graph="single", agents="parrot", tasks=("all",), **choices)
+        names = {"env": "sleepy", "graph": "single", "agents": "parrot"}
+        return with_prompts(run_config(library=library, tasks=("all",), **names, **choices), library)
 
     config = configure(0, workers)
     suite = build_suite(config)

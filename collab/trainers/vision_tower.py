@@ -98,10 +98,11 @@ def add_vision_tower(base: str, directory: Path, tower: VisionTower, *, seed: in
         kind = AutoConfig.from_pretrained(folder).model_type
         tokenizer = AutoTokenizer.from_pretrained(folder)
     # The turns below are these with pictures in them; others would be read as the base never learned to.
-    problem = "" if tokenizer.chat_template == CHAT_TEMPLATE else "its chat template is none of Collab's"
-    if problem := problem if kind == "qwen2" else f"a model of type {kind}":
+    foreign = tokenizer.chat_template != CHAT_TEMPLATE
+    if foreign or kind != "qwen2":
+        problem = f"a model of type {kind}" if kind != "qwen2" else "its chat template is none of Collab's"
         raise ConfigError(
-            f"--base {base}: {problem}; allowed: a Qwen2 that collab checkpoint new made, or that was trained from one, "
+            f"--base {base}: {problem}; allowed: a Qwen2 that collab checkpoint new made, or that was trained from it, "
             "e.g. built-in:pocket"
         )
     tokenizer.add_tokens([START, END, IMAGE, VIDEO], special_tokens=True)
