@@ -1,0 +1,46 @@
+"""The sighted policy plays its tasks from pictures with numbered boxes alone, and cannot without them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import collab
+from collab.envs.overlay import encode
+from collab.envs.simphone.suite import PhoneEnvironment
+from collab.library import find_builtin_root
+
+CHECKPOINT = find_builtin_root() / "agents" / "sighted"
+TASKS = ["OpenAppTaskEval", "ClockStopWatchRunning", "TurnOnWifiAndOpenApp"]
+
+
+def count_solved(out: Path) -> int:
+    """Play two instances of each task; return how many are solved."""
+    pytest.importorskip("torch").set_num_threads(1)
+    asked = {"agents": "sighted", "env": "androidworld", "graph": "single", "tasks": TASKS, "split": "new-seeds"}
+    greedy = {"agents.*.sampling.temperature": 0.0}
+    played = asyncio.run(collab.collect(**asked, episodes=6, seed=40, settings=greedy, out=out, progress=False))
+    return sum(bool(one.success) for one in played.trajectories)
+
+
+def test_it_is_small_and_its_weights_are_those_it_names() -> None:
+    assert sum(file.stat().st_size for file in CHECKPOINT.iterdir()) <= 16 * 2**20
+    named = json.loads((CHECKPOINT / "collab.json").read_text())["weights"]
+    there = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in CHECKPOINT.glob("*.safetensors")}
+    assert named == there
+    assert there
+
+
+def test_it_sees_what_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_solved(tmp_path / "seen") >= 5
+
+    async def draw_nothing(self: PhoneEnvironment, marks: bool = False) -> bytes:
+        return encode(Image.new("RGB", (1080, 2400), "grey"))
+
+    monkeypatch.setattr(PhoneEnvironment, "screenshot", draw_nothing)
+    assert count_solved(tmp_path / "grey") == 0
