@@ -95,8 +95,8 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
 
     def configure(epoch: int, episodes: int) -> RunConfig:
         choices: dict[str, Any] = {"executor": "ray", "workers": workers, "seed": epoch, "episodes": episodes}
-        names = {"env": "sleepy", "graph": "single", "agents": "parrot"}
-        return with_prompts(run_config(library=library, tasks=("all",), **names, **choices), library)
+        config = run_config(library=library, env="sleepy", graph="single", agents="parrot", tasks=("all",), **choices)
+        return with_prompts(config, library)
 
     config = configure(0, workers)
     suite = build_suite(config)
