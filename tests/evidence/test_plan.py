@@ -170,7 +170,7 @@ def test_distrl_and_digirl_have_one_schedule_on_slow_phones() -> None:
     assert [one["--concurrency"] for one in slow] == [["8"]] * 2
     assert all("run.environment.delay.spread=100" in one["--set"] for one in slow)
     half = EvidenceUnit(arm="digirl-slow", seed=0, phase="half-greedy")
-    assert ALONE.command(half, Path("w"))[-3] == "w/digirl-slow/seed-0/train@epoch15"
+    assert ALONE.command(half, Path("w"))[-3] == "w/digirl-slow/seed-0/train@epoch7"
     for name in ("no-dper", "no-retrace", "no-rho"):
         assert find_changes(ALONE, ("distrl-slow", "train"), (f"distrl-{name}", "train"))
 
