@@ -137,6 +137,8 @@ with Commands(1, print) as run:
         stdout=subprocess.PIPE,
         text=True,
         process_group=0,
+        # Tests may run in the background of a shell, which ignores the signal there.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None
     while process.stdout.readline() != "ready\n":
