@@ -1,4 +1,4 @@
-"""The sighted policy plays its tasks from pictures with numbered boxes alone, and cannot without them."""
+"""The sighted policy plays its tasks from pictures with numbered boxes, and cannot by other pictures."""
 
 from __future__ import annotations
 
@@ -36,8 +36,18 @@ def test_it_is_small_and_its_weights_are_those_it_names() -> None:
     assert there
 
 
-def test_it_sees_what_is_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither without a picture nor by a familiar one, of the first screen, does it know what to do next."""
     assert count_solved(tmp_path / "seen") >= 5
+    shown: list[bytes] = []
+    draw = PhoneEnvironment.screenshot
+
+    async def draw_first(self: PhoneEnvironment, marks: bool = False) -> bytes:
+        shown.append(shown[0] if shown else await draw(self, marks))
+        return shown[0]
+
+    monkeypatch.setattr(PhoneEnvironment, "screenshot", draw_first)
+    assert count_solved(tmp_path / "first") <= 2
 
     async def draw_nothing(self: PhoneEnvironment, marks: bool = False) -> bytes:
         return encode(Image.new("RGB", (1080, 2400), "grey"))
