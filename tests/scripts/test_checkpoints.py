@@ -27,8 +27,9 @@ while [[ $# -gt 0 ]]; do
 done
 [[ -n ${folder:-} ]] || exit 0
 mkdir -p "$folder"
-if [[ $what != checkpoint ]]; then
-  touch "$folder/$([[ $what == synth ]] && echo synth.json || echo finetune.json)"
+declare -A manifests=([synth]=synth.json [finetune]=finetune.json [rollout]=run.json [train]=training.json)
+if [[ -n ${manifests[$what]:-} ]]; then
+  touch "$folder/${manifests[$what]}"
   if [[ -e break && $(basename "$folder") == "$(cat break)" ]]; then rm break; exit 1; fi
   touch "$folder/$([[ $what == synth ]] && echo card.md || echo final)"
 fi
@@ -101,6 +102,26 @@ def test_what_learned_no_demonstration_reads_the_tokens_of_the_pocket(script: Sc
     assert all(one.read_bytes() == (pocket / one.name).read_bytes() for one in blank.iterdir())
     levels = [option(call, "--levels") for call in calls(tmp_path) if call[0] in ("synth", "finetune")]
     assert levels == ["basic,instruction", None, "basic", "instruction"]
+
+
+def test_the_policy_that_looks_learns_twice_and_resumes(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "break").write_text("more")
+    assert script("train_sighted.sh", SEED="7").returncode == 1
+    begun = calls(tmp_path)
+    assert [Path(option(call, "--out") or "").name for call in begun] == ["blank", "few", "first", "seeing", "more"]
+    assert [option(call, "--seed") for call in begun] == ["7", "7", "7", None, "8"]
+    assert script("train_sighted.sh", SEED="7").returncode == 0
+    again = calls(tmp_path)
+    assert [call[:3] for call in again[:3]] == [
+        ["runs", "resume", "out here/few"],
+        ["train", "--resume", "out here/first"],
+        ["runs", "resume", "out here/more"],
+    ]
+    assert [call[0] for call in again[3:]] == ["train", "export"]
+    (learned,) = (call for call in again if "--offline" in call)
+    assert option(learned, "--offline") == "out here/more"
+    assert "run.agents.*.options.path=out here/seeing" in learned
+    assert again[-1][1] == "out here/second@last"
 
 
 @pytest.mark.parametrize("stage", ["preferences", "instruction"])
