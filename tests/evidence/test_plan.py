@@ -159,6 +159,21 @@ def test_a_recipe_is_the_same_where_the_folder_that_it_names_does_not_exist(
     assert without["method.undemonstrated"] == "…/final"
 
 
+def test_android_coach_and_its_ablation_differ_in_their_replies_to_a_state_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the candidates that they name do not exist here
+    changes = find_changes(ALONE, ("coach", "train"), ("coach-k1", "train"))
+    assert changes.pop("method.k") == (4, 1)
+    assert set(changes) <= {"method.baseline"}, "one reply has no others to be compared with"
+    recipes = [
+        derive_recipe(ALONE, EvidenceUnit(arm=arm, seed=0, phase="train")) for arm in ("coach", "ppo", "grpo", "coach-k1")
+    ]
+    assert {recipe["method.epochs"] * recipe["method.steps"] for recipe in recipes} == {6400}
+    assert len({str(recipe["method.held_out.every"]) for recipe in recipes}) == 1
+    assert recipes[0]["method.pretraining"] == "…/candidates"
+
+
 def test_distrl_and_digirl_have_one_schedule_on_slow_phones() -> None:
     digirl, distrl = (
         derive_recipe(ALONE, EvidenceUnit(arm=f"{name}-slow", seed=0, phase="train")) for name in ("digirl", "distrl")
