@@ -142,7 +142,10 @@ def test_a_server_that_cannot_tell_the_probability_of_a_reply_is_refused(finetun
     (slot, agent), *_ = config.run.agents.items()
     served = config.run.model_copy(update={"agents": {slot: agent.model_copy(update={"kind": "openai"})}})
     warm = config.method.model_copy(update={"exploration_temperatures": 0.7})
-    told = f"a server reports that of agents.{slot} only at temperature 1, not 0.7; set exploration_temperatures=1.0"
+    told = (
+        f"agents.{slot}.sampling.temperature=0.7 is not 1, the only one at which a server reports that probability; "
+        "set exploration_temperatures=1.0"
+    )
     with pytest.raises(UsageError, match=re.escape(told)):
         DISTRL.list_doubts(config.model_copy(update={"run": served, "method": warm}), CorridorSuite())
 

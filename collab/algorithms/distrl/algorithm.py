@@ -31,7 +31,7 @@ from pathlib import Path
 
 from collab.algorithms.distrl.config import ABLATIONS, DistRLMethod
 from collab.algorithms.distrl.learner import DistRLLearner, DistRLMetrics, estimate_values
-from collab.algorithms.on_policy import refuse_without_ratio
+from collab.algorithms.reply_ratios import refuse_without_ratio
 from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.config import validate
 from collab.envs.base import Bounded, Suite
@@ -72,13 +72,6 @@ class DistRL(TurnAlgorithm):
         """Refuse teams, and replies that have no ratio; return doubts about the verifier."""
         refuse_teams(self.name, config)
         refuse_without_ratio(self.name, config)
-        for slot, agent in config.as_explored.agents.items():
-            if agent.kind == "openai" and agent.sampling.temperature not in (1, [1]):
-                raise UsageError(
-                    f"--algo {self.name}: needs the probability of each reply, and a server reports that of "
-                    f"agents.{slot} only at temperature 1, not {agent.sampling.temperature}; set "
-                    "exploration_temperatures=1.0"
-                )
         method = config.method
         assert isinstance(method, DistRLMethod), "the loop gives each algorithm its own method"
         if method.is_continuous and isinstance(suite, Bounded):
