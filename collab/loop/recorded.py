@@ -229,8 +229,9 @@ def begin_replay(path: Path, out: Path) -> None:
     """Make a training that learns again what another one learned, from its recorded episodes alone.
 
     A training writes down which episodes each epoch learned from, and in which order, before it learns. All else
-    follows from that, from seeds and from the number of threads. So `collab.loop.loop.resume` of the new directory ends
-    with the same weights, bit for bit, or with an error. Nothing is played and nothing is measured.
+    follows from that, from seeds and from the number of threads, which is taken over. So `collab.loop.loop.resume` of
+    the new directory ends with the same weights, bit for bit, or with an error: another kind of processor, a GPU in
+    place of a processor or another torch computes other last bits. Nothing is played and nothing is measured.
 
     Args:
         path: of the training, which is only read.
@@ -269,8 +270,8 @@ def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
         if record.hashes.get(part) != known.hashes.get(part):
             raise RunError(
                 f"{state.folder.path}: epoch {number} ends with other {part} than {state.source.path}: "
-                f"{str(record.hashes.get(part))[:12]}, they were {str(known.hashes.get(part))[:12]}; versions of "
-                "packages and threads in both training.json may say why"
+                f"{str(record.hashes.get(part))[:12]}, they were {str(known.hashes.get(part))[:12]}; it repeats on the "
+                "kind of processor or GPU that trained, with the same torch (versions in both training.json)"
             )
     state.note(f"epoch {number}: its lessons and weights are those of {state.source.path}")
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collab.algorithms.distrl import learner
 from collab.algorithms.distrl.config import DistRLMethod
 from collab.algorithms.distrl.learner import (
     METRICS,
@@ -302,6 +303,40 @@ def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path
             if one.why == TOO_OLD
         }
         assert set(found) == old
+
+
+def test_a_replay_computes_in_the_threads_in_which_was_learned(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a training that samples fast; one that is resumed in between keeps to one number."""
+    torch = pytest.importorskip("torch")
+    here = torch.get_num_threads()
+    seen = list[int]()
+
+    def make_lesson(*given: Any) -> DrawnLesson:
+        seen.append(torch.get_num_threads())
+        return known(*given)
+
+    known = learner._make_lesson
+    monkeypatch.setattr(learner, "_make_lesson", make_lesson)
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*DISTRL.toy, "determinism=fast", "held_out.before=false", "held_out.episodes=1")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
+    torch.set_num_threads(here + 1)
+    try:
+        run = asyncio.run(start(config, tmp_path / "run", device="cpu")).path
+    finally:
+        torch.set_num_threads(here)
+    folder = TrainingDir(run)
+    shutil.rmtree(folder.get_epoch(2).path)
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    asyncio.run(resume(run))
+    assert main(["train", "--replay", str(run), "--out", str(tmp_path / "again")]) == 0
+    told = capsys.readouterr().err
+    assert f"computing with threads={here + 1}, as it began, not {here}: sums depend on it to the last bit" in told
+    assert f"epoch 2: its lessons and weights are those of {run}" in told
+    assert seen == [here + 1] * 5, "two epochs, one of them resumed, and two again"
+    assert torch.get_num_threads() == here
 
 
 def test_a_replay_that_learns_otherwise_or_cannot_is_refused(
