@@ -102,6 +102,34 @@ def test_turns_of_advantage_0_fill_the_optimizer_steps() -> None:
     assert (lesson.turns, lesson.order) == ([], [])
 
 
+@pytest.mark.parametrize(("preset", "mean", "most"), [("sound", 0.4, 0.6), ("paper", 3.0, 4.0), ("released", 3.0, 4.0)])
+def test_a_priority_takes_the_entropy_of_the_distribution_or_of_the_reply(
+    preset: str, mean: float, most: float
+) -> None:
+    """Of entropies 0.2 and 0.6 and replies with log π of −2 and −4; δ is (0.5 − 0.5, 1 − 0.5) at γ = 1, V = 0.5."""
+    nothing = np.empty(0)
+    read = learner._ReadEpisode(
+        episode=SimpleNamespace(),  # type: ignore[arg-type]
+        turns=[],
+        ages=[0, 0],
+        states=np.zeros((2, 1), np.float32),
+        rewards=np.array([0.0, 1.0]),
+        penalties=np.zeros(2),
+        ratios=np.array([0.5, 1.0]),
+        log_probabilities=np.array([-2.0, -4.0]),
+        entropies=np.array([0.2, 0.6]),
+        underflowed=0,
+        values=nothing,
+        targets=nothing,
+        advantages=nothing,
+        weights=nothing,
+    )
+    model: Any = SimpleNamespace(values=lambda states: np.full(len(states), 0.5))
+    found = read.measure(model, make_method("gamma=1.0", preset=preset))
+    assert (found.error, found.most_error, found.ratio) == pytest.approx((0.25, 0.5, 0.75))
+    assert (found.entropy, found.most_entropy) == pytest.approx((mean, most))
+
+
 def make_steps(*seen: tuple[str, str | None]) -> list[Any]:
     return [SimpleNamespace(executed=action, observation=SimpleNamespace(digest=screen)) for screen, action in seen]
 
@@ -219,6 +247,42 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     (get_lesson_dir(spoilt, 2, "shared") / REPLAY).write_text("{}")
     with pytest.raises(RunFormatError, match="epoch 3 begins with these episodes, and they cannot be read"):
         asyncio.run(resume(spoilt.path))
+
+
+@pytest.mark.timeout(600)
+def test_replies_of_recorded_runs_have_no_known_age(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their policy is version 7 of another training; not even `max_staleness=0` leaves them out."""
+    library = write_library(tmp_path / "library", finetuned)
+    played = tmp_path / "played"
+    easy = "environment.backends.fake.options.declared=false"
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own), "--seed", "5"]
+    more = [word for one in (easy, "agents.*.options.version=7") for word in ("--set", one)]
+    assert main(["rollout", *asked, *more, "--episodes", "8", "--out", str(played)]) == 0
+    settings = (*DISTRL.toy, "epochs=2", "max_staleness=0", "held_out.before=false", "held_out.episodes=1")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3, recorded=[played]))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    first, second = (one.metrics["distrl"] for one in result.records[1:])
+    assert first["staleness"] == {}
+    assert first["undated"] == first["drawn"] > 0
+    assert sum(second["staleness"].values()) + second["undated"] == second["drawn"]
+    assert {int(age) for age in second["staleness"]} <= {0}
+    estimates = list(read_estimates(get_lesson_dir(folder, 1, "shared")))
+    assert {one.staleness for one in estimates} == {None}
+    assert any(one.weight for one in estimates)
+    assert TOO_OLD not in {one.why for one in estimates}
+
+    capsys.readouterr()
+    assert main(["runs", "show", str(result.path)]) == 0
+    assert f"age      drawn replies by versions since: {first['drawn']} unknown (recorded before)" in (
+        capsys.readouterr().out
+    )
+    found = DISTRL.summarize(result.records[1])
+    assert found.histograms["Drawn replies, by versions since"] == {"unknown (recorded before)": first["drawn"]}
+    assert "Versions between reply and learning" not in found.curves
+    assert DISTRL.build_columns(result.records[1])["staleness"] == "-"
 
 
 def list_taken(folder: TrainingDir, epochs: int) -> list[list[Arrival]]:
