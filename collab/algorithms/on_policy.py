@@ -2,7 +2,8 @@
 
 Each epoch plays, learns from every turn that has an advantage, and forgets. A turn is learned by the clipped ratio of
 PPO (`collab.trainers.rl.losses.ppo_clip`), so its tokens must be those that were sampled, and from the whole
-distribution: without them there is no ratio. What would break that is refused before anything is played.
+distribution: without them there is no ratio. What would break that is refused before anything is played
+(`collab.algorithms.reply_ratios`).
 
 Order within an epoch: all turns, shuffled, in optimizer steps of `rl.batch_rows`; as often as there are `passes`.
 """
@@ -14,11 +15,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from collab.algorithms.reply_ratios import refuse_without_ratio
 from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.algorithms.turn_learner import TurnMethod, draw_passes
-from collab.config import SamplingDefinition
 from collab.envs.base import Suite
-from collab.errors import UsageError
 from collab.loop.config import TrainingConfig
 from collab.loop.ranges import Range
 
@@ -65,24 +65,3 @@ class OnPolicyAlgorithm(TurnAlgorithm):
         assert isinstance(method, OnPolicyMethod), "the loop gives each algorithm its own method"
         passes = f"; each turn is learned {method.passes} times" if method.passes > 1 else ""
         return f"{super().describe(config)}{passes}"
-
-
-def refuse_without_ratio(algorithm: str, config: TrainingConfig) -> None:
-    """Raise a UsageError for replies that are not sampled from the policy's whole distribution."""
-    for slot, agent in config.as_explored.agents.items():
-        if (reason := _find_ratio_obstacle(agent.sampling)) is not None:
-            raise UsageError(
-                f"--algo {algorithm}: needs the probability of each reply, and agents.{slot}.sampling.{reason}"
-            )
-
-
-def _find_ratio_obstacle(sampling: SamplingDefinition) -> str | None:
-    """Return why a reply sampled so has no ratio, with the next move, behind the name of a setting; None if it has."""
-    if sampling.top_p != 1:
-        return f"top_p={sampling.top_p:g} cuts the distribution; set it to 1"
-    if sampling.stop:
-        return f"stop={sampling.stop} cuts replies where the policy did not end; leave it out"
-    listed = sampling.temperature if isinstance(sampling.temperature, list) else [sampling.temperature]
-    if min(listed) <= 0:
-        return f"temperature={min(listed):g} is greedy; set exploration_temperatures above 0, e.g. 1.0"
-    return None

@@ -68,8 +68,9 @@ Replay = Annotated[
     typer.Option(
         "--replay",
         metavar="DIR",
-        help="Learn again into --out from what this training recorded, in the same order; play and measure nothing, "
-        "and check that lessons and weights are the same.",
+        help="Learn again into --out from what this training recorded, in the same order and number of threads; play "
+        "and measure nothing, and check that lessons and weights are the same, as they are on a processor or GPU of "
+        "the same kind with the same torch.",
         rich_help_panel=options.LIMITS,
     ),
 ]

@@ -327,6 +327,8 @@ class ContinuousCollection:
 
         def watch(progress: RolloutProgress) -> None:
             run.progress = progress
+            # Printed when it happens, also while the policy learns.
+            state.print_losses(progress)
 
         async def admit(episode: str) -> None:
             # The runs share one budget with all else, so none has its own.

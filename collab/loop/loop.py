@@ -301,7 +301,7 @@ def check_limits(limits: RunLimits, method: Method | None) -> None:
 
 
 def build_first_head(config: Definition, method: Method | None, limits: RunLimits) -> dict[str, Any]:
-    """Return the first entries of a training's or transfer's head: start time, versions, limits, configuration.
+    """Return the first entries of a training's or transfer's head: time, versions, threads, limits, configuration.
 
     Args:
         method: as for `check_limits`.
@@ -309,7 +309,7 @@ def build_first_head(config: Definition, method: Method | None, limits: RunLimit
     return {
         "created": format_now(),
         "versions": {"collab": collab.__version__} if method is None else collect_training_versions(),
-        **(build_threads_head() if method is not None and method.determinism == "exact" else {}),
+        **({} if method is None else build_threads_head()),
         **limits.head,
         "config": config.model_dump(mode="json"),
     }
@@ -322,7 +322,8 @@ def compute_as_begun(folder: RunDir, note: Callable[[str], None]) -> Iterator[No
     Raises:
         RunFormatError: the head cannot be read, or its number of threads is no number.
     """
-    # Threads change the order of floating-point sums, and so the weights: exact training needs as many as before.
+    # Threads change the order of floating-point sums, and so the weights: an exact training and a replay need as many
+    # as before, and a replay has only one number for all epochs of the training that it repeats.
     head = folder.read()
     if other := _compare_versions(head):
         note(other)
@@ -359,8 +360,8 @@ async def resume(
         budget: from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
-        note: takes a line if computing packages have other versions than at the start, and one if a training with
-            `determinism: exact` resumes with another number of threads than torch has here; else as of `start`.
+        note: takes a line if computing packages have other versions than at the start, and one if it began with another
+            number of threads than torch has here; else as of `start`.
 
     Raises:
         RunFormatError: it cannot be read, or its base or prompts have changed.

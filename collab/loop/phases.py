@@ -183,7 +183,7 @@ def _build_watcher(state: LoopState, out: Path, steps: int | None) -> Callable[[
 
     def watch(progress: RolloutProgress) -> None:
         progress.wanted_steps, progress.steps_before = steps, before
-        state.inner(progress)
+        state.watch_rollout(progress)
 
     return watch
 
@@ -209,7 +209,13 @@ async def evaluate(state: LoopState, policy: Policy, folder: Path) -> HeldOutRes
         suite, budget = await state.open_suite(run.config), state.compute_left()
         async with _open_beside(state, run.config, suite) as executor:
             result = await play(
-                run, state.library, budget=budget, watch=state.inner, stop=state.stop, suite=suite, executor=executor
+                run,
+                state.library,
+                budget=budget,
+                watch=state.watch_rollout,
+                stop=state.stop,
+                suite=suite,
+                executor=executor,
             )
         state.spend(result.progress.spent)
         state.halt(result.stopped)

@@ -31,6 +31,7 @@ from collab.data.splits import (
     list_kept_by,
     refuse_overlap,
 )
+from collab.data.tokenize import get_reply_tokens
 from collab.envs.base import Suite
 from collab.errors import RunError, RunFormatError, UsageError
 from collab.evaluation.report import find_recorded
@@ -49,7 +50,7 @@ from collab.store.manifest import format_now
 from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunStore
 from collab.trainers.prepare import check_installed
-from collab.types import Trajectory
+from collab.types import Trajectory, Utterance
 from collab.utils.files import list_differing, report_write_errors
 from collab.utils.text import format_amount
 from collab.utils.trust import check_trusted
@@ -147,7 +148,11 @@ async def check_inputs(config: TrainingConfig, *, allow_overlap: bool) -> str | 
 
 
 def list_doubts(config: TrainingConfig) -> list[str]:
-    """Return whether recorded runs are demonstrations, and what is not known of their replies, a line each."""
+    """Return whether recorded runs are demonstrations, and what is not known of their replies, a line each.
+
+    Raises:
+        UsageError: the method needs probabilities, and a run has none.
+    """
     found = []
     for one in config.recorded:
         if one.privileged:
@@ -155,19 +160,37 @@ def list_doubts(config: TrainingConfig) -> list[str]:
         with RunStore.open(Path(one.run)).open_reader() as reader:
             cells = [cell for played in reader.iterate_trajectories() for step in played.steps for cell in step.matrix]
         replies = format_amount(len(cells), "reply", "replies")
+        if withheld := sum(cell.finish not in (None, "stop", "length") for cell in cells):
+            found.append(f"{one.run}: {withheld} of {replies} were withheld by a server and are not learned")
+        # A method that needs probabilities leaves out what others tokenise again.
+        if "probabilities" in config.method.NEEDS:
+            found += _doubt_probabilities(config, one, cells)
+            continue
         if untold := sum(cell.finish is None or (cell.finish == "stop" and cell.end_token is None) for cell in cells):
             found.append(
                 f"{one.run}: {untold} of {replies} do not tell how they ended (recorded before run format 1.2, ended "
                 "by a stop string, or by a server that does not say); each is learned with an end"
             )
-        if withheld := sum(cell.finish not in (None, "stop", "length") for cell in cells):
-            found.append(f"{one.run}: {withheld} of {replies} were withheld by a server and are not learned")
         if unknown := sum(cell.tokens is None for cell in cells):
             found.append(
                 f"{one.run}: {unknown} of {replies} have no tokens or log-probabilities of the policy; their text is "
                 "tokenised again and counted as retokenised"
             )
     return found
+
+
+def _doubt_probabilities(config: TrainingConfig, one: RecordedInput, cells: Sequence[Utterance]) -> list[str]:
+    """Return how many replies of a run do not tell with which probability they were sampled; UsageError for all."""
+    told = map(get_reply_tokens, cells)
+    silent = sum(reply is None or reply.behaviour_logprobs is None for reply in told)
+    replies = format_amount(len(cells), "reply", "replies")
+    if silent == len(cells):
+        raise UsageError(
+            f"--offline {one.run}: --algo {config.algorithm} needs the probability with which each reply was sampled, "
+            f"and none of its {replies} tells it; {_OTHERS}, played by kind: local or by a server that reports them"
+        )
+    what = f"{one.run}: {silent} of {replies} do not tell with which probability they were sampled; an episode with"
+    return [f"{what} such a reply is not learned"] if silent else []
 
 
 @contextmanager
@@ -206,8 +229,9 @@ def begin_replay(path: Path, out: Path) -> None:
     """Make a training that learns again what another one learned, from its recorded episodes alone.
 
     A training writes down which episodes each epoch learned from, and in which order, before it learns. All else
-    follows from that, from seeds and from the number of threads. So `collab.loop.loop.resume` of the new directory ends
-    with the same weights, bit for bit, or with an error. Nothing is played and nothing is measured.
+    follows from that, from seeds and from the number of threads, which is taken over. So `collab.loop.loop.resume` of
+    the new directory ends with the same weights, bit for bit, or with an error: another kind of processor, a GPU in
+    place of a processor or another torch computes other last bits. Nothing is played and nothing is measured.
 
     Args:
         path: of the training, which is only read.
@@ -246,8 +270,8 @@ def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
         if record.hashes.get(part) != known.hashes.get(part):
             raise RunError(
                 f"{state.folder.path}: epoch {number} ends with other {part} than {state.source.path}: "
-                f"{str(record.hashes.get(part))[:12]}, they were {str(known.hashes.get(part))[:12]}; versions of "
-                "packages and threads in both training.json may say why"
+                f"{str(record.hashes.get(part))[:12]}, they were {str(known.hashes.get(part))[:12]}; it repeats on the "
+                "kind of processor or GPU that trained, with the same torch (versions in both training.json)"
             )
     state.note(f"epoch {number}: its lessons and weights are those of {state.source.path}")
 

@@ -16,7 +16,7 @@ from collab.loop.config import TrainingConfig
 from collab.loop.policy import Policy
 from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.build import build_suite
-from collab.rollout.collector import USED_UP, UsageMeter
+from collab.rollout.collector import USED_UP, RolloutProgress, UsageMeter
 from collab.types import Usage
 from collab.utils.concurrency import REQUESTED
 from collab.utils.text import format_clock, format_count
@@ -206,6 +206,15 @@ class LoopState:
             self.progress.inner = progress
 
         return watch
+
+    def watch_rollout(self, progress: RolloutProgress) -> None:
+        """Show a rollout as what is being done, and print each worker that is lost in it."""
+        self.progress.inner = progress
+        self.print_losses(progress)
+
+    def print_losses(self, progress: RolloutProgress) -> None:
+        """Print a line for each worker that is lost in a rollout, as soon as it is."""
+        progress.on_loss = lambda why: self.note(f"warning: {why}")
 
 
 def _format_used_up(name: str, limit: float) -> str:

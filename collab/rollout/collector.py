@@ -258,10 +258,17 @@ class RolloutProgress(UsageMeter):
     """Warning about replies that still count → number of them."""
     losses: list[str] = field(default_factory=list)
     """Workers that died while they played, in words; others played their episodes on."""
+    on_loss: Callable[[str], None] = lambda why: None
+    """Takes such a line as soon as there is one."""
     start_solved: list[str] = field(default_factory=list)
     """Episodes that were solved before any step."""
     workload: Workload = field(default_factory=Workload)
     """The episodes that this process plays, by their step budgets."""
+
+    def lose(self, why: str) -> None:
+        """Count a worker that died while it played."""
+        self.losses.append(why)
+        self.on_loss(why)
 
     @property
     def hit_rate(self) -> float | None:
@@ -476,7 +483,7 @@ class _Collector:
             watch=lambda step: self._count_step(episode),
             spent=self._count_reply,
             admit=self.admit,
-            lost=self.progress.losses.append,
+            lost=self.progress.lose,
         )
 
     def _build_unplayed(self, episode: Episode, failure: EnvironmentFailure) -> Trajectory:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collab.algorithms.distrl import learner
 from collab.algorithms.distrl.config import DistRLMethod
 from collab.algorithms.distrl.learner import (
     METRICS,
@@ -101,6 +102,34 @@ def test_turns_of_advantage_0_fill_the_optimizer_steps() -> None:
     assert (lesson.turns, lesson.order) == ([], [])
 
 
+@pytest.mark.parametrize(("preset", "mean", "most"), [("sound", 0.4, 0.6), ("paper", 3.0, 4.0), ("released", 3.0, 4.0)])
+def test_a_priority_takes_the_entropy_of_the_distribution_or_of_the_reply(
+    preset: str, mean: float, most: float
+) -> None:
+    """Of entropies 0.2 and 0.6 and replies with log π of −2 and −4; δ is (0.5 − 0.5, 1 − 0.5) at γ = 1, V = 0.5."""
+    nothing = np.empty(0)
+    read = learner._ReadEpisode(
+        episode=SimpleNamespace(),  # type: ignore[arg-type]
+        turns=[],
+        ages=[0, 0],
+        states=np.zeros((2, 1), np.float32),
+        rewards=np.array([0.0, 1.0]),
+        penalties=np.zeros(2),
+        ratios=np.array([0.5, 1.0]),
+        log_probabilities=np.array([-2.0, -4.0]),
+        entropies=np.array([0.2, 0.6]),
+        underflowed=0,
+        values=nothing,
+        targets=nothing,
+        advantages=nothing,
+        weights=nothing,
+    )
+    model: Any = SimpleNamespace(values=lambda states: np.full(len(states), 0.5))
+    found = read.measure(model, make_method("gamma=1.0", preset=preset))
+    assert (found.error, found.most_error, found.ratio) == pytest.approx((0.25, 0.5, 0.75))
+    assert (found.entropy, found.most_entropy) == pytest.approx((mean, most))
+
+
 def make_steps(*seen: tuple[str, str | None]) -> list[Any]:
     return [SimpleNamespace(executed=action, observation=SimpleNamespace(digest=screen)) for screen, action in seen]
 
@@ -142,7 +171,10 @@ def test_a_server_that_cannot_tell_the_probability_of_a_reply_is_refused(finetun
     (slot, agent), *_ = config.run.agents.items()
     served = config.run.model_copy(update={"agents": {slot: agent.model_copy(update={"kind": "openai"})}})
     warm = config.method.model_copy(update={"exploration_temperatures": 0.7})
-    told = f"a server reports that of agents.{slot} only at temperature 1, not 0.7; set exploration_temperatures=1.0"
+    told = (
+        f"agents.{slot}.sampling.temperature=0.7 is not 1, the only one at which a server reports that probability; "
+        "set exploration_temperatures=1.0"
+    )
     with pytest.raises(UsageError, match=re.escape(told)):
         DISTRL.list_doubts(config.model_copy(update={"run": served, "method": warm}), CorridorSuite())
 
@@ -215,6 +247,42 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     (get_lesson_dir(spoilt, 2, "shared") / REPLAY).write_text("{}")
     with pytest.raises(RunFormatError, match="epoch 3 begins with these episodes, and they cannot be read"):
         asyncio.run(resume(spoilt.path))
+
+
+@pytest.mark.timeout(600)
+def test_replies_of_recorded_runs_have_no_known_age(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their policy is version 7 of another training; not even `max_staleness=0` leaves them out."""
+    library = write_library(tmp_path / "library", finetuned)
+    played = tmp_path / "played"
+    easy = "environment.backends.fake.options.declared=false"
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own), "--seed", "5"]
+    more = [word for one in (easy, "agents.*.options.version=7") for word in ("--set", one)]
+    assert main(["rollout", *asked, *more, "--episodes", "8", "--out", str(played)]) == 0
+    settings = (*DISTRL.toy, "epochs=2", "max_staleness=0", "held_out.before=false", "held_out.episodes=1")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3, recorded=[played]))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    first, second = (one.metrics["distrl"] for one in result.records[1:])
+    assert first["staleness"] == {}
+    assert first["undated"] == first["drawn"] > 0
+    assert sum(second["staleness"].values()) + second["undated"] == second["drawn"]
+    assert {int(age) for age in second["staleness"]} <= {0}
+    estimates = list(read_estimates(get_lesson_dir(folder, 1, "shared")))
+    assert {one.staleness for one in estimates} == {None}
+    assert any(one.weight for one in estimates)
+    assert TOO_OLD not in {one.why for one in estimates}
+
+    capsys.readouterr()
+    assert main(["runs", "show", str(result.path)]) == 0
+    assert f"age      drawn replies by versions since: {first['drawn']} unknown (recorded before)" in (
+        capsys.readouterr().out
+    )
+    found = DISTRL.summarize(result.records[1])
+    assert found.histograms["Drawn replies, by versions since"] == {"unknown (recorded before)": first["drawn"]}
+    assert "Versions between reply and learning" not in found.curves
+    assert DISTRL.build_columns(result.records[1])["staleness"] == "-"
 
 
 def list_taken(folder: TrainingDir, epochs: int) -> list[list[Arrival]]:
@@ -299,6 +367,40 @@ def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path
             if one.why == TOO_OLD
         }
         assert set(found) == old
+
+
+def test_a_replay_computes_in_the_threads_in_which_was_learned(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a training that samples fast; one that is resumed in between keeps to one number."""
+    torch = pytest.importorskip("torch")
+    here = torch.get_num_threads()
+    seen = list[int]()
+
+    def make_lesson(*given: Any) -> DrawnLesson:
+        seen.append(torch.get_num_threads())
+        return known(*given)
+
+    known = learner._make_lesson
+    monkeypatch.setattr(learner, "_make_lesson", make_lesson)
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*DISTRL.toy, "determinism=fast", "held_out.before=false", "held_out.episodes=1")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
+    torch.set_num_threads(here + 1)
+    try:
+        run = asyncio.run(start(config, tmp_path / "run", device="cpu")).path
+    finally:
+        torch.set_num_threads(here)
+    folder = TrainingDir(run)
+    shutil.rmtree(folder.get_epoch(2).path)
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    asyncio.run(resume(run))
+    assert main(["train", "--replay", str(run), "--out", str(tmp_path / "again")]) == 0
+    told = capsys.readouterr().err
+    assert f"computing with threads={here + 1}, as it began, not {here}: sums depend on it to the last bit" in told
+    assert f"epoch 2: its lessons and weights are those of {run}" in told
+    assert seen == [here + 1] * 5, "two epochs, one of them resumed, and two again"
+    assert torch.get_num_threads() == here
 
 
 def test_a_replay_that_learns_otherwise_or_cannot_is_refused(

@@ -25,6 +25,8 @@ from collab.loop.record import TrainingDir
 from collab.loop.recorded import list_doubts
 from collab.loop.state import Halted
 from collab.store.reader import RunReader
+from collab.store.run import RunStore
+from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
 from collab.trainers.rl.turns import read_lesson
@@ -376,6 +378,84 @@ def test_replies_without_tokens_are_taken_and_told(definitions: Path, tmp_path: 
         f"{run}: 2 of 2 replies have no tokens or log-probabilities of the policy; their text is tokenised again and "
         "counted as retokenised",
     ]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "options", "obstacle"),
+    [
+        ("top_p: 0.9", "", "sampling.top_p=0.9 cuts the distribution"),
+        ("stop: [x]", "", "sampling.stop=['x'] cuts replies where the policy did not end"),
+        ("temperature: 0", "", "sampling.temperature=0 is greedy"),
+        (
+            "temperature: 0.7",
+            "",
+            "sampling.temperature=0.7 is not 1, the only one at which a server reports that probability",
+        ),
+        ("temperature: 1", "structured: true", "options.structured=true masks tokens that the policy could have said"),
+        ("temperature: 1", "extra: {top_k: 20}", "options.extra.top_k=20 changes the distribution"),
+    ],
+)
+def test_runs_whose_replies_have_no_ratio_are_refused_where_one_is_needed(
+    sampling: str,
+    options: str,
+    obstacle: str,
+    server: FakeServer,
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Those that imitate learn them all the same."""
+    own = write_library(tmp_path / "library", tiny).own
+    assert own is not None
+    (own / "agents/cut.yaml").write_text(
+        f"kind: openai\noptions: {{model: fake, base_url: '{server.url}', {options}}}\nsampling: {{{sampling}}}\n"
+    )
+    run = play(own, tmp_path / "run", agents="cut")
+    out = tmp_path / "out"
+    said = read_refusal(capsys, *ask(own, *offline(run), "--device", "cpu", "--out", out, algo="distrl"))
+    assert said == (
+        f"error: --offline {run}: --algo distrl needs the probability of each reply, and there agents.ada.{obstacle}; "
+        "give other runs"
+    )
+    assert not out.exists()
+    config = asyncio.run(configure_toy_training(Library(own=own), algorithm="digirl", recorded=[run]))
+    assert load_algorithm("digirl").list_doubts(config, CorridorSuite()) == []
+
+
+def test_runs_without_probabilities_are_refused_where_they_are_needed(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All of whose replies have none; where some have, the others are counted, and no longer as tokenised again."""
+    run = record(library, tmp_path / "run", episodes=2)
+    config = asyncio.run(configure_toy_training(Library(own=library), algorithm="distrl", recorded=[run]))
+    assert list_doubts(config) == []
+    known, hidden = RunReader.iterate_trajectories, set[str]()
+
+    def hide(reader: RunReader) -> Iterator[Trajectory]:
+        for one in known(reader):
+            steps = [
+                replace(step, matrix=replace(step.matrix, utterances=tuple(map(hide_probability, step.matrix))))
+                for step in one.steps
+            ]
+            yield replace(one, steps=tuple(steps)) if one.id in hidden else one
+
+    def hide_probability(cell: Utterance) -> Utterance:
+        return replace(cell, end_behaviour_logprob=None)
+
+    with RunStore.open(run).open_reader() as reader:
+        first, second = known(reader)
+    monkeypatch.setattr(RunReader, "iterate_trajectories", hide)
+    hidden.add(first.id)
+    assert list_doubts(config) == [
+        f"{run}: {len(first.steps)} of {len(first.steps) + len(second.steps)} replies do not tell with which "
+        "probability they were sampled; an episode with such a reply is not learned"
+    ]
+    hidden.add(second.id)
+    said = read_refusal(capsys, *ask(library, *offline(run), "--device", "cpu", "--out", tmp_path / "o", algo="distrl"))
+    assert said.startswith(
+        f"error: --offline {run}: --algo distrl needs the probability with which each reply was sampled, and none of "
+    )
+    assert said.endswith("replies tells it; give other runs, played by kind: local or by a server that reports them")
 
 
 def test_replies_that_a_server_withheld_are_told(

@@ -44,6 +44,45 @@ def test_a_model_that_does_not_report_tokens_is_refused(
     assert not (tmp_path / "run").exists()
 
 
+MASKED = "masks tokens that the policy could have said"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "obstacle"),
+    [
+        *((one, "structured: true", f"structured=true {MASKED}; set it to false") for one in (*ALGORITHMS, "distrl")),
+        ("grpo", "extra: {top_k: 20}", "extra.top_k=20 changes the distribution; leave it out"),
+        ("ppo", "extra: {guided_regex: a}", f"extra.guided_regex=a {MASKED}; leave it out"),
+        (
+            "grpo",
+            "extra: {temperature: 0.7}",
+            "extra.temperature=0.7 takes the place of the temperature that a ratio is computed at; leave it out",
+        ),
+        ("ppo", "extra: {stop: [x]}", "extra.stop=['x'] cuts replies where the policy did not end; leave it out"),
+    ],
+)
+def test_a_server_that_cuts_or_masks_the_distribution_is_refused(
+    algorithm: str, options: str, obstacle: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = write_library(tmp_path / "library", tiny).own
+    assert library is not None
+    (library / "agents/served.yaml").write_text(
+        f"kind: openai\nprompt: pocket\noptions: {{model: '{tiny}', base_url: 'http://127.0.0.1:9/v1', {options}}}\n"
+    )
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "served", "--library", str(library)]
+    lora = (
+        "rl.lora={rank: 4, merge: false}",
+        "rl.saved=float32",
+        *(["collection=sync"] if algorithm == "distrl" else []),
+    )
+    more = [word for one in (*SMALL, *lora) for word in ("--set", one)]
+    assert main(["train", "--algo", algorithm, *asked, *more, "--device", "cpu", "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"error: --algo {algorithm}: needs the probability of each reply, and agents.ada.options.{obstacle}"
+    )
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, "filtered-bc"])
 def test_replies_without_tokens_end_a_training_in_its_first_epoch(

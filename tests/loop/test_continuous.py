@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collab.algorithms.distrl.learner import DistRLLearner
+from collab.cli.main import main
 from collab.config import Budget
 from collab.library import Library
 from collab.loop import continuous
@@ -18,8 +19,9 @@ from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import resume, start
 from collab.loop.phases import sum_paid
 from collab.loop.record import TrainingDir
+from collab.rollout.executors.base import LocalWorker
 from collab.store.run import RunStore
-from collab.testing.toy_team import configure_toy_training, write_library
+from collab.testing.toy_team import SMALL, SMALL_RECIPE, configure_toy_training, write_library
 
 ASYNC = ("collection=async", "epochs=3", "run.concurrency=4", "held_out.before=false", "held_out.every=9")
 
@@ -115,6 +117,36 @@ def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
     monkeypatch.setattr(continuous, "resume", resume_late)
     assert asyncio.run(resume(run)).summary is not None
     assert set(read("episode_resumed")) >= begun
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("collection", ["async", "sync"])
+def test_a_lost_worker_is_told_while_it_trains(
+    collection: str,
+    library: Library,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Once each, in rollouts and evaluations, in the line that the run's notes have."""
+    played, play = list[str](), LocalWorker.play
+
+    async def lose(self: LocalWorker, episode: Any, network: Any, stage: Any, recorder: Any, **named: Any) -> Any:
+        played.append(f"worker {len(played)}: its process died; {episode.id} starts again in another worker")
+        named["lost"](played[-1])
+        return await play(self, episode, network, stage, recorder, **named)
+
+    monkeypatch.setattr(LocalWorker, "play", lose)
+    own = (*load_algorithm("distrl").toy, *ASYNC, "epochs=1", "held_out.every=1", f"collection={collection}")
+    assert library.own is not None
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    small = (*SMALL, *(f"rl.{one}" for one in SMALL_RECIPE), *own, *(["steps=12"] if collection == "async" else []))
+    sets = [word for one in dict(one.partition("=")[::2] for one in small).items() for word in ("--set", "=".join(one))]
+    assert main(["train", "--algo", "distrl", *asked, *sets, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    told = capsys.readouterr().err
+    assert len(played) > 2
+    for one in played:
+        assert told.count(f"warning: {one}\n") == 1
 
 
 def test_a_budget_counts_what_is_played_whoever_learns_it(

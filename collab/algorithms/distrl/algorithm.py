@@ -16,7 +16,7 @@ Source: DistRL (Wang et al. 2024), its algorithm A-RIDE: sections 5.1 to 5.3 and
   that of an action's value (`target: q`)
 - `sound` adds r_t and one estimate of the future to an advantage; the paper leaves out r_t and counts the future twice.
   The preset `paper` counts it twice and adds r_t, as a successful last action would earn nothing
-- the entropy in a priority is that of the distribution; the paper takes −log π of the reply
+- `sound` takes the entropy of the distribution in a priority; the paper, as the other presets, −log π of the reply
 - whole episodes leave the buffer, where the paper overwrites transitions one by one
 - V reads hidden states of the first policy's checkpoint; the paper has no separate value of trajectories here, which
   labels and filters them: verdicts are the environment's or a verifier's
@@ -31,7 +31,7 @@ from pathlib import Path
 
 from collab.algorithms.distrl.config import ABLATIONS, DistRLMethod
 from collab.algorithms.distrl.learner import DistRLLearner, DistRLMetrics, estimate_values
-from collab.algorithms.on_policy import refuse_without_ratio
+from collab.algorithms.reply_ratios import refuse_without_ratio
 from collab.algorithms.turn_algorithm import TurnAlgorithm, refuse_teams
 from collab.config import validate
 from collab.envs.base import Bounded, Suite
@@ -41,6 +41,9 @@ from collab.loop.interfaces import EpochSummary, PredictionQuality, TriedStep
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord
 from collab.utils.text import format_amount
+
+RECORDED = "unknown (recorded before)"
+"""Versions since a reply of a run that was recorded before the training, in words."""
 
 
 class DistRL(TurnAlgorithm):
@@ -72,13 +75,6 @@ class DistRL(TurnAlgorithm):
         """Refuse teams, and replies that have no ratio; return doubts about the verifier."""
         refuse_teams(self.name, config)
         refuse_without_ratio(self.name, config)
-        for slot, agent in config.as_explored.agents.items():
-            if agent.kind == "openai" and agent.sampling.temperature not in (1, [1]):
-                raise UsageError(
-                    f"--algo {self.name}: needs the probability of each reply, and a server reports that of "
-                    f"agents.{slot} only at temperature 1, not {agent.sampling.temperature}; set "
-                    "exploration_temperatures=1.0"
-                )
         method = config.method
         assert isinstance(method, DistRLMethod), "the loop gives each algorithm its own method"
         if method.is_continuous and isinstance(suite, Bounded):
@@ -147,7 +143,8 @@ def build_histograms(told: DistRLMetrics) -> dict[str, Mapping[str, int]]:
     highest = told.priorities[-1] if told.priorities else 0.0
     found = {
         "Drawn replies, by versions since": {
-            str(age): told.staleness.get(age, 0) for age in range(max(told.staleness, default=-1) + 1)
+            **{str(age): told.staleness.get(age, 0) for age in range(max(told.staleness, default=-1) + 1)},
+            **({RECORDED: told.undated} if told.undated else {}),
         },
         "Drawn replies, by ratio": _name_bins(told.ratios, 1.0),
         "Remembered episodes, by priority": _name_bins(told.priority_counts, highest),
@@ -156,7 +153,7 @@ def build_histograms(told: DistRLMetrics) -> dict[str, Mapping[str, int]]:
 
 
 def compute_mean_staleness(counts: Mapping[int, int]) -> float | None:
-    """Return the mean number of versions between replies and learning; None without a reply."""
+    """Return the mean number of versions between replies and learning; None without a reply whose version is known."""
     total = sum(counts.values())
     return sum(age * count for age, count in counts.items()) / total if total else None
 
@@ -165,12 +162,13 @@ def format_metrics(told: DistRLMetrics) -> list[str]:
     """Format the replay, corrections and V of an epoch, line by line."""
     held = f"{format_amount(told.remembered_episodes, 'episode')} of {told.remembered_steps} steps"
     priorities = "" if told.priorities is None else f"; priorities {' … '.join(map(_show, told.priorities))}"
-    ages = ", ".join(f"{count} of {age}" for age, count in sorted(told.staleness.items()))
+    ages = [f"{count} of {age}" for age, count in sorted(told.staleness.items())]
+    ages += [f"{told.undated} {RECORDED}"] if told.undated else []
     marks = {"repetitions": told.penalised, "without an action": told.invalid, "too unlikely": told.underflowed}
     marked = "".join(f", {count} {name}" for name, count in marks.items() if count)
     lines = [
         f"replay   {held}; drawn {told.drawn} replies of {told.drawn_episodes} different episodes{priorities}",
-        f"age      drawn replies by versions since: {ages or '-'}",
+        f"age      drawn replies by versions since: {', '.join(ages) or '-'}",
         f"ratio    {_show(told.ratio)} on average, a tenth below {_show(told.lowest_ratio)}; entropy "
         f"{_show(told.entropy)}{marked}",
     ]

@@ -35,6 +35,9 @@ class Priorities(Definition):
     """w2: weight of the mean ρ̄."""
     entropy: float = Field(default=0.3, ge=0)
     """w3: weight of the mean entropy, over the largest so far."""
+    entropy_of: Literal["distribution", "reply"] = "distribution"
+    """What that entropy of a step is: "distribution" is the policy's over the vocabulary, in the mean of the reply's
+    tokens; "reply" is −log π of the whole reply (the paper's)."""
     refreshed: int = Field(default=16, ge=0)
     """Episodes per epoch that are measured again although they were not drawn: those not measured for longest."""
 
@@ -54,7 +57,8 @@ class DistRLMethod(ReplayMethod):
     (`collab.loop.continuous`). "sync" plays an epoch's episodes with its policy and waits for all of them."""
     max_staleness: int | None = Field(default=None, ge=0)
     """Versions that the policy of an arriving episode may be behind the one that learns; an older one stays on disk and
-    is not learned. None learns all."""
+    is not learned. None learns all. Runs that were recorded before the training have no version of it: all are
+    learned."""
     offline: DistRLOffline | None = None
     values: ValueRecipe = ValueRecipe()
     """V of states, on frozen features of the first policy."""

@@ -120,7 +120,9 @@ class DistRLMetrics(Definition):
     drawn: int
     """Replies of drawn episodes, each as often as it was drawn; the last ones do not fit into the optimizer steps."""
     staleness: dict[int, int] = Field(default_factory=dict)
-    """Versions between the policy that replied and the one that learns → drawn replies."""
+    """Versions between the policy that replied and the one that learns → drawn replies, those of `undated` left out."""
+    undated: int = 0
+    """Drawn replies of runs that were recorded before the training: their policies are no versions of it."""
     ratio: float | None = None
     """Mean ρ̄ of drawn replies; None where none was drawn."""
     lowest_ratio: float | None = None
@@ -195,12 +197,16 @@ class _ReadEpisode:
 
     episode: JudgedEpisode
     turns: Sequence[Turn]
+    ages: Sequence[int | None]
+    """Versions between the policy that replied and the present one; None in a run recorded before the training."""
     states: NDArray[np.float32]
     """Features, (T, size)."""
     rewards: Vector
     penalties: Vector
     ratios: Vector
     """ρ̄."""
+    log_probabilities: Vector
+    """log π of whole replies, at most 0."""
     entropies: Vector
     underflowed: int
     """Replies with a ρ̄ of 0."""
@@ -213,12 +219,14 @@ class _ReadEpisode:
     def measure(self, model: ValueModel, method: DistRLMethod) -> Surprise:
         """Return what its steps teach by the present V."""
         errors = np.abs(gae(self.rewards, model.values(self.states), gamma=method.gamma, decay=0.0))
+        # The paper's entropy of a step is how unlikely its reply is.
+        entropies = -self.log_probabilities if method.priorities.entropy_of == "reply" else self.entropies
         return Surprise(
             error=float(errors.mean()),
             ratio=float(self.ratios.mean()),
-            entropy=float(self.entropies.mean()),
+            entropy=float(entropies.mean()),
             most_error=float(errors.max()),
-            most_entropy=float(self.entropies.max()),
+            most_entropy=float(entropies.max()),
         )
 
     def correct(self, model: ValueModel, method: DistRLMethod) -> None:
@@ -305,7 +313,7 @@ def _make_lesson(state: LoopState, group: str, experience: Experience) -> DrawnL
     _deal_out(lesson, drawn, method, number, rng)
     remembered = [known[one.key] for one in replay.buffer.episodes]
     lesson.estimates = [
-        *(estimate for one in remembered for estimate in _estimate(one, reader.found.get(one.key), replay, experience)),
+        *(estimate for one in remembered for estimate in _estimate(one, reader.found.get(one.key), replay)),
         *(
             estimate
             for one in experience.fresh
@@ -313,7 +321,7 @@ def _make_lesson(state: LoopState, group: str, experience: Experience) -> DrawnL
             for estimate in estimate_alike(one, weight=0.0, why=reader.refused.get(one.key, TOO_LONG))
         ),
     ]
-    metrics = _describe(replay, drawn, experience.policy.version, fit)
+    metrics = _describe(replay, drawn, fit)
     place = get_lesson_dir(state.folder, number, group)
     with report_write_errors(place, state.folder.resume):
         place.mkdir(parents=True, exist_ok=True)
@@ -346,9 +354,7 @@ def _deal_out(
     lesson.order = [taken[start : start + size] for start in range(0, len(taken), size)][:most]
 
 
-def _estimate(
-    episode: JudgedEpisode, read: _ReadEpisode | None, replay: PrioritisedReplay, experience: Experience
-) -> list[StepEstimate]:
+def _estimate(episode: JudgedEpisode, read: _ReadEpisode | None, replay: PrioritisedReplay) -> list[StepEstimate]:
     """Return the estimates of a remembered episode's steps."""
     priority = replay.get_priority(episode.key)
     if read is None or not len(read.weights):
@@ -367,20 +373,22 @@ def _estimate(
             penalty=float(read.penalties[step]),
             ratio=float(read.ratios[step]),
             entropy=float(read.entropies[step]),
-            staleness=experience.policy.version - turn.version,
+            staleness=age,
             priority=priority,
             weight=float(read.weights[step]),
             why="kept" if read.weights[step] else AS_EXPECTED,
         )
-        for step, turn in enumerate(read.turns)
+        for step, age in enumerate(read.ages)
     ]
 
 
-def _describe(replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], version: int, fit: _Fit) -> DistRLMetrics:
+def _describe(replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], fit: _Fit) -> DistRLMetrics:
     """Return the metrics of an epoch; numbers of replies count each as often as it was drawn."""
     # Drawn replies alone: those that are only remembered were not scored by this policy.
     priorities = sorted(replay.get_priority(one.key) for one in replay.buffer.episodes)
     told: dict[str, Any] = {}
+    ages = Counter(age for one in drawn for age in one.ages)
+    undated = ages.pop(None, 0)
     if drawn:
         ratios, entropies = (np.concatenate([getattr(one, name) for one in drawn]) for name in ("ratios", "entropies"))
         told = {
@@ -400,7 +408,8 @@ def _describe(replay: PrioritisedReplay, drawn: Sequence[_ReadEpisode], version:
         remembered_steps=replay.buffer.steps,
         drawn_episodes=len({one.episode.key for one in drawn}),
         drawn=sum(len(one.turns) for one in drawn),
-        staleness=dict(sorted(Counter(version - turn.version for one in drawn for turn in one.turns).items())),
+        staleness={age: ages[age] for age in sorted(age for age in ages if age is not None)},
+        undated=undated,
         values=fit.quality,
         value_loss=fit.loss,
         lost=fit.lost,
@@ -442,6 +451,7 @@ class _EpisodeReader:
         self.refused: dict[tuple[str, str], str] = {}
         """Episode → why it cannot be learned."""
         self._method, self._number = narrow_method(state.config), number
+        self._recorded = {one.run for one in state.config.recorded}
         self._features, self._builders, self._lesson = features, builders, lesson
         self._scorer = PolicyScorer(policy.of(slots), policy.get_adapter(slots), state.device)
 
@@ -460,8 +470,11 @@ class _EpisodeReader:
         builder = self._builders[episode.run]
         steps, turns = builder.recorded.trajectories[episode.trajectory].steps, list[Turn]()
         most = self._method.max_staleness
+        # Recorded runs count versions of another training, or of none.
+        is_dated = episode.run not in self._recorded
         # Of new episodes alone: what is remembered grows old in any case.
-        if episode.epoch == self._number and most is not None and self._version - episode.versions[0] > most:
+        is_arriving = is_dated and episode.epoch == self._number
+        if is_arriving and most is not None and self._version - episode.versions[0] > most:
             return TOO_OLD
         if episode.key not in self._features:
             return OTHER_PROMPT
@@ -479,10 +492,12 @@ class _EpisodeReader:
         return _ReadEpisode(
             episode=episode,
             turns=turns,
+            ages=[self._version - turn.version if is_dated else None for turn in turns],
             states=self._features[episode.key].states,
             rewards=np.array([0.0] * (episode.steps - 1) + [episode.reward]),
             penalties=compute_penalties(self._method, steps),
             ratios=ratios.values,
+            log_probabilities=np.array([logp for logp, _ in scored]),
             entropies=np.array([entropy for _, entropy in scored]),
             underflowed=ratios.underflowed,
             values=nothing,
