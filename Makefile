@@ -6,6 +6,7 @@
 #   make style     style and types alone
 #   make test-all  the slow tests too (most of an hour)
 #   make vendors   the dialects against the packages of the models' vendors, fetched first (about three minutes)
+#   make ray       what plays in Ray workers, with the extra ray, installed first (about ten minutes)
 #   make clean     remove .venv and everything that can be made again; never runs/
 #
 # Each makes .venv first, once. Another interpreter: make PYTHON=python3.12 demo. Tests run in two processes; in more:
@@ -15,16 +16,18 @@ PYTHON ?= python3
 EXTRAS := train,web,android,view,parquet,dev
 BIN := .venv/bin
 INSTALLED := .venv/installed
+# Ray is large and few tests need it, so only `make ray` installs it.
+RAY := .venv/installed-ray
 # Files stay in their order, half of them each, so that what a file or a folder shares is made once.
 WORKERS ?= 2
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # Packages of vendors lie apart from .venv: they need older or newer neighbours than Collab does.
 VENDORS ?= build/vendors
 
-.PHONY: help demo test check style test-all vendors browser clean
+.PHONY: help demo test check style test-all vendors ray browser clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
@@ -52,6 +55,14 @@ vendors: $(INSTALLED) $(VENDORS)/installed
 
 $(VENDORS)/installed: tests/dialects/vendors.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-deps --upgrade --target $(VENDORS) -r $<
+	@touch $@
+
+ray: $(RAY)
+	@echo "what plays in Ray workers, one test at a time: about ten minutes on two cores; the last line tells the time"
+	$(BIN)/pytest -m ray tests
+
+$(RAY): $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS),ray]'
 	@touch $@
 
 browser: $(INSTALLED)

@@ -3,17 +3,18 @@
     python scripts/bench_collect.py --quick                    # 8 and 32 workers, in seconds
     python scripts/bench_collect.py --out collect.json         # and 1,000 workers
 
-Episodes take lognormal times, 60 s in the median, whose 99th percentile is `--spread` times the first. Both arms have
-the same times in the same order:
+Episodes take lognormal times, 60 s in the median, whose 99th percentile is `--spread` times the first. All arms draw
+their times from the same endless list, an episode the next one when it begins:
 
 waiting   an epoch plays one episode per worker and waits for all of them, as a synchronous training does
-playing   the same number arrives in each epoch, from whichever policy; what is running is carried over
+rounds    an epoch plays two episodes per worker and waits for all of them, as DigiRL does with 16 on 8 emulators
+playing   one per worker arrives in each epoch, from whichever policy; what is running is carried over
           (`collab.loop.continuous`, the code of trainings)
 
 The clock is virtual: it jumps to the next end of an episode when nothing is left to compute. So hours take seconds, and
 only the host's own work costs time, which is printed as CPU seconds per virtual second: below 1, one core serves all
-workers. `bound` is the time that list scheduling needs for the same episodes, where no worker is ever idle while one is
-left to begin.
+workers. `bound` is the time until as many episodes of that list have arrived where no worker is ever idle. Numbers are
+means over `--seeds` lists.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ import argparse
 import asyncio
 import heapq
 import itertools
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from collab.loop.continuous import RunGate, SharedWorkers
 from collab.rollout.collector import collect
 from collab.rollout.episode import Episode, Stage
+from collab.rollout.executors.base import EpisodeWorker
 from collab.seeds import Seeds, draw_lognormal, generator
 from collab.testing.corridor import CorridorSuite
 from collab.types import Outcome, Trajectory
@@ -92,6 +96,22 @@ class Sleeper:
         """Do nothing."""
 
 
+class NotingWorker:
+    """A worker that notes how long each episode sleeps, in the order in which they begin."""
+
+    def __init__(self, worker: EpisodeWorker, begun: list[float]) -> None:
+        self._worker, self._begun = worker, begun
+
+    async def play(self, episode: Episode, network: Any, stage: Stage, recorder: Any, **named: Any) -> Trajectory:
+        """Note and play an episode."""
+        self._begun.append(stage.suite.instance(episode.task, episode.seed).params["sleep_s"])
+        return await self._worker.play(episode, network, stage, recorder, **named)
+
+    async def close(self) -> None:
+        """Close the worker."""
+        await self._worker.close()
+
+
 async def play(count: int, workers: int, executor: Any, epoch: int = 0, admit: Any = None) -> None:
     """Play a run of so many episodes, as trainings play theirs, without a record."""
     suite = CorridorSuite()
@@ -100,10 +120,12 @@ async def play(count: int, workers: int, executor: Any, epoch: int = 0, admit: A
     await collect(plan, nobody, stage, nothing, executor=executor, concurrency=workers, admit=admit)  # type: ignore[arg-type]
 
 
-async def wait_for_each(total: int, workers: int, seconds: Iterator[float]) -> float:
-    """Play epochs of one episode per worker, one after the other, and return the virtual seconds."""
-    for _ in range(total // workers):
-        await play(workers, workers, Sleeper(seconds))
+async def wait_for_each(total: int, workers: int, seconds: Iterator[float], rounds: int = 1) -> float:
+    """Play epochs of so many episodes per worker, one after the other, and return the virtual seconds."""
+    while total > 0:
+        count = min(total, rounds * workers)
+        await play(count, workers, Sleeper(seconds))
+        total -= count
     return asyncio.get_running_loop().time()
 
 
@@ -145,23 +167,30 @@ def schedule(total: int, workers: int, seconds: Iterator[float]) -> float:
 
 
 def measure(workers: int, spread: float, seed: int, episodes: int = 100) -> dict[str, float]:
-    """Measure both arms with the same times of so many episodes per worker."""
+    """Measure all arms with the times of one list, until so many episodes per worker have arrived."""
     total, found = episodes * workers, dict[str, float]()
-    for name, arm in (("waiting", wait_for_each), ("playing", play_on)):
+    arms: dict[str, Callable[..., Coroutine[Any, Any, float]]]
+    arms = {"waiting": wait_for_each, "rounds": partial(wait_for_each, rounds=2), "playing": play_on}
+    for name, arm in arms.items():
         began = time.process_time()
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             found[name] = runner.run(arm(total, workers, draw_seconds(spread, seed)))
         found[f"{name}_cpu"] = time.process_time() - began
     bound = schedule(total, workers, draw_seconds(spread, seed))
     return {
-        "workers": workers,
-        "spread": spread,
-        "episodes": total,
         **found,
         "gain": found["waiting"] / found["playing"],
+        "over_rounds": found["rounds"] / found["playing"],
         "of_bound": bound / found["playing"],
         "host": found["playing_cpu"] / found["playing"],
     }
+
+
+def measure_draws(workers: int, spread: float, seeds: Sequence[int], episodes: int) -> dict[str, Any]:
+    """Measure a list per seed; return the means, and each list's own numbers as `draws`."""
+    draws = [measure(workers, spread, seed, episodes) for seed in seeds]
+    means = {name: statistics.fmean(one[name] for one in draws) for name in draws[0]}
+    return {"workers": workers, "spread": spread, "episodes": episodes * workers, **means, "draws": draws}
 
 
 def main() -> None:
@@ -172,18 +201,20 @@ def main() -> None:
     parser.add_argument(
         "--episodes", type=int, default=100, help="per worker; with fewer, the end, where they run out, weighs in"
     )
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=10, help="number of lists of times, from seed 0 on")
     parser.add_argument("--quick", action="store_true", help="8 and 32 workers alone")
     parser.add_argument("--out", type=Path, help="JSON with all numbers")
     options = parser.parse_args()
     found = []
     for workers in options.workers or ([8, 32] if options.quick else [8, 32, 1000]):
         for spread in options.spread:
-            one = measure(workers, spread, options.seed, options.episodes)
+            one = measure_draws(workers, spread, range(options.seeds), options.episodes)
             found.append(one)
+            low, high = (pick(draw["gain"] for draw in one["draws"]) for pick in (min, max))
             print(
                 f"{workers} workers, spread {spread:g}: {one['gain']:.2f} times as many episodes per second as with "
-                f"waiting, {one['of_bound']:.1%} of the bound; host {one['host']:.4f} CPU s per s"
+                f"waiting ({low:.2f} to {high:.2f}), {one['over_rounds']:.2f} times as many as with waiting for two "
+                f"rounds, {one['of_bound']:.1%} of the bound; host {one['host']:.4f} CPU s per s"
             )
     if options.out is not None:
         write_json(options.out, found)

@@ -1,10 +1,11 @@
-"""Measure what a training that plays on needs between two epochs: to publish a policy, and to draw by priority.
+"""Measure what a training needs between two epochs: to publish a policy, draw by priority, and write a lesson.
 
     python scripts/bench_publish.py --out publish.json
 
 publish  from a trained policy on disk to its first reply, with the pocket's weights in float32 (14 MB): models stay in
          the training's own process, so this is all that workers wait for
 replay   a million draws by priority, of 10,000 remembered episodes, as many at a time as an epoch draws
+lesson   10,000 turns with prompts of 245 tokens and replies of 36, as on the phone, and their estimates
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -26,8 +28,11 @@ from collab.library import resolve_checkpoint
 from collab.models.base import Request
 from collab.models.checkpoint_card import write_layout
 from collab.models.local import LocalModel
+from collab.store.rewards import ReplyRef
 from collab.trainers.rl.replay import EpisodeRef, PrioritisedReplay, Surprise
-from collab.types import Prompt, Sampling, Segment
+from collab.trainers.rl.step_estimates import StepEstimate
+from collab.trainers.rl.turns import Lesson, Turn, write_lesson
+from collab.types import CellRef, Prompt, Sampling, Segment
 from collab.utils.files import write_json
 
 
@@ -82,12 +87,44 @@ def measure_replay() -> dict[str, Any]:
     return {"draws": draws, "seconds": seconds}
 
 
+def measure_lesson() -> dict[str, Any]:
+    """Measure the writing of a lesson, its digest included."""
+    rng, count = np.random.default_rng(0), 10_000
+    turns = [
+        Turn(
+            run="./epochs/1/rollout",
+            ref=ReplyRef(trajectory=f"PressButton/{number // 10}", step=number % 10, cell=CellRef("ada", 1)),
+            prompt=rng.integers(0, 50_000, 245, dtype=np.int32),
+            reply=rng.integers(0, 50_000, 36, dtype=np.int32),
+            behaviour=rng.random(36, dtype=np.float32),
+            version=1,
+            temperature=1.0,
+            state=f"{number:064x}",
+            instance=f"PressButton#{number // 10}",
+        )
+        for number in range(count)
+    ]
+    estimates = [
+        StepEstimate(run=one.run, trajectory=one.ref.trajectory, step=one.ref.step, reward=1, weight=1, why="kept")
+        for one in turns
+    ]
+    order = [tuple(range(start, start + 16)) for start in range(0, count, 16)]
+    lesson = Lesson(turns=turns, weights=[1.0] * count, order=order, estimates=estimates)
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(2):  # the first one loads the code
+            began = time.perf_counter()
+            write_lesson(lesson, Path(folder, "lesson"), "again")
+            seconds = time.perf_counter() - began
+    print(f"lesson: {count:,} turns written in {seconds:.2f} s")
+    return {"turns": count, "seconds": seconds}
+
+
 def main() -> None:
-    """Measure both, print a line of each, and write all numbers."""
+    """Measure all, print a line of each, and write all numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="JSON with all numbers")
     options = parser.parse_args()
-    found = {"publish": measure_publish(), "replay": measure_replay()}
+    found = {"publish": measure_publish(), "replay": measure_replay(), "lesson": measure_lesson()}
     if options.out is not None:
         write_json(options.out, found)
 

@@ -5,8 +5,9 @@
 
 ray      episodes by the clock in Ray workers whose environments sleep, 0.2 s in the median, with a spread (p99 / p1) of
          100. `waiting` begins an epoch of one episode per worker when the one before is over, `playing` when so many
-         episodes have arrived (`collab.loop.continuous`); `busy` is the share of the workers' time that is slept. The
-         same on a virtual clock: `bench_collect.py`.
+         episodes have arrived (`collab.loop.continuous`); `busy` is the share of the workers' time that is slept, and
+         `of_bound` the time of list scheduling, in which no worker is ever idle and nothing but sleep takes time,
+         over the time taken. The same on a virtual clock: `bench_collect.py`.
 ingest   steps per second that reach the log of one run from Ray workers whose environment and policy take no time,
          between the first recorded step and the last, and the memory of a worker
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
+import math
 import os
 import statistics
 import tempfile
@@ -26,7 +29,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bench_collect import MEDIAN_S, draw_seconds
+from bench_collect import MEDIAN_S, NotingWorker, draw_seconds, schedule
 
 import collab
 from collab.config import RunConfig
@@ -87,7 +90,7 @@ def open_library() -> Iterator[tuple[Library, Path]]:
 
 
 async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library, out: Path) -> dict[str, float]:
-    """Play epochs of one episode per worker in Ray workers; return seconds, the share of sleep, and the host's work.
+    """Play epochs of one episode per worker in Ray workers; return seconds, both shares, and the host's work.
 
     Args:
         waits: whether an epoch begins when the one before is over; else when so many episodes have arrived.
@@ -103,7 +106,8 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
     team = build_team(config)
     executor = build_executor(config, suite, team)
     await executor.start()
-    shared, arrived, slept = SharedWorkers(executor, workers), 0, 0.0
+    shared, arrived, slept, begun = SharedWorkers(executor, workers), 0, 0.0, list[float]()
+    shared.free = [NotingWorker(one, begun) for one in shared.free]
     runs, news = list[asyncio.Task[Any]](), asyncio.Event()
     began, computed = time.monotonic(), time.process_time()
 
@@ -132,7 +136,10 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
         if waits:
             await runs[-1]
     seconds, computed = time.monotonic() - began, time.process_time() - computed
+    # Behind the last episode that was begun, none ends in time.
+    bound = schedule(arrived, workers, itertools.chain(begun, itertools.repeat(math.inf)))
     found = {"seconds": seconds, "busy": slept / (workers * seconds), "rate": arrived / seconds}
+    found["of_bound"] = bound / seconds
     for one in runs:
         one.cancel()
     await asyncio.gather(*runs, return_exceptions=True)
@@ -152,7 +159,8 @@ def measure_ray(options: argparse.Namespace) -> dict[str, Any]:
     waiting, playing = found["waiting"], found["playing"]
     print(
         f"ray: {options.workers} workers: {found['gain']:.2f} times as many episodes per second as with waiting; busy "
-        f"{playing['busy']:.1%} and {waiting['busy']:.1%}; host {playing['host']:.2f} CPU s per s"
+        f"{playing['busy']:.1%} and {waiting['busy']:.1%}, {playing['of_bound']:.1%} and {waiting['of_bound']:.1%} of "
+        f"the bound; host {playing['host']:.2f} CPU s per s"
     )
     return found
 

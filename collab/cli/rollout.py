@@ -35,6 +35,7 @@ from collab.utils.text import format_clock, split_names
 if TYPE_CHECKING:
     from collab.config import Budget, RunConfig
     from collab.library import Library
+    from collab.rollout.plan import Placement
     from collab.rollout.run import RunResult
     from collab.rollout.seeds import SeedRun
     from collab.store.reader import Play
@@ -241,10 +242,11 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
     _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
 
 
-def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None:
+def resume_series(folder: Path, budget: Budget | None, placement: Placement, *, as_json: bool) -> None:
     """Resume an evaluation over several seeds and print its result.
 
     Args:
+        placement: where it is played from here on.
         budget: what may be spent from here on; None grants its own once more.
 
     Raises:
@@ -252,7 +254,7 @@ def resume_series(folder: Path, budget: Budget | None, *, as_json: bool) -> None
     """
     from collab.rollout.seeds import load_series
 
-    runs = run_interruptible(load_series(folder))
+    runs = run_interruptible(load_series(folder, placement))
     # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collab.config import Budget
     from collab.data.splits import HeldOutInstances
     from collab.library import Library
+    from collab.rollout.plan import Placement
     from collab.store.reader import RunReader
 
 
@@ -271,12 +272,18 @@ def resume_run(
     executor: Annotated[
         options.Where | None,
         typer.Option(
-            "--executor", help="Place where a run is played from here on; default: where it was.", show_default=False
+            "--executor",
+            help="Place where episodes are played from here on; default: where they were.",
+            show_default=False,
         ),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", metavar="N", min=1, help="Number of Ray workers; default: as before."),
+    ] = None,
+    concurrency: Annotated[
+        int | None,
+        typer.Option("--concurrency", metavar="K", min=1, help="Number of episodes at once; default: as before."),
     ] = None,
     budget: options.BudgetText = None,
     trust: options.Trust = False,
@@ -286,24 +293,27 @@ def resume_run(
     """Resume stopped or killed work: a run, several seeds, a training, transfer, fine-tuning, synth or calibration.
 
     The budget starts anew. Broken episodes are played again. For finished work, only the result is printed. To resume
-    a run inside a training, resume the training.
+    a run inside a training, resume the training. Runs, several seeds and trainings may be moved with --executor,
+    --workers and --concurrency; where a training is moved to, it stays.
     """
     from collab.cli.rollout import finish
     from collab.config import Budget
     from collab.loop.record import refuse_part
+    from collab.rollout.plan import Placement
     from collab.rollout.run import read_finished, resume
 
     granted = Budget.parse(budget) if budget is not None else None
     # A part of a training is resumed by the training: alone it would break the epoch.
     refuse_part(run)
     # Everything but a run has a command of its own.
-    if _resume_other(run, granted, as_json=as_json, moves=executor is not None or workers is not None):
+    placement = Placement(executor=executor, workers=workers, concurrency=concurrency)
+    if _resume_other(run, granted, placement, as_json=as_json):
         return
     command, result = open_run(run).manifest.command, read_finished(run)
     if result is None:
         # A run without a result has something left to play.
         result = work(
-            lambda watch, stop: resume(run, executor=executor, workers=workers, budget=granted, watch=watch, stop=stop),
+            lambda watch, stop: resume(run, placement=placement, budget=granted, watch=watch, stop=stop),
             run,
         )
     else:
@@ -360,25 +370,29 @@ def open_run(path: Path) -> RunReader:
 # --------------------------------------------------------------------------------------------------- resuming
 
 
-def _resume_other(path: Path, budget: Budget | None, *, as_json: bool, moves: bool) -> bool:
+def _resume_other(path: Path, budget: Budget | None, placement: Placement, *, as_json: bool) -> bool:
     """Resume anything but a run as its own command does; False where it is one.
 
     Args:
-        moves: whether another executor or number of workers was asked for, which only a run has.
+        placement: where episodes are played from here on.
 
     Raises:
-        UsageError: it is no run and was to move, a budget of money or tokens is given to fine-tuning, or runs lie there
-            that are not one evaluation.
+        UsageError: it plays nothing that could be moved, a budget of money or tokens is given to fine-tuning, or runs
+            lie there that are not one evaluation.
         typer.Exit: it stopped early.
     """
     from collab.cli import critic, finetune, rollout, synth, train, transfer
     from collab.errors import UsageError
     from collab.evaluation.report import find_recorded
     from collab.rewards.calibration.record import FILE as CALIBRATION
+    from collab.rollout.plan import UNMOVED
     from collab.synthesis.journal import FILE as SYNTHESIS
 
-    if moves and find_recorded(path).kind != "run":
-        raise UsageError(f"--executor, --workers: {path} is no single run; leave them out to resume it as it was begun")
+    if placement != UNMOVED and find_recorded(path).kind not in ("run", "series", "training"):
+        raise UsageError(
+            f"--executor, --workers, --concurrency: {path} is neither a run, an evaluation nor a training; leave them "
+            "out to resume it as it was begun"
+        )
     # By its head file: the user need not know which command made it.
     if (path / SYNTHESIS).is_file():
         synth.resume_synthesis(path, budget, as_json=as_json)
@@ -389,13 +403,13 @@ def _resume_other(path: Path, budget: Budget | None, *, as_json: bool, moves: bo
     # Everything else has a kind of its own; a run returns False and is resumed by the caller.
     match find_recorded(path).kind:
         case "training":
-            train.resume_training(path, budget, as_json=as_json)
+            train.resume_training(path, budget, placement=placement, as_json=as_json)
         case "transfer":
             transfer.resume_transfer(path, budget, as_json=as_json)
         case "finetuning":
             finetune.resume_finetuning(path, max_minutes=_require_minutes(path, budget), as_json=as_json)
         case "series":
-            rollout.resume_series(path, budget, as_json=as_json)
+            rollout.resume_series(path, budget, placement, as_json=as_json)
         case "runs":
             # Which of several runs is meant, only the user knows.
             where = shlex.quote(str(path))

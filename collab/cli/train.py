@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collab.config import Budget
     from collab.library import Library
     from collab.loop.config import TrainingConfig
+    from collab.rollout.plan import Placement
     from collab.testing.kill_resume import KillPoint, Proof
 
 
@@ -93,6 +94,9 @@ AllowOverlap = Annotated[
 ]
 
 
+_FREE = {"resume", "device", "report_to", "executor", "workers", "concurrency", "budget", "as_json"}
+"""Parameters that may stand beside --resume."""
+
 TRAINING = Resumable(below=format_below, news=format_news, show=show_result, to_json=build_result_data)
 
 
@@ -133,12 +137,14 @@ def train(
 ) -> None:
     """Train a team, epoch by epoch: collect episodes, label them, learn from them, evaluate.
 
-    Every phase is on the disk before the next begins; --resume resumes the phase that was stopped or killed. train-marl
-    is the same command for the algorithm collabuiagents.
+    Every phase is on the disk before the next begins; --resume resumes the phase that was stopped or killed, and may
+    move it: --executor, --workers and --concurrency count from there on. train-marl is the same command for the
+    algorithm collabuiagents.
     """
     from collab.api import build_check_options, report_left_out
     from collab.config import Budget
     from collab.errors import UsageError
+    from collab.rollout.plan import Placement
     from collab.trainers.prepare import check_device, check_reports
 
     # The algorithm decides which options exist, so it is checked first.
@@ -147,9 +153,11 @@ def train(
     reports = None if report_to is None else split_names("--report-to", report_to)
     # A resume takes everything from the directory; options that would contradict it are refused.
     if resume is not None:
-        options.refuse_beside_resume(context, {"resume", "device", "report_to", "budget", "as_json"}, "the training")
+        options.refuse_beside_resume(context, _FREE, "the training")
         _check_resumed(context, resume)
-        resume_training(resume, limit, device=device, report_to=reports, as_json=as_json)
+        where = executor if options.list_given_options(context, ["executor"]) else None
+        placement = Placement(executor=where, workers=workers, concurrency=concurrency)
+        resume_training(resume, limit, device=device, report_to=reports, placement=placement, as_json=as_json)
         return
     if replay is not None:
         options.refuse_beside_resume(context, {"replay", "out", "as_json"}, "the training", "--replay repeats")
@@ -215,6 +223,7 @@ def resume_training(
     *,
     device: str | None = None,
     report_to: Sequence[str] | None = None,
+    placement: Placement | None = None,
     as_json: bool,
 ) -> None:
     """Resume a training and print its result.
@@ -226,10 +235,12 @@ def resume_training(
     """
     from collab.loop.loop import resume
     from collab.loop.record import TrainingDir
+    from collab.rollout.plan import UNMOVED
 
     folder = TrainingDir(path)
     more = f"to train on, begin another training with --agents {shlex.quote(f'{path}@last')}"
-    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, note=note)
+    where = placement or UNMOVED
+    job = functools.partial(resume, path, budget=budget, device=device, report_to=report_to, placement=where, note=note)
     TRAINING.resume(job, folder, more if "summary" in folder.read() else None, as_json)
 
 

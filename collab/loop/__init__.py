@@ -7,7 +7,8 @@
 Every part can be resumed by itself, and so can the loop: it reads what is complete, resumes what was begun, and makes
 what is missing:
 
-    DIR/training.json            configuration, budget, device, versions, digest of the base; at the end the summary
+    DIR/training.json            configuration, budget, device, versions, digest of the base; where it was moved to
+                                 play; at the end the summary
     DIR/lock                     held by the process that trains
     DIR/epochs/0/evaluation/     success of the team before any training
     DIR/epochs/1/graph.json      edges of this epoch, drawn from seed and epoch before it is played

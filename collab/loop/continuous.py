@@ -49,6 +49,7 @@ from collab.rollout.build import build_suite, build_team
 from collab.rollout.collector import CLOSED, RolloutProgress
 from collab.rollout.episode import Episode, NotAdmitted, Stage
 from collab.rollout.executors.base import EpisodeWorker, Executor
+from collab.rollout.plan import Placement
 from collab.rollout.run import RunResult, build_executor, resume, start
 from collab.store.run import InterruptibleRecorder, RunStore
 from collab.types import Trajectory, Usage
@@ -342,7 +343,10 @@ class ContinuousCollection:
             named: dict[str, Any] = {"watch": watch, "stop": stop, "admit": admit, "suite": self._suite}
             unlimited = Budget()
             if config is None or out.exists():
-                return await resume(out, budget=unlimited, executor=gate, **named)
+                # The newest run begins episodes for all workers, also where there were fewer when it was begun.
+                more = None if config is None else config.concurrency
+                place = Placement(concurrency=more)
+                return await resume(out, budget=unlimited, placement=place, executor=gate, **named)
             begun = config.model_copy(update={"budget": unlimited})
             return await start(begun, state.library, out, executor=gate, **named)
 

@@ -45,19 +45,25 @@ from collab.loop.record import (
     Summary,
     Trained,
     TrainingDir,
+    TrainingMove,
     collect_play_facts,
+    describe_place,
     find_best_epoch,
     hash_json,
     hash_named,
     hash_played,
     hash_training,
     is_patience_over,
+    move_training,
     read_record,
+    record_move,
+    restore_place,
 )
 from collab.loop.recorded import check_fork, check_replayed, check_unchanged, find_source, list_doubts, take_over
 from collab.loop.state import Halted, LoopState, TrainingProgress
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rollout.build import build_suite, with_prompts
+from collab.rollout.plan import UNMOVED, Placement
 from collab.store.manifest import collect_versions, format_now
 from collab.store.run_dir import RunDir, RunLimits
 from collab.trainers.distributed import build_threads_head, use_recorded_threads
@@ -350,6 +356,7 @@ async def resume(
     budget: Budget | None = None,
     device: str | None = None,
     report_to: Sequence[str] | None = None,
+    placement: Placement = UNMOVED,
     note: Callable[[str], None] = lambda text: None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -357,6 +364,7 @@ async def resume(
     """Resume a training that stopped or died; return the result of a finished one.
 
     Args:
+        placement: where it is played from here on, also by later resumes; ignored where nothing is left.
         budget: from here on; None grants the training's own budget once more.
         device: None for where it was trained before.
         report_to: None for where it reported before.
@@ -373,7 +381,10 @@ async def resume(
     # The head may name modules to import, so trust is asked for before any of it is built.
     check_trusted(head.get("config", {}), str(folder.file))
     limits = folder.read_limits(budget=budget, device=device, report_to=report_to)
-    config = load_config(head.get("config", {}), str(folder.file))
+    config = restore_place(load_config(head.get("config", {}), str(folder.file)), head, str(folder.file))
+    before, move = config.run, None
+    if "summary" not in head:
+        config, move = move_training(config, placement)
     check_limits(limits, config.method)
     first = build_first_policy(config.run, config.method)
     _check_base(path, first, head["base"])
@@ -386,8 +397,10 @@ async def resume(
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:
         await load_algorithm(config.algorithm).check_budget(config, budget)
+    if move is not None:
+        note(f"played {describe_place(config.run)} from here on; until now {describe_place(before)}")
     with compute_as_begun(folder, note):
-        return await _run(config, first, folder, limits, watch, stop, note)
+        return await _run(config, first, folder, limits, watch, stop, note, move)
 
 
 def _compare_versions(head: Mapping[str, Any]) -> str | None:
@@ -441,6 +454,7 @@ async def _run(
     watch: Watch,
     stop: asyncio.Event | None,
     note: Callable[[str], None],
+    move: TrainingMove | None = None,
 ) -> TrainingResult:
     # Before the lock: a training whose prompts have changed would continue with another team.
     library = Library.for_recorded_training(config.library)
@@ -460,6 +474,8 @@ async def _run(
     )
     # One writer per training; a second process that resumes is refused here, before it plays.
     with folder.lock_parts():
+        if move is not None:
+            record_move(folder, move)
         watch(state.progress)
         take_over(folder)
         records: list[EpochRecord] = []

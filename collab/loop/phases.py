@@ -46,7 +46,7 @@ from collab.loop.step_budget import (
 )
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.executors.base import Executor
-from collab.rollout.plan import draw_order, load_splits, plan_episodes
+from collab.rollout.plan import Placement, draw_order, load_splits, plan_episodes
 from collab.rollout.run import Beginning, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
 from collab.seeds import derive
@@ -161,8 +161,9 @@ async def roll_out(
     budget, watch, suite = state.compute_left(), _build_watcher(state, out, steps), await state.open_suite(config)
     # Episodes end by the budget of steps, whose order is planned, not by which was fastest.
     async with open_ending(out, steps, state.stop) as ending:
+        place = Placement(executor=config.executor, concurrency=config.concurrency)
         begin_or_resume = (
-            partial(resume, out, budget=budget)
+            partial(resume, out, placement=place, budget=budget)
             if out.exists()
             else partial(start, config.model_copy(update={"budget": budget}), state.library, out)
         )

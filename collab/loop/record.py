@@ -1,4 +1,4 @@
-"""Record of an epoch, `epoch.json`, and summary of a training in `training.json`; paths within a training.
+"""Record of an epoch, `epoch.json`; summary and moves of a training in `training.json`; paths within a training.
 
 Hashes of epochs and of a whole training cover tokens, texts, actions, outcomes, labels and weights, each sorted by
 name. They cover no time, cost, place or order of a log, so a training that was killed and resumed hashes like one that
@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -20,14 +20,20 @@ from collab.config import Definition, RunConfig, validate
 from collab.errors import UsageError
 from collab.evaluation.comparison import is_spoilt
 from collab.evaluation.metrics import Report, describe_sampling
+from collab.loop.config import TrainingConfig
+from collab.rollout.plan import Placement
 from collab.store.fingerprint import hash_trajectory
+from collab.store.manifest import format_now
 from collab.store.run_dir import RunDir
 from collab.types import Trajectory, Usage
 from collab.utils.files import read_json
+from collab.utils.text import format_amount
 
 FILE = "training.json"
 LABELS = "training"
 """Name of a training's own labels beside its rollouts."""
+MOVES = "moves"
+"""In the head of a training: its moves, the newest last; missing where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +274,63 @@ class Summary(Definition):
     """Whether patience ended it before its last epoch."""
     hash: str
     """Run hash."""
+
+
+class TrainingMove(Definition):
+    """A change of the place where a training is played, which decides no episode and no lesson."""
+
+    time: str
+    """UTC, ISO 8601."""
+    executor: Literal["local", "ray"]
+    concurrency: int
+    """Number of Ray workers, or of episodes at once."""
+
+
+def restore_place(config: TrainingConfig, head: Mapping[str, Any], where: str) -> TrainingConfig:
+    """Return the training where it was played last.
+
+    Args:
+        head: its `training.json`.
+        where: path of that, for messages.
+
+    Raises:
+        ConfigError: the last move cannot be read.
+    """
+    moves = head.get(MOVES)
+    if not moves:
+        return config
+    last = validate(TrainingMove, moves[-1], f"{where}: {MOVES}")
+    return _apply(config, Placement(executor=last.executor, concurrency=last.concurrency))
+
+
+def move_training(config: TrainingConfig, placement: Placement) -> tuple[TrainingConfig, TrainingMove | None]:
+    """Return the training in another place, and the move; None where it stays.
+
+    Raises:
+        UsageError: workers are counted where none play.
+    """
+    found = _apply(config, placement)
+    if (found.run, found.held_out) == (config.run, config.held_out):
+        return config, None
+    return found, TrainingMove(time=format_now(), executor=found.run.executor, concurrency=found.run.concurrency)
+
+
+def record_move(folder: TrainingDir, move: TrainingMove) -> None:
+    """Add a move to the head of a locked training; StoreFailure if it cannot be written."""
+    head = folder.read()
+    folder.write({**head, MOVES: [*head.get(MOVES, []), move.model_dump()]})
+
+
+def describe_place(run: RunConfig) -> str:
+    """Describe where a run is played, e.g. "in 8 Ray workers"."""
+    if run.executor == "ray":
+        return f"in {format_amount(run.concurrency, 'Ray worker')}"
+    return f"in this process, {format_amount(run.concurrency, 'episode')} at once"
+
+
+def _apply(config: TrainingConfig, placement: Placement) -> TrainingConfig:
+    held_out = [placement.apply(run) for run in config.held_out]
+    return config.model_copy(update={"run": placement.apply(config.run), "held_out": held_out})
 
 
 def collect_play_facts(runs: Sequence[RunConfig], played: Iterable[Trajectory], rollout: Report) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from collab.rollout.build import build_suite
 from collab.rollout.dialects import load_dialect
 from collab.rollout.plan import load_splits, plan_episodes
 from collab.rollout.run import read_recorded_config
+from collab.rollout.seeds import FREE
 from collab.seeds import Seeds
 from collab.store.fingerprint import hash_run
 from collab.store.manifest import format_now
@@ -302,6 +303,8 @@ def check_fork(config: TrainingConfig, base: Mapping[str, str], name: str) -> tu
     # Epochs depend on all of this. How their method's settings act on what is over, only its user can know.
     decisive = ("algorithm", "run", "declared", "origin", "recorded")
     begun, asked = ({part: one[part] for part in decisive} for one in (there, here))
+    for one in (begun, asked):
+        one["run"] = {name: value for name, value in one["run"].items() if name not in FREE}
     other_parts = [*list_differing({**begun, "base": head["base"]}, {**asked, "base": dict(base)})]
     if other_parts:
         what, was, wanted = other_parts[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from collab.config import (
@@ -111,6 +112,30 @@ def check_workers(executor: str, workers: int) -> None:
             f"--workers {workers}: counts Ray workers, and this run is played in this process; "
             f"add --executor ray, or use --concurrency {workers}"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The place where the rest of some work is played, which decides no episode; None keeps what its runs have."""
+
+    executor: Literal["local", "ray"] | None = None
+    workers: int | None = None
+    """Number of Ray workers."""
+    concurrency: int | None = None
+    """Episodes at once; `workers` counts before it."""
+
+    def apply(self, run: RunConfig) -> RunConfig:
+        """Return the run with its place changed; UsageError if workers are counted where none play."""
+        executor = self.executor or run.executor
+        if self.workers is not None:
+            check_workers(executor, self.workers)
+        asked = (self.workers, self.concurrency, run.concurrency)
+        number = next(one for one in asked if one is not None)
+        return run.model_copy(update={"executor": executor, "concurrency": number})
+
+
+UNMOVED = Placement()
+"""Everything stays where it is."""
 
 
 def choose_concurrency(run: RunConfig) -> int:

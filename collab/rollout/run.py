@@ -20,7 +20,6 @@ from datetime import datetime
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Literal
 
 from collab.config import Budget, RunConfig, hide_secrets, validate
 from collab.envs.android.device_adb import log_to
@@ -44,7 +43,7 @@ from collab.rollout.dialects import GUESSED, check_dialect, describe_dialect
 from collab.rollout.episode import Admit, Episode, can_replay
 from collab.rollout.executors.base import Executor, LocalExecutor
 from collab.rollout.executors.ray import RayExecutor
-from collab.rollout.plan import check_workers, order_tasks, plan_episodes, resolve_task_names
+from collab.rollout.plan import UNMOVED, Placement, order_tasks, plan_episodes, resolve_task_names
 from collab.store.manifest import Manifest, find_home
 from collab.store.reader import RunReader, Trajectories
 from collab.store.run import RunRecorder, RunStore, RunWriter
@@ -198,8 +197,8 @@ def foresee(config: RunConfig, suite: Suite) -> list[str]:
 async def resume(
     path: Path,
     *,
-    executor: Literal["local", "ray"] | Executor | None = None,
-    workers: int | None = None,
+    placement: Placement = UNMOVED,
+    executor: Executor | None = None,
     budget: Budget | None = None,
     watch: Watch = lambda progress: None,
     stop: asyncio.Event | None = None,
@@ -210,8 +209,8 @@ async def resume(
     """Resume a run that stopped or died.
 
     Args:
-        executor: where it is played from here on, by so many `workers`; None keeps what the run has. A started one
-            plays it and stays open.
+        placement: where it is played from here on.
+        executor: plays it, already started, and stays open; None starts the one that `placement` or the run names.
         budget: from here on; None grants the run's own budget once more.
         stop: as for `start`, like `admit`, `suite` and `beginnings`.
 
@@ -219,13 +218,10 @@ async def resume(
         RunFormatError: it cannot be read, or its environment or a policy is not the recorded one.
         UsageError: another process is writing it.
     """
-    config = read_stored_config(path)
-    named = executor if isinstance(executor, str) else None
-    changes = {"executor": named, "concurrency": workers, "budget": budget}
-    config = config.model_copy(update={name: value for name, value in changes.items() if value is not None})
-    if workers is not None:
-        check_workers(config.executor, workers)
-    async with _open_parts(config, suite, None if isinstance(executor, str) else executor) as parts:
+    config = placement.apply(read_stored_config(path))
+    if budget is not None:
+        config = config.model_copy(update={"budget": budget})
+    async with _open_parts(config, suite, executor) as parts:
         _check_version(path, parts.suite)
         # A server that does not answer is found before anything is begun.
         capabilities = await wait_unless_stopped(parts.team.probe(), stop, _PROBING)

@@ -25,7 +25,7 @@ from collab.library import Library
 from collab.rollout.build import build_suite, with_dates_of, with_prompts
 from collab.rollout.collector import USED_UP, UsageMeter
 from collab.rollout.executors.base import Executor
-from collab.rollout.plan import resolve_run
+from collab.rollout.plan import UNMOVED, Placement, resolve_run
 from collab.rollout.run import RunResult, Watch, read_recorded_config, read_stored_config, resume, start
 from collab.store.manifest import FILE
 from collab.store.run import RunStore
@@ -100,12 +100,16 @@ async def plan_series(configs: Sequence[RunConfig], library: Library, out: Path)
     return tuple([await _find_seed_run(config.model_copy(update=series), path) for path, config in planned.items()])
 
 
-async def load_series(folder: Path) -> tuple[SeedRun, ...]:
+async def load_series(folder: Path, placement: Placement = UNMOVED) -> tuple[SeedRun, ...]:
     """Return all runs of a folder's evaluation, unrecorded ones included.
+
+    Args:
+        placement: where what is left of them will be played.
 
     Raises:
         RunFormatError: there is no run, or one cannot be read.
-        UsageError: a run in it is being played now, or was recorded with another version of its environment.
+        UsageError: a run in it is being played now, or was recorded with another version of its environment, or
+            workers are counted where none play.
     """
     recorded = {
         config.seed: config
@@ -117,6 +121,7 @@ async def load_series(folder: Path) -> tuple[SeedRun, ...]:
     first = next(iter(recorded.values()))
     seeds = dict.fromkeys([*first.series, *recorded])
     configs = [recorded[seed] if seed in recorded else await _reseed_run(first, seed) for seed in seeds]
+    configs = [placement.apply(config) for config in configs]
     return tuple([await _find_seed_run(config, folder / f"seed-{config.seed}") for config in configs])
 
 
@@ -185,10 +190,9 @@ async def play(
     """
     if run.begun:
         # Where it is played is a matter of this command, not of the run.
-        named = run.config.executor
-        workers = None if executor is not None or named == "local" else run.config.concurrency
+        placement = Placement(executor=run.config.executor, concurrency=run.config.concurrency)
         return await resume(
-            run.path, executor=executor or named, workers=workers, budget=budget, watch=watch, stop=stop, suite=suite
+            run.path, placement=placement, executor=executor, budget=budget, watch=watch, stop=stop, suite=suite
         )
     config = run.config.model_copy(update={"budget": budget})
     return await start(config, library, run.path, note=note, watch=watch, stop=stop, suite=suite, executor=executor)

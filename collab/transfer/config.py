@@ -178,7 +178,7 @@ async def configure(library: Library, request: TransferRequest) -> TransferConfi
         _check_elsewhere(source, [training.run])
         _check_unseen(request, training, "second training", "measure on others, or set held_out.seeds")
         # Forgetting is measured in the first environment, with the team before and after.
-        first = await _configure_first(request, source)
+        first = await _configure_first(request, source, transferred[0])
     return TransferConfig(
         mode=request.mode,
         agents=request.agents,
@@ -249,8 +249,11 @@ async def _configure_second(library: Library, request: TransferRequest, agents: 
     ]
 
 
-async def _configure_first(request: TransferRequest, source: TransferSource) -> list[RunConfig]:
-    """Return the team's evaluations in the first environment: its training's own, on other seeds."""
+async def _configure_first(request: TransferRequest, source: TransferSource, second: RunConfig) -> list[RunConfig]:
+    """Return the team's evaluations in the first environment: its training's own, on other seeds.
+
+    They are played where the second environment's are, wherever the training was.
+    """
     measured = source.config.held_out[0]
     name = Path(request.agents).name
     # As the training measured itself, but on other seeds: its own chose the best epoch.
@@ -258,7 +261,8 @@ async def _configure_first(request: TransferRequest, source: TransferSource) -> 
         "agents": load_policy_agents(source.name, measured.graph.slots),
         "agent_names": dict.fromkeys(measured.graph.slots, name),
         "episodes": request.episodes or 1,
-        "concurrency": request.concurrency or measured.concurrency,
+        "executor": second.executor,
+        "concurrency": second.concurrency,
     }
     split = None if measured.split is None else measured.split.name
     runs = [

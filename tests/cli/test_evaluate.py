@@ -126,6 +126,23 @@ def test_a_seed_that_was_not_begun_is_named(collab):
     assert "0 of 6 episodes are over" in result[1]
 
 
+def test_several_seeds_are_resumed_elsewhere(collab):
+    """As if their Ray cluster had gone: begun and missing seeds are played here."""
+    command = (*PLAY, "--agents", "first", "--out", "first", "--seeds", "30,31", "--json")
+    assert read(collab(*command, "--budget", "tokens=1"), 1)["stopped"]
+    head = Path("first/seed-30/run.json")
+    begun = json.loads(head.read_text())
+    begun["config"] |= {"executor": "ray", "concurrency": 8}
+    head.write_text(json.dumps(begun))
+    code, _, err = collab("runs", "resume", "first", "--executor", "local", "--workers", "2")
+    assert (code, "--workers 2: counts Ray workers" in err) == (2, True)
+    budget = ("--budget", "minutes=9", "--json")
+    found = read(collab("runs", "resume", "first", "--executor", "local", "--concurrency", "1", *budget))
+    assert found["stopped"] is None
+    missing = json.loads(Path("first/seed-31/run.json").read_text())["config"]
+    assert (missing["executor"], missing["concurrency"]) == ("local", 1)
+
+
 def test_seeds_within_a_split_on_the_phone(collab):
     """Real screens and real checkers; the agent waits, and waiting solves nothing."""
     options = (

@@ -61,7 +61,7 @@ def test_what_commands_write_is_ignored_by_git(page):
 
 def test_make_says_how_long_tests_take():
     text = (README.parent / "Makefile").read_text(encoding="utf-8")
-    for target in ("test", "check", "test-all", "vendors"):
+    for target in ("test", "check", "test-all", "vendors", "ray"):
         assert re.search(rf'^{target}:.*\n\t@echo "[^"]*\b(minutes|hour)\b', text, re.MULTILINE), target
 
 

@@ -215,6 +215,11 @@ def test_several_seeds_are_resumed_also_where_one_was_never_begun(collab: Comman
     assert finished["success"] == again["success"]
 
 
+def test_what_plays_in_no_workers_is_not_moved(collab: Command) -> None:
+    code, _, err = collab("runs", "resume", "runs/moved", "--executor", "local")
+    assert (code, "runs/moved is neither a run, an evaluation nor a training; leave them out" in err) == (2, True)
+
+
 @pytest.mark.slow
 def test_what_is_finished_is_said_to_be_so_and_how_to_have_more(collab: Command, tmp_path: Path) -> None:
     made, asked = str(tmp_path / "made"), str(tmp_path / "asked")

@@ -20,6 +20,7 @@ from collab.config import Budget
 from collab.errors import MissingExtra, RunError, UsageError
 from collab.rollout.executors import cluster
 from collab.rollout.executors import ray as executor
+from collab.rollout.plan import Placement
 from collab.rollout.run import resume
 from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
@@ -251,7 +252,7 @@ def test_steps_stay_recorded_if_no_other_worker_can_be_started(
     (broken,) = [one for one in result.trajectories if one.error is not None]
     assert len(broken.steps) == 2
     assert re.fullmatch(r"worker \d is not ready after 120 s; see what the cluster does .*", broken.error.message)
-    resumed = asyncio.run(resume(tmp_path / "run", executor="local"))
+    resumed = asyncio.run(resume(tmp_path / "run", placement=Placement(executor="local")))
     assert resumed.report.broken == 0
 
 
@@ -352,6 +353,6 @@ def test_a_budget_stops_workers_and_another_executor_resumes(library: Path, tmp_
     stopped = play(library, tmp_path / "there", env="slow", budget="minutes=0.02")
     assert stopped.stopped is not None
     assert stopped.stopped.startswith("budget used up")
-    result = asyncio.run(resume(tmp_path / "there", executor="local", budget=Budget(minutes=5)))
+    result = asyncio.run(resume(tmp_path / "there", placement=Placement(executor="local"), budget=Budget(minutes=5)))
     assert result.stopped is None
     assert hash_of(tmp_path / "here") == hash_of(tmp_path / "there")

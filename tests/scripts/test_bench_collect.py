@@ -1,4 +1,4 @@
-"""The benchmark of playing on: its bound, its two arms, and a run of it."""
+"""The benchmark of playing on: its bound, its arms, and a run of it."""
 
 import json
 import sys
@@ -23,13 +23,18 @@ def test_the_bound_is_that_of_list_scheduling(bench) -> None:
 def test_who_plays_on_waits_for_no_slow_episode(bench, monkeypatch, tmp_path, capsys) -> None:
     """At least 2.7 and 4.7 times as fast at a spread of 100, and no worker is idle."""
     out = tmp_path / "collect.json"
-    monkeypatch.setattr(sys, "argv", ["bench_collect.py", "--quick", "--out", str(out)])
+    monkeypatch.setattr(sys, "argv", ["bench_collect.py", "--quick", "--seeds", "2", "--out", str(out)])
     bench.main()
     few, many = json.loads(out.read_text())
     assert (few["workers"], many["workers"]) == (8, 32)
     assert few["gain"] > 2.7
     assert many["gain"] > 4.7
     assert min(few["of_bound"], many["of_bound"]) > 0.95
+    for one in (few, many):
+        assert 1 < one["over_rounds"] < one["gain"], "who waits less often waits less"
+        first, second = (draw["gain"] for draw in one["draws"])
+        assert first != second
+        assert one["gain"] == pytest.approx((first + second) / 2)
     assert max(few["host"], many["host"]) < 1
     assert "8 workers, spread 100: " in capsys.readouterr().out
 

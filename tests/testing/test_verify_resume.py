@@ -101,6 +101,19 @@ def test_trainings_whose_order_depends_on_time_are_refused(tmp_path: Path, capsy
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_training_by_distrl_that_waits_is_proven_to_resume(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["verify-resume", "--algo", "distrl", "--quick", "--seed", "1", "--json"]
+    assert main([*asked, "--out", str(tmp_path / "proof")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["same"] is True
+    assert len(told["points"]) == 2
+    assert all(one["undisturbed"] == one["killed"] for one in told["parts"])
+
+
 def test_what_is_refused_leaves_no_directory_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["verify-resume", "--set", "reference=other"]) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,21 @@ def test_continual_trains_from_the_team_and_measures_at_home(
     assert [run.environment_name for run in config.first] == ["corridor", "corridor"]
     assert [run.seed for run in config.first] == config.seeds == [30, 31]
     assert TransferConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_all_parts_are_played_in_one_place_wherever_the_first_training_was(
+    library: Library, transfer_request: TransferRequest, trained: TrainingDir, tmp_path: Path
+) -> None:
+    elsewhere = Path(shutil.copytree(trained.path, tmp_path / "run"))
+    head = json.loads((elsewhere / "training.json").read_text())
+    for run in (head["config"]["run"], *head["config"]["held_out"]):
+        run.update({"executor": "ray", "concurrency": 32})
+    (elsewhere / "training.json").write_text(json.dumps(head))
+    for settings, executor in ((transfer_request.settings, "local"), (("run.executor=ray",), "ray")):
+        found = put(library, transfer_request, agents=f"{elsewhere}@best", settings=settings, concurrency=3)
+        assert found.training is not None
+        runs = [*found.base, *found.transferred, *found.first, found.training.run]
+        assert {(run.executor, run.concurrency) for run in runs} == {(executor, 3)}
 
 
 @pytest.mark.slow

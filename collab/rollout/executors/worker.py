@@ -3,13 +3,13 @@
     worker = ray.remote(WorkerActor).remote(spec)
     state = await worker.start.remote()                        # builds the environment, opens one
     async for reference in worker.play.remote(order):          # one episode
-        for message in await reference:                        # a Line, a Picture, a Call, …
+        for message in await reference:                        # a Line, a ScreenPicture, a ReplyCall, …
             await worker.answer.remote(message.number, CallAnswer(…))
 
 The messages of an episode keep their order; those that are ready at once travel together. A `Line` is a line of the
-run's log and a `Picture` a screen: both are recorded as they are, once checked. A `Call` waits for an answer: a model's
-reply, a count of tokens, or leave to continue. The step before a call is therefore always recorded before that call is
-answered.
+run's log and a `ScreenPicture` a screen: both are recorded as they are, once checked. Three messages wait for an
+answer: a `ReplyCall` for a model's reply, a `CountCall` for a count of tokens, an `AdmitCall` for leave to continue.
+The step before a call is therefore always recorded before that call is answered.
 
 The episode runs in a thread with an event loop of its own. So the process also answers while an environment computes,
 and `count_tokens` may wait for its answer.

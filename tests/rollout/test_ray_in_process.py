@@ -1,0 +1,153 @@
+"""Host and workers without Ray: the actors live in this process, behind a stand-in for Ray that passes messages on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import collab
+from collab.errors import UsageError
+from collab.rollout.executors import ray as host
+from collab.rollout.executors.worker import WorkerActor
+from collab.store.fingerprint import hash_run
+from collab.store.run import RunStore
+
+DEFINITIONS = {
+    "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
+    "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
+}
+
+
+class RayError(Exception):
+    """As Ray's own."""
+
+
+class ActorDiedError(RayError):
+    """As Ray's own."""
+
+
+class Handle:
+    """An actor's handle; a dead one's calls fail, also those that wait."""
+
+    def __init__(self, actor: WorkerActor, dies_after: int | None) -> None:
+        self._actor, self._left = actor, dies_after
+        self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def __getattr__(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(remote=self._follow if name == "play" else lambda *given: self._call(name, given))
+
+    def kill(self) -> None:
+        if not self.death.done():
+            self.death.set_result(None)
+
+    def _call(self, name: str, given: tuple[Any, ...]) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(self._await(getattr(self._actor, name)(*given)))
+
+    async def _follow(self, order: Any) -> AsyncIterator[asyncio.Future[Any]]:
+        stream = self._actor.play(order)
+        while True:
+            if self._left == 0:
+                self.kill()
+            try:
+                messages = await self._await(anext(stream))
+            except StopAsyncIteration:
+                return
+            steps = sum(b'"type":"step"' in getattr(message, "line", b"") for message in messages)
+            if self._left is not None:
+                self._left = max(0, self._left - steps)
+            yield asyncio.ensure_future(asyncio.sleep(0, messages))
+
+    async def _await(self, work: Any) -> Any:
+        answer = asyncio.ensure_future(work)
+        await asyncio.wait((answer, self.death), return_when=asyncio.FIRST_COMPLETED)
+        if self.death.done():
+            answer.cancel()
+            raise ActorDiedError("its process is gone")
+        return answer.result()
+
+
+class StandIn:
+    """A stand-in for Ray: a cluster with two CPUs."""
+
+    def __init__(self) -> None:
+        self.handles: list[Handle] = []
+        self.dies_after: list[int] = []
+        """Steps after which the next actors die; none where it is empty."""
+        kinds = ("RayTaskError", "ActorUnavailableError", "ObjectStoreFullError", "OutOfDiskError")
+        exceptions = {name: type(name, (RayError,), {}) for name in kinds}
+        self.module = ModuleType("ray")
+        for name, part in {
+            "exceptions": SimpleNamespace(RayError=RayError, ActorDiedError=ActorDiedError, **exceptions),
+            "remote": lambda kind: SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._start)),
+            "kill": lambda handle: handle.kill(),
+            "cluster_resources": lambda: {"CPU": 2.0},
+        }.items():
+            setattr(self.module, name, part)
+
+    def _start(self, spec: Any) -> Handle:
+        dies_after = self.dies_after.pop(0) if self.dies_after else None
+        self.handles.append(Handle(WorkerActor(spec), dies_after))
+        return self.handles[-1]
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    found = StandIn()
+    monkeypatch.setitem(sys.modules, "ray", found.module)
+    monkeypatch.setattr(host, "connect", lambda *, start: True)
+    return found
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., collab.RunResult]:
+    for name, text in DEFINITIONS.items():
+        path = tmp_path / "library" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def run(out: str, **changes: Any) -> collab.RunResult:
+        asked = {"env": "corridor", "agents": "erring", "graph": "team", "episodes": 3, "progress": False} | changes
+        return asyncio.run(collab.collect(library=tmp_path / "library", out=tmp_path / out, **asked))
+
+    return run
+
+
+def hash_of(result: collab.RunResult) -> str:
+    return hash_run(RunStore.open(result.path))
+
+
+def test_host_and_workers_play_the_run_of_one_process(ray: StandIn, play: Callable[..., collab.RunResult]) -> None:
+    """With its replies, texts and usage; the models answer at the host, and each step is recorded before the next."""
+    here, there = play("here"), play("there", executor="ray", workers=2)
+    assert hash_of(here) == hash_of(there)
+    assert here.progress.spent == there.progress.spent
+    assert there.progress.steps == here.progress.steps
+    assert len(ray.handles) == 2
+    reader = RunStore.open(there.path).open_reader()
+    assert {one.worker.split(" on ")[0] for one in reader.list_plays()} == {"worker 1", "worker 2"}
+    for trajectory in there.trajectories:
+        for step in trajectory.steps:
+            assert all(reader.read_prefix(utterance.prompt.prefix) for utterance in step.matrix)
+
+
+def test_a_lost_worker_is_replaced_and_its_episode_goes_on(ray: StandIn, play: Callable[..., collab.RunResult]) -> None:
+    ray.dies_after = [1]
+    here, there = play("here"), play("there", executor="ray", workers=1)
+    assert hash_of(here) == hash_of(there)
+    assert there.progress.steps == here.progress.steps, "no step is made twice"
+    assert len(ray.handles) == 2
+    (loss,) = there.progress.losses
+    assert loss.endswith("continues after 1 step in another worker")
+    assert ": its process died; " in loss
+
+
+def test_what_a_cluster_has_no_room_for_is_refused(ray: StandIn, play: Callable[..., collab.RunResult]) -> None:
+    with pytest.raises(UsageError, match=r"^--workers 3: the Ray cluster has 2 CPUs, .*; use --workers 2, or join"):
+        play("run", executor="ray", workers=3)
+    assert not ray.handles
