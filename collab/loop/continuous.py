@@ -327,6 +327,8 @@ class ContinuousCollection:
                 self._arrived.append(arrival)
 
         def watch(progress: RolloutProgress) -> None:
+            # More episodes are planned than an epoch could want: it ends by the steps that arrive.
+            progress.is_open = True
             run.progress = progress
             # Printed when it happens, also while the policy learns.
             state.print_losses(progress)

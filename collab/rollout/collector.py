@@ -227,6 +227,8 @@ class RolloutProgress(UsageMeter):
     """Progress of a collection; a live object for displays."""
 
     planned: int
+    is_open: bool = False
+    """Whether it ends before the planned episodes are over, which its caller decides: their number says nothing."""
     done: int = 0
     """Episodes over, with an outcome or an error; those of an earlier process included."""
     before: int = 0
@@ -287,7 +289,9 @@ class RolloutProgress(UsageMeter):
 
     @property
     def seconds_left(self) -> float | None:
-        """Estimate from steps and step budgets; None before the first step, and once the wanted steps are made."""
+        """Estimate from steps and step budgets; None before the first step, once the wanted steps are made, if open."""
+        if self.is_open:
+            return None
         if self.wanted_steps is None:
             return self.workload.estimate_seconds_left()
         missing, pace = self.wanted_steps - self.steps_before - self.steps, self.workload.estimate_pace()
@@ -300,14 +304,15 @@ class RolloutProgress(UsageMeter):
         """
         # No rate before the end: short episodes end first, and they are solved more often.
         solved = f" over, {self.succeeded} solved" if self.done else ""
-        parts = [f"{self.done}/{format_amount(self.planned, 'episode')}{solved}"]
+        done = format_amount(self.done, "episode")
+        parts = [f"{done if self.is_open else f'{self.done}/' + format_amount(self.planned, 'episode')}{solved}"]
         # With a step budget, steps are what is planned, and episodes only follow.
         if self.wanted_steps is not None:
             played = min(self.steps_before + self.steps, self.wanted_steps)
             ending = ", ending episodes that were begun" if played == self.wanted_steps else ""
             parts = [
                 f"{played}/{format_amount(self.wanted_steps, 'step')}{ending}",
-                f"{format_amount(self.done, 'episode')}{solved}",
+                f"{done}{solved}",
             ]
         if self.broken:
             parts.append(f"{self.broken} broken")

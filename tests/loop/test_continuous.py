@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,24 @@ def test_workers_do_not_run_ahead_of_a_slow_learner(
     # 30, 12 and 12 steps are learned, each with the rest of an episode of at most 3, and 4 workers end what runs.
     assert 54 <= count_played_steps(TrainingDir(result.path)) <= 54 + 3 * 2 + 4 * 3
     assert max(map(int, result.records[-1].metrics["distrl"]["staleness"])) <= 2
+
+
+def test_the_live_line_counts_no_episodes_that_will_never_be_played(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More are planned than any epoch could want, for it ends by its steps."""
+    shown, lines, play = list[Any](), list[str](), LocalWorker.play
+
+    async def tell(self: LocalWorker, *parts: Any, **named: Any) -> Any:
+        trajectory = await play(self, *parts, **named)
+        lines.append(str(shown[-1]))
+        return trajectory
+
+    monkeypatch.setattr(LocalWorker, "play", tell)
+    asyncio.run(start(configure(library, "steps=12", "epochs=1"), tmp_path / "run", device="cpu", watch=shown.append))
+    told = [line for line in lines if "| rollout |" in line]
+    assert any(" episodes over, " in line for line in told)
+    assert not [line for line in told if re.search(r"\| rollout \| \d+/", line)]
 
 
 @pytest.mark.slow
