@@ -63,6 +63,8 @@ def test_a_reply_is_compared_with_the_others_to_its_state() -> None:
     assert np.dot(found, [1, 1, 2, 1]) == pytest.approx(0)
     assert compare([0.7], [4], make_method()).tolist() == [0.0]
     assert compare([0.7], [1], make_method("k=1")).tolist() == [0.7]
+    assert compare([0.7], [1], make_method("k=2")).tolist() == [0.0], "the other failed"
+    assert compare([0.7], [1], make_method("k=2", "baseline=none")).tolist() == [0.7]
     assert compare([1.0, 2.0], [1, 3], make_method("baseline=none")).tolist() == [1.0, 2.0]
 
 
@@ -199,6 +201,42 @@ def test_replies_that_failed_are_left_out_and_counted(
     assert told["failed"] == told["states"] == len(steps) - len(missed)
     assert sum(one.why == "it has no candidate" for one in steps) == len(missed)
     assert result.records[1].spent["samples"].calls == 2 * told["states"] + len(missed), "what answered is paid for"
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("lost", ["failed", "withheld"])
+def test_a_reply_whose_companions_are_lost_teaches_nothing_and_is_counted(
+    lost: str, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of two fails at every state but each fourth, or cannot be learned: the other one has nothing beside it."""
+    answer = Agent.answer_again
+
+    async def lose(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
+        state = states.setdefault(id(cell), len(states))
+        numbers[state] += 1
+        if state % 4 == 0 or numbers[state] > 1:
+            return await answer(self, cell, prompt, seed, scene)
+        if lost == "failed":
+            raise ModelFailure("no answer")
+        return replace(await answer(self, cell, prompt, seed, scene), finish="content_filter")
+
+    states: dict[int, int] = {}
+    numbers: Counter[int] = Counter()
+    monkeypatch.setattr(Agent, "answer_again", lose)
+    result = train_in_corridor(finetuned, tmp_path, "epochs=1", "k=2")
+    lessons = get_lesson_dir(TrainingDir(result.path), 1, "shared")
+    rows = defaultdict(list)
+    for one in read_candidates(lessons):
+        rows[one.trajectory, one.step].append(one)
+    alone = [each for each in rows.values() if sum(one.count for one in each) == 1]
+    assert len(alone) == sum(state % 4 > 0 for state in states.values()) > 2
+    assert any(each[0].value for each in alone), "Q is not 0, so it could be taken for an advantage"
+    assert {each[0].advantage for each in alone} == {0.0}
+    why = Counter(one.why for one in read_estimates(lessons))
+    assert why["it has one reply, and none to compare that with"] == len(alone)
+    assert result.records[1].metrics["left_out"]["it has one reply, and none to compare that with"] == len(alone)
+    assert main(["runs", "show", str(result.path)]) == 0
+    assert f"{len(alone)} it has one reply, and none to compare that with" in capsys.readouterr().out
 
 
 @pytest.mark.timeout(600)

@@ -10,8 +10,8 @@ In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of
 
 Q of a reply is the mean of the value head over its tokens, the end of the turn included. Replies to one state that are
 token for token the same are valued once, count as often as they were given, and are learned as often. A state whose
-replies all have one Q teaches nothing and is left out of the optimizer's steps; where fewer than `FEW` of the states
-teach something, a line says what to raise.
+replies all have one Q teaches nothing and is left out of the optimizer's steps, as is one of whose k > 1 replies a
+single one is left; where fewer than `FEW` of the states teach something, a line says what to raise.
 
 Each epoch leaves `candidates.parquet` beside the lesson, and the values of `collab.algorithms.value_store`.
 """
@@ -77,6 +77,7 @@ if TYPE_CHECKING:
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
 ALIKE = "its replies have one value"
+ALONE = "it has one reply, and none to compare that with"
 UNSAMPLED = "it has no candidate"
 UNVALUED = "no executed reply can be valued"
 WARMING = "Q learns alone in this epoch"
@@ -120,6 +121,11 @@ class _Visited:
         """Return whether its candidates teach something."""
         return any(one.advantage for one in self.candidates)
 
+    @property
+    def replies(self) -> int:
+        """Return how many candidates it has, equal ones included."""
+        return sum(one.count for one in self.candidates)
+
 
 class CoachLearner(TurnLearner):
     """Learns candidates by how their Q compares."""
@@ -148,10 +154,10 @@ class CoachLearner(TurnLearner):
                 told |= await run_in_background(_rate, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
         idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
-        lesson.estimates = [_describe(one, idle) for one in visited]
+        lesson.estimates = [_describe(one, idle, method) for one in visited]
         if idle is None:
             _draw(state, group, number, visited, lesson)
-            _warn_if_alike(state, number, visited)
+            _warn_if_alike(state, number, visited, method)
         told |= {"truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
@@ -434,9 +440,16 @@ def compare(values: Sequence[float], counts: Sequence[int], method: CoachMethod)
     """
     if method.baseline == "none":
         return np.array(values, np.float64)
+    if is_alone(sum(counts), method):
+        return np.zeros(len(values))
     every = leave_one_out(np.repeat(np.array(values, np.float64), counts))
     found: NDArray[np.float64] = every[np.cumsum([0, *counts[:-1]])]
     return found
+
+
+def is_alone(replies: int, method: CoachMethod) -> bool:
+    """Return whether so many replies are one that has lost those it would be compared with."""
+    return replies == 1 < method.k and method.baseline != "none"
 
 
 async def _look_at_truth(
@@ -501,9 +514,10 @@ def _draw(state: LoopState, group: str, number: int, visited: Sequence[_Visited]
     ]
 
 
-def _describe(one: _Visited, idle: str | None) -> StepEstimate:
+def _describe(one: _Visited, idle: str | None, method: CoachMethod) -> StepEstimate:
     """Return the estimate of a step; `idle` is why no step of the epoch is learned, None if there is no such reason."""
-    why = idle or ("kept" if one.is_apart else ALIKE if one.candidates else UNSAMPLED)
+    missing = UNSAMPLED if not one.candidates else ALONE if is_alone(one.replies, method) else ALIKE
+    why = idle or ("kept" if one.is_apart else missing)
     return StepEstimate(
         run=one.episode.run,
         trajectory=one.episode.trajectory,
@@ -532,8 +546,9 @@ def _list_rows(one: _Visited, space: ActionSpace) -> Iterable[CandidateEstimate]
         )
 
 
-def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited]) -> None:
-    sampled = sum(bool(one.candidates) for one in visited)
+def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited], method: CoachMethod) -> None:
+    # Another k would not mend what failed.
+    sampled = sum(bool(one.candidates) and not is_alone(one.replies, method) for one in visited)
     apart = sum(one.is_apart for one in visited)
     if sampled and apart < FEW * sampled:
         state.note(
@@ -553,10 +568,9 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
     return CoachMetrics(
         states=len(several),
         apart=sum(one.is_apart for one in visited),
-        distinct=compute_mean(len(one.candidates) / sum(each.count for each in one.candidates) for one in several),
+        distinct=compute_mean(len(one.candidates) / one.replies for one in several),
         distinct_actions=compute_mean(
-            len({each.said.action for each in one.candidates}) / sum(each.count for each in one.candidates)
-            for one in several
+            len({each.said.action for each in one.candidates}) / one.replies for one in several
         ),
         failed=sampled.failed,
         unsampled=dict(Counter(sampled.skipped.values())),
