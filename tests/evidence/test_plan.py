@@ -167,7 +167,8 @@ def test_android_coach_and_its_ablation_differ_in_their_replies_to_a_state_alone
     assert changes.pop("method.k") == (4, 1)
     assert set(changes) <= {"method.baseline"}, "one reply has no others to be compared with"
     recipes = [
-        derive_recipe(ALONE, EvidenceUnit(arm=arm, seed=0, phase="train")) for arm in ("coach", "ppo", "grpo", "coach-k1")
+        derive_recipe(ALONE, EvidenceUnit(arm=arm, seed=0, phase="train"))
+        for arm in ("coach", "ppo", "grpo", "coach-k1")
     ]
     assert {recipe["method.epochs"] * recipe["method.steps"] for recipe in recipes} == {6400}
     assert len({str(recipe["method.held_out.every"]) for recipe in recipes}) == 1
