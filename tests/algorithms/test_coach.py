@@ -508,6 +508,7 @@ def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: p
     assert "steps     40 to 64 to learn from" in told
     assert "160 to 256 of the samples" in told, "four calls for each step"
     assert "turns     0 to 256" in told, "four replies to each of them, at most"
+    assert "Q begins at 0" in told
 
 
 @pytest.mark.timeout(600)
@@ -541,4 +542,3 @@ def test_a_plan_counts_passes_once_and_candidates_that_are_learned_again(
     # A state: read before the fit, learned in three passes, read behind it with four candidates.
     state, known = 1 + 3 * 1000 + 5, rows * 2 * 1000 + 2 * 5 * (1 + 3 * 1000)
     assert valuing["seconds"] == {end: told["steps"][end] * state + known for end in ("low", "high")}
-    assert "Q begins at 0" in told
