@@ -39,7 +39,7 @@ from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
 from collab.trainers.rl.candidates import read_candidates
 from collab.trainers.rl.step_estimates import read_estimates
-from collab.trainers.rl.token_values import TokenValues
+from collab.trainers.rl.token_values import JudgedReplies, TokenValues
 from collab.trainers.rl.turns import read_lesson
 
 COACH = load_algorithm("coach")
@@ -259,13 +259,23 @@ def test_a_reply_whose_companions_are_lost_teaches_nothing_and_is_counted(
 
 
 @pytest.mark.timeout(600)
-def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(finetuned: Path, tmp_path: Path) -> None:
+def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also the one to synthesised candidates; replies are compared by Q as it was, here 0."""
+    read, times = JudgedReplies.read, []
+
+    def count(*given: Any) -> JudgedReplies:
+        times.append(given)
+        return read(*given)
+
+    monkeypatch.setattr(JudgedReplies, "read", count)
     write_candidates_of_the_corridor(tmp_path / "made")
     values = "values={learning_rate: 3.0e+37, batch_rows: 256, sharing: prefix}"
     settings = (values, f"pretraining={tmp_path / 'made'}", "pretraining_passes=1", "rehearsed=4")
     result = train_in_corridor(finetuned, tmp_path, "epochs=2", *settings)
     assert result.summary is not None
+    assert len(times) == 1, "a process reads candidates once"
     for record in result.records[1:]:
         told = record.metrics["coach"]
         assert (told["steps"], told["loss"], told["pretrained"], told["unread"]) == (0, None, 0, None)
