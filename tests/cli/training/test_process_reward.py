@@ -141,7 +141,7 @@ def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
     def run(*command: str, settings: tuple[str, ...] = ()) -> str:
         code, out, err = collab(*command, *(word for one in settings for word in ("--set", one)))
         assert code == 0, err
-        return str(out)
+        return f"{out}{err}"
 
     run(
         "synth",
