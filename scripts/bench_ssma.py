@@ -7,11 +7,13 @@ A policy plays episodes on the simulated phone; then, for k = 1, 2, 4 and 8, the
 timed on all the states that it visited, in seconds per state:
 
 play     the environment's step and the reply that is executed
-fit      Q fitted to the executed reply
+fit      Q fitted to the executed reply, in as many passes as the preset has
+rehearse with `--rehearsed`, Q fitted besides to so many candidates of a synthesis an epoch
 sample   k fresh replies from the policy's engine, as it sampled them
-rate     Q of k replies
+rate     Q of k replies, and of the executed one
 learn    log-probabilities before the update, then forward and backward pass of the policy on k replies, and AdamW
 
+Left out are the critic's reward of the executed action, the comparison of Q with the truth, and building prompts again.
 "sample" is of real replies. "rate" and "learn" are of k replies that have nothing in common but their prompt, which is
 the dearest case: equal replies are computed once. Arms: "shared" computes what replies of a pass have in common once,
 "padded" computes each reply with its whole prompt. A phone that takes its time is added: `--latency` times the model's
@@ -32,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from collab.algorithms.coach.learner import build_row
+from collab.algorithms.coach.fitting import build_row
 from collab.algorithms.coach.samples import VisitedState, list_states, sample_states
 from collab.algorithms.experience import TurnBuilder, list_judged
 from collab.api import collect
@@ -93,16 +95,23 @@ def measure_learning(
 ) -> dict[str, float]:
     """Fit Q, rate and learn k different replies to each state; return seconds per state of each."""
     method: Any = load_method(load_algorithm("coach"))
-    recipe = override(method.rl, [f"sharing={sharing}", f"rows_at_once={options.rows}", "per_token=true"])
-    values = override(method.values, [f"sharing={sharing}", f"rows_at_once={options.rows}"])
+    recipe, values = (override(one, [f"sharing={sharing}"]) for one in (method.rl, method.values))
     base = open_base(checkpoint, recipe)
     model = TokenValues(values, base, device=options.device)
     model.fit([build_row(turns[0])], [1.0], seed=0)  # what a library sets up once
     began = time.perf_counter()
-    model.fit([build_row(one) for one in turns], [1.0] * len(turns), seed=0)
+    rows = [build_row(one) for one in turns]
+    model.fit(rows, [1.0] * len(turns), seed=0, known=model.compute(rows))
     fitted = time.perf_counter()
+    # Rows of an epoch, beside as many of its states as there are here.
+    again = [rows[number % len(rows)] for number in range(round(options.rehearsed * len(turns) / method.steps))]
+    if again:
+        model.fit(again, [1.0] * len(again), seed=0)
+    rehearsed = time.perf_counter()
     replies = [vary(one, number, options.vocabulary) for one in turns for number in range(k)]
-    model.compute([build_row(one) for one in replies])
+    # The executed reply beside the candidates of its state, whose prompt they share.
+    beside = [[turns[state], *replies[state * k : (state + 1) * k]] for state in range(len(turns))]
+    model.compute([build_row(one) for state in beside for one in state])
     rated = time.perf_counter()
     size = max(1, recipe.batch_rows // k) * k
     order = [list(range(start, min(start + size, len(replies)))) for start in range(0, len(replies), size)]
@@ -111,7 +120,8 @@ def measure_learning(
     bare = time_lesson(replies[:1], [[0]], checkpoint, recipe, options.device, out / "bare")
     return {
         "fit": (fitted - began) / len(turns),
-        "rate": (rated - fitted) / len(turns),
+        **({"rehearse": (rehearsed - fitted) / len(turns)} if again else {}),
+        "rate": (rated - rehearsed) / len(turns),
         "learn": (whole - bare) / len(turns),
     }
 
@@ -211,7 +221,7 @@ def main() -> None:
     parser.add_argument("--latency", type=float, default=1.7, help="of the environment, in steps of the model")
     parser.add_argument("--agents", default="early", help="agents file of a local checkpoint")
     parser.add_argument("--at-once", type=int, default=48, help="episodes and states at once")
-    parser.add_argument("--rows", type=int, default=32, help="replies of a forward pass")
+    parser.add_argument("--rehearsed", type=int, default=0, help="candidates that an epoch's fit learns again")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args()

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import Field
 
 from collab.config import AgentDefinition, Definition, validate
-from collab.data.tokenize import get_reply_tokens, turn_end
+from collab.data.tokenize import Ids, get_reply_tokens, turn_end
 from collab.dialects.actions import Resize
 from collab.dialects.base import AS_IS
 from collab.dialects.prompt import resize_picture
@@ -290,14 +290,20 @@ class TurnBuilder:
         (built,) = self.build_all(ref, [self.recorded.get_cell(ref)])
         return built
 
-    def build_all(self, ref: ReplyRef, replies: Iterable[Utterance]) -> list[tuple[Turn | str, bool]]:
-        """Return, as `build`, what is learned of several replies to the prompt that a recorded one answered."""
-        prompt = self.read_ids(ref)
+    def build_all(
+        self, ref: ReplyRef, replies: Iterable[Utterance], known: Ids | None = None
+    ) -> list[tuple[Turn | str, bool]]:
+        """Return, as `build`, what is learned of several replies to the prompt that a recorded one answered.
+
+        Args:
+            known: tokens of that prompt, (tokens,), where it was built before.
+        """
+        prompt = self.read_ids(ref) if known is None else known
         if prompt is None:
             return [(OTHER_PROMPT, False) for _ in replies]
         return [self._build(ref, one, prompt) for one in replies]
 
-    def _build(self, ref: ReplyRef, cell: Utterance, prompt: tuple[int, ...]) -> tuple[Turn | str, bool]:
+    def _build(self, ref: ReplyRef, cell: Utterance, prompt: Sequence[int] | Ids) -> tuple[Turn | str, bool]:
         if cell.finish not in (None, "stop", "length"):
             return f"{WITHHELD}: {cell.finish}", False
         reply, behaviour, again = _read_reply(cell, self.chats[cell.agent])

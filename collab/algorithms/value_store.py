@@ -98,7 +98,7 @@ def advise_lower_rate(why: str | None) -> str | None:
 
 
 def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe, row: ValueRow) -> tuple[float, float]:
-    """Fit values to a row, then read it, and return the seconds per row of both, for `--plan`."""
+    """Return the seconds per row of a pass of a fit, and of reading values, for `--plan`."""
     from collab.trainers.base_model import open_base
     from collab.trainers.rl.token_values import TokenValues
 
@@ -108,9 +108,11 @@ def time_fit(config: TrainingConfig, tried: TriedStep, recipe: TokenValueRecipe,
     # At a rate of 0 a fit takes as long, and cannot diverge.
     still = recipe.model_copy(update={"learning_rate": 0.0})
     model, rows = TokenValues(still, base, device=tried.device), [row] * recipe.rows_at_once
-    model.fit(rows, [1.0] * len(rows), seed=0)  # the first computation also takes what a library sets up once
+    model.fit(rows, [1.0] * len(rows), seed=0, passes=1)  # the first computation also takes what a library sets up once
     began = time.perf_counter()
-    model.fit(rows, [1.0] * len(rows), seed=0)
-    fitted = time.perf_counter()
-    model.compute(rows)
-    return (fitted - began) / len(rows), (time.perf_counter() - fitted) / len(rows)
+    known = model.compute(rows)
+    read = time.perf_counter()
+    model.fit(rows, [1.0] * len(rows), seed=0, passes=1, known=known)
+    fit_s, read_s = time.perf_counter() - read, read - began
+    # A fit reads as many rows once more, however many it learns.
+    return max(0.0, fit_s - read_s) / len(rows), read_s / len(rows)

@@ -15,6 +15,7 @@ behave alike on an instance, so intervals count instances and not what all train
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -273,7 +274,8 @@ class Results:
         """Return, by run seed, when two arms first reached the held-out success that the first one ends with.
 
         Times are of everything but evaluations, with an environment that takes `latency` times as long as the policy
-        that plays in it: a simulated phone takes next to nothing.
+        that plays in it: a simulated phone takes next to nothing. An arm is "not timed" where the playing of an epoch
+        up to there has no recorded time, as one that was stopped and resumed.
         """
         rows = []
         for seed in self.plan.seeds:
@@ -283,7 +285,8 @@ class Results:
                 continue
             target = [epoch.success for epoch in one.epochs if epoch.success is not None][-1]
             seconds = [find_reached(done, target, latency) for done in (one, other)]
-            faster = "-" if seconds[0] is None or seconds[1] is None else f"{seconds[0] / seconds[1]:.2f}"
+            # Neither infinity nor NaN is a time.
+            faster = f"{seconds[0] / seconds[1]:.2f}" if all(map(math.isfinite, seconds)) else "-"
             rows.append([str(seed), f"{target:.0f}", *map(_describe_reached, seconds), faster])
         labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
@@ -366,8 +369,10 @@ class Results:
         ]
 
 
-def find_reached(training: UnitRecord, target: float, latency: float) -> float | None:
-    """Return after how many seconds a training first had a held-out success, in percent; None if never, or untimed.
+def find_reached(training: UnitRecord, target: float, latency: float) -> float:
+    """Return after how many seconds a training first had a held-out success, in percent.
+
+    Infinity if it never had it, NaN if it had it behind an epoch whose playing was not timed as a whole.
 
     Args:
         latency: how long an environment takes that a rollout waits for, relative to what the rollout took without it.
@@ -375,12 +380,12 @@ def find_reached(training: UnitRecord, target: float, latency: float) -> float |
     total = 0.0
     for epoch in training.epochs:
         if epoch.epoch and "rollout" not in epoch.seconds:
-            return None
+            total = math.nan
         total += _sum_parts(epoch)
         total += latency * epoch.seconds.get("rollout", 0.0)
         if epoch.epoch and epoch.success is not None and epoch.success >= target:
             return total
-    return None
+    return math.inf
 
 
 def measure_minutes(training: UnitRecord, epoch: int | None = None) -> float:
@@ -394,8 +399,10 @@ def _sum_parts(epoch: EpochNumbers) -> float:
     return sum(seconds for part, seconds in epoch.seconds.items() if part != "evaluation")
 
 
-def _describe_reached(seconds: float | None) -> str:
-    return "never" if seconds is None else f"{seconds / 60:.0f}"
+def _describe_reached(seconds: float) -> str:
+    if math.isnan(seconds):
+        return "not timed"
+    return f"{seconds / 60:.0f}" if math.isfinite(seconds) else "never"
 
 
 def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:

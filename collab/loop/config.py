@@ -152,6 +152,11 @@ class Method(Definition):
         return self.steps
 
     @property
+    def branches(self) -> int:
+        """Return how many more episodes begin in states of each one that a rollout plays (`Algorithm.branch`)."""
+        return 0
+
+    @property
     def is_continuous(self) -> bool:
         """Return whether episodes are played on while the policy learns; see `collab.loop.continuous`."""
         return False

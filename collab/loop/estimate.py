@@ -12,6 +12,7 @@ numbers are printed as unknown, and so is every sum that contains one.
 from __future__ import annotations
 
 import asyncio
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -223,7 +224,8 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     )
     # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
-        episodes=sum(method.get_episodes(number) or config.run.episodes for number in _list_played(config))
+        episodes=(1 + method.branches)
+        * sum(method.get_episodes(number) or config.run.episodes for number in _list_played(config))
         + measures * sum(one.episodes for one in config.held_out),
         recorded=sum(one.episodes for one in config.recorded),
         epoch_steps=method.steps,
@@ -437,11 +439,16 @@ def _estimate_seconds(
     """Estimate the seconds that the training is likely to take; None if a part is unknown."""
     method = config.method
     budgets = [method.get_steps(number) for number in _list_played(config)]
-    rolled = _estimate_likely_steps(steps[0])
+    # On average an episode that begins in a state of another has half of that one's steps before it.
+    with_branches = 1 + method.branches / 2
+    likely = steps[0].high * _LIKELY * with_branches / (1 + method.branches)
+    rolled = max(steps[0].low, likely)
     if None not in budgets:
-        rolled = min(rolled, float(sum(filter(None, budgets))))
+        rolled = min(rolled, sum(filter(None, budgets)) * with_branches)
     recorded = sum(one.steps for one in config.recorded)
-    played = rolled + _estimate_likely_steps(steps[1]) * sum(map(method.is_measured, range(method.epochs + 1)))
+    played = rolled + max(steps[1].low, steps[1].high * _LIKELY) * sum(
+        map(method.is_measured, range(method.epochs + 1))
+    )
     found = played * tried.seconds
     if tried.estimate.fixed:
         found += shared_s.high
@@ -486,11 +493,6 @@ def _format_time(value: Range | None) -> str:
         return UNKNOWN
     least, most = (timedelta(seconds=round(one)) for one in (value.low, value.high))
     return f"{least} to {most}"
-
-
-def _estimate_likely_steps(steps: Range) -> float:
-    """Return the likely steps in a range from one per episode to the whole budget of each."""
-    return max(steps.low, steps.high * _LIKELY)
 
 
 def _format_likely_time(plan: TrainingPlan) -> str:
@@ -539,7 +541,7 @@ def _list_budgets(run: RunConfig, suite: Suite) -> dict[str, int]:
 def _estimate_steps(
     config: TrainingConfig, run: RunConfig, budgets: Mapping[str, int], held_out: Mapping[str, int]
 ) -> tuple[Range, Range]:
-    """Estimate the steps of all rollouts, and of one evaluation on all held-out seeds.
+    """Estimate the steps of all rollouts with their branches, and of one evaluation on all held-out seeds.
 
     Args:
         budgets: step budgets of a rollout's tasks.
@@ -550,9 +552,11 @@ def _estimate_steps(
     for number in _list_played(config):
         episodes = config.method.get_episodes(number)
         planned = run if episodes is None else run.model_copy(update={"episodes": episodes})
-        rolled = rolled.plus(
-            _limit_steps(_count_steps(plan_episodes(planned), budgets), config.method.get_steps(number), beyond)
-        )
+        whole = _count_steps(plan_episodes(planned), budgets)
+        first = _limit_steps(whole, config.method.get_steps(number), beyond)
+        # Episodes of all their steps reach a limit with the fewest of them, each with a step in each branch.
+        fewest = whole.low if first == whole else min(whole.low, math.ceil(first.low / max(budgets.values())))
+        rolled = rolled.plus(first).plus(Range(low=fewest, high=first.high).times(config.method.branches))
     return rolled, tested
 
 

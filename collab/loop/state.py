@@ -122,6 +122,8 @@ class LoopState:
     """The training whose recorded episodes are learned from again, in place of playing and measuring; None for none."""
     collection: BackgroundCollection | None = None
     """The collection of a training that plays on while it learns; None before it plays, and for any other training."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What an algorithm read in an epoch and needs in later ones, by a name of its own; lost with the process."""
     _suite: tuple[tuple[str, EnvironmentDefinition], Suite] | None = None
 
     async def open_suite(self, run: RunConfig) -> Suite:

@@ -305,7 +305,7 @@ class TokenValueRecipe(Definition):
     learning_rate: float = Field(default=1e-5, gt=0)
     """Rate of AdamW behind the warm-up, constant, without weight decay."""
     warmup: Share = 0.0
-    """Share of a fit's optimizer steps in which the rate rises from 0."""
+    """Share of a fit's optimizer steps in which the rate rises from 0, rounded: a fit of few steps has none."""
     passes: int = Field(default=1, ge=1)
     """How often a fit reads each row."""
     batch_rows: int = Field(default=64, ge=1)

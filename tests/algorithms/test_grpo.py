@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,6 +240,34 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     # Learned again from the record, without an environment, it ends with the same weights.
     assert main(["train", "--replay", str(out), "--out", str(tmp_path / "again")]) == 0
     assert f"epoch 1: its lessons and weights are those of {out}" in capsys.readouterr().err
+
+
+@pytest.mark.timeout(600)
+def test_a_plan_counts_the_episodes_that_begin_in_states_of_others(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three more for each of the first ones, with a step or a whole budget each; likely half of what lies behind."""
+    library = write_library(tmp_path / "library", tiny)
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own), "--json"]
+
+    def plan(*settings: str) -> dict[str, Any]:
+        sets = ["epochs=1", "rl.context=2048", "held_out.episodes=2", "held_out.before=false", *settings]
+        more = [word for one in sets for word in ("--set", one)]
+        assert main(["train", "--algo", "grpo", *asked, *more, "--device", "cpu", "--plan"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    alone, branched = (plan("steps=null", "episodes=8", f"start={start}") for start in ("task", "state"))
+    measured = 2
+    assert branched["episodes"] - measured == 4 * (alone["episodes"] - measured)
+    assert branched["steps"] == {end: 4 * number for end, number in alone["steps"].items()}
+    assert branched["calls"]["high"] > 3 * alone["calls"]["high"] / 2
+    # An epoch of 20 steps has at least as many as its first episodes, and a step in each branch of the fewest of them.
+    first, limited = (plan("steps=20", f"start={start}")["steps"] for start in ("task", "state"))
+    assert first["low"] == 20
+    budget = alone["steps"]["high"] / 8
+    assert limited["low"] == 20 + 3 * math.ceil(20 / budget)
+    assert limited["high"] == 4 * first["high"]
 
 
 @pytest.mark.slow

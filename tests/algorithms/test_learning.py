@@ -11,6 +11,7 @@ learned, and a training gains 0.6 and more.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,42 @@ def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Libra
     learned = [one for place in places for one in read_estimates(place) if one.ratio is not None]
     if preset == "released":
         assert {one.weight for one in learned} == {0.0, 1.0}
+
+
+@pytest.mark.variations
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_published_presets_of_coach_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
+    """Amounts are small; weights of the returns, losses, rates and precision are those of the preset."""
+    small = (
+        *(f"{FAKE}.declared=false", f"{FAKE}.max_steps={LIMIT}", "epochs=2", "episodes=6", "rl.batch_rows=8"),
+        *("rl.context=2048", "values.batch_rows=8", "critic=critic-oracle"),
+        *("held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
+    )
+    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
+    config = asyncio.run(configure(hesitant, algorithm="coach", preset=preset, **choices))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert first.weights != second.weights
+    assert all(one.trained["shared"].steps for one in (first, second))
+    estimates = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+    lengths = Counter(one.trajectory for one in estimates)
+    for one in estimates:
+        if preset == "released":
+            assert one.step_reward is None
+            assert one.target == pytest.approx(one.reward * 0.95 ** (lengths[one.trajectory] - 1 - one.step))
+        elif one.step == lengths[one.trajectory] - 1:
+            assert one.target == pytest.approx(one.reward + 0.2 * (one.step_reward or 0))
+    assert any(one.target for one in estimates)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_coach_raises_success_where_replies_share_a_pass(train: Train) -> None:
+    """As by default, in the policy and in Q."""
+    result = train("coach", 0, "rl.sharing=prefix", "values.sharing=prefix")
+    assert measure_gain(result) > CERTAIN_GAIN
 
 
 class CoinLabeller(NoLabels):

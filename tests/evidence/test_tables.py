@@ -355,5 +355,14 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
     assert find_line(table, "1") == "| 1 | 100 | 5 | never | - |"
     assert find_line(table, "2").endswith(f"| {MISSING} |")
     assert "rft" in table or "rejective" in table
-    untimed = build_results(make("rft", 0, ["00", "10"], {}), make("full", 0, ["00", "11"], fast))
-    assert find_line(untimed.format_reach_table("rft/train", "full/train", 1.7), "0") == "| 0 | 50 | never | 4 | - |"
+    # What is reached behind an epoch that was not timed has no time; what is not reached is not, timed or not.
+    resumed = {"training": 60.0}
+    untimed = build_results(
+        make("rft", 0, ["00", "10"], resumed),
+        make("full", 0, ["00", "11"], fast),
+        make("rft", 1, ["00", "11"], fast),
+        make("full", 1, ["00", "10"], resumed),
+    )
+    table = untimed.format_reach_table("rft/train", "full/train", 1.7)
+    assert find_line(table, "0") == "| 0 | 50 | not timed | 4 | - |"
+    assert find_line(table, "1") == "| 1 | 100 | 4 | never | - |"

@@ -217,7 +217,7 @@ def _time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float
     """Fit Q to the tried step's reply and value it, for `--plan`.
 
     Returns:
-        Seconds per state, with those of its candidates, and those of the first fit to `pretraining`.
+        Seconds per state, with those of its candidates, and those of all fits to candidates of `pretraining`.
     """
     from collab.trainers.rl.token_values import ValueRow
 
@@ -227,9 +227,12 @@ def _time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float
     prompt, reply = chat.prompt_ids(read[0]).ids, said[0].tokens or chat.encode_reply(said[0].text)
     ids = np.array((*prompt, *reply), np.int32)
     row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
-    fit_s, read_s = time_fit(config, tried, method.values, row)
+    learn_s, read_s = time_fit(config, tried, method.values, row)
+    fit_s = read_s + method.values.passes * learn_s
     given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
-    return fit_s + method.k * read_s, given * method.pretraining_passes * fit_s
+    rehearsed = method.epochs * min(method.rehearsed, given)
+    # Behind the fit, the executed reply is read once more, with its candidates.
+    return fit_s + (1 + method.k) * read_s, given * method.pretraining_passes * learn_s + rehearsed * fit_s
 
 
 async def _estimate_samples(config: CoachConfig, tried: TriedStep) -> LabelEstimate:

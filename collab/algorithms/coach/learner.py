@@ -10,8 +10,8 @@ In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of
 
 Q of a reply is the mean of the value head over its tokens, the end of the turn included. Replies to one state that are
 token for token the same are valued once, count as often as they were given, and are learned as often. A state whose
-replies all have one Q teaches nothing and is left out of the optimizer's steps; where fewer than `FEW` of the states
-teach something, a line says what to raise.
+replies all have one Q teaches nothing and is left out of the optimizer's steps, as is one of whose k > 1 replies a
+single one is left; where fewer than `FEW` of the states teach something, a line says what to raise.
 
 Each epoch leaves `candidates.parquet` beside the lesson, and the values of `collab.algorithms.value_store`.
 """
@@ -21,16 +21,23 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from collab.algorithms.coach.config import CANDIDATES_FILE, CoachMethod, narrow_config
+from collab.algorithms.coach.config import CoachMethod, narrow_config
+from collab.algorithms.coach.fitting import (
+    UNVALUED,
+    fit_to_returns,
+    is_alone,
+    pretrain,
+    rate_replies,
+    read_judged,
+)
 from collab.algorithms.coach.metrics import CoachMetrics, compute_mean, correlate
 from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
+from collab.algorithms.coach.states import DistinctReply, Visited
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import (
@@ -45,16 +52,13 @@ from collab.algorithms.value_store import (
     NO_NUMBERS,
     VALUES,
     advise_lower_rate,
-    compute_values,
     load_values,
     read_value_metrics,
     save_values,
 )
 from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
-from collab.errors import Diverged, RunFormatError
 from collab.loop.interfaces import Rollout
-from collab.loop.policy import build_chat_tokenizer
 from collab.loop.record import LABELS
 from collab.loop.state import LoopState
 from collab.preferences.rebuild import ORACLE
@@ -63,62 +67,24 @@ from collab.rollout.build import build_team
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
 from collab.trainers.rl.candidates import CANDIDATES, CandidateEstimate, write_candidates
-from collab.trainers.rl.estimators import coach_returns, leave_one_out
+from collab.trainers.rl.estimators import coach_returns
 from collab.trainers.rl.step_estimates import StepEstimate
-from collab.trainers.rl.turns import Turn
-from collab.types import Usage, Utterance
-from collab.utils.concurrency import note_doing, run_in_background
+from collab.types import Usage
+from collab.utils.concurrency import run_in_background
 from collab.utils.files import hash_file, report_write_errors, resolve_within
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
+    pass
 
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
 ALIKE = "its replies have one value"
+ALONE = "it has one reply, and none to compare that with"
 UNSAMPLED = "it has no candidate"
-UNVALUED = "no executed reply can be valued"
 WARMING = "Q learns alone in this epoch"
 FEW = 0.4
 """Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _DistinctReply:
-    """A distinct reply to a state."""
-
-    turn: Turn
-    said: Utterance
-    count: int = 1
-    value: float = math.nan
-    advantage: float = 0.0
-    truth: float | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Visited:
-    """A visited state, with what is known of its executed reply."""
-
-    episode: JudgedEpisode
-    step: int
-    executed: Turn | None
-    """None where it cannot be valued."""
-    agent: str
-    step_reward: float | None
-    """r^p; None where it is missing."""
-    unrewarded: str | None
-    """Why it is missing; None where it is not, or no critic is asked."""
-    target: float
-    """R."""
-    value: float | None = None
-    """Q of the executed reply, before the fit."""
-    candidates: list[_DistinctReply] = field(default_factory=list)
-
-    @property
-    def is_apart(self) -> bool:
-        """Return whether its candidates teach something."""
-        return any(one.advantage for one in self.candidates)
 
 
 class CoachLearner(TurnLearner):
@@ -135,23 +101,23 @@ class CoachLearner(TurnLearner):
             visited = _visit(state, experience.episodes, builder, executed)
             with state.time_part(VALUING, whole=True):
                 model, start = await run_in_background(load_values, state, group, number, method.values)
-                known = await run_in_background(_read_judged, state, group, start is None)
+                known = await run_in_background(read_judged, state, group, start is None)
                 told = dict[str, Any]()
                 if known is not None and start is None:
-                    told |= await run_in_background(_pretrain, state, group, model, known)
-                told |= await run_in_background(_fit, state, group, number, model, visited, known)
+                    told |= await run_in_background(pretrain, state, group, model, known)
+                told |= await run_in_background(fit_to_returns, state, group, number, model, visited, known)
             # A Q that learns nothing either is not waited for.
             is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
-            sampled = await _sample(state, experience, builder, suite, is_warming)
+            sampled = await _sample(state, experience, builder, suite, visited, is_warming)
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
-                told |= await run_in_background(_rate, model, visited, method)
+                told |= await run_in_background(rate_replies, model, visited, method)
             truth = await _look_at_truth(state, number, builder, suite, visited)
         idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
-        lesson.estimates = [_describe(one, idle) for one in visited]
+        lesson.estimates = [_describe(one, idle, method) for one in visited]
         if idle is None:
             _draw(state, group, number, visited, lesson)
-            _warn_if_alike(state, number, visited)
+            _warn_if_alike(state, number, visited, method)
         told |= {"truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
@@ -197,7 +163,7 @@ class CoachLearner(TurnLearner):
 
 def _visit(
     state: LoopState, episodes: Sequence[JudgedEpisode], builder: TurnBuilder, executed: DrawnLesson
-) -> list[_Visited]:
+) -> list[Visited]:
     """Return the states of episodes with their returns.
 
     Args:
@@ -222,7 +188,7 @@ def _visit(
             cell = next(iter(step.matrix))
             ref = ReplyRef(trajectory=episode.trajectory, step=step.index, cell=cell.cell)
             found.append(
-                _Visited(
+                Visited(
                     episode=episode,
                     step=step.index,
                     agent=cell.agent,
@@ -246,97 +212,16 @@ def _read_step_rewards(
     return rewards, dict.fromkeys(labels.failed, "the critic could not be asked") | causes
 
 
-def _read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies | None:
-    """Return the candidates of `pretraining` in tokens; None if this epoch learns none of them.
-
-    Raises:
-        RunFormatError: they are gone, or not those that the training began with.
-        ConfigError: none of one kind fits into the context.
-    """
-    from collab.trainers.rl.token_values import JudgedReplies
-
-    config, slots = narrow_config(state.config), state.config.groups[group]
-    method = config.method
-    if method.pretraining is None or not (is_first or method.rehearsed):
-        return None
-    path = Path(method.pretraining) / CANDIDATES_FILE
-    if not path.is_file() or hash_file(path) != config.pretraining_digest:
-        raise RunFormatError(f"{path}: not the candidates that this training began with; put them back")
-    chat = build_chat_tokenizer(config.run.agents[slots[0]], state.first.of(slots))
-    found = JudgedReplies.read(path, chat, method.rl.context)
-    if found.dropped and is_first:
-        state.note(
-            f"{path}: {format_amount(found.dropped, 'candidate')} left out, longer than rl.context={method.rl.context}"
-        )
-    return found
-
-
-def _pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> dict[str, Any]:
-    """Fit Q to candidates, and return the fit as fields of `CoachMetrics`."""
-    # From 0 to 1 is further than an epoch's fit may move a value.
-    with note_doing(f"fitting Q to {format_amount(len(known.rows), 'candidate')}"):
-        try:
-            model.fit(
-                known.rows,
-                known.targets,
-                seed=derive(state.config.run.seed, "pretraining", group),
-                is_clipped=False,
-                groups=known.states,
-                passes=narrow_config(state.config).method.pretraining_passes,
-            )
-        except Diverged as diverged:
-            return {"lost": f"{diverged.what}; its fit to candidates was undone"}
-    return {"pretrained": len(known.rows)}
-
-
-def _fit(
-    state: LoopState,
-    group: str,
-    number: int,
-    model: TokenValues,
-    visited: Sequence[_Visited],
-    candidates: JudgedReplies | None,
-) -> dict[str, Any]:
-    """Value the executed replies, fit Q to their returns, and return the fit as fields of `CoachMetrics`.
-
-    Args:
-        candidates: some are learned beside the returns, as `rehearsed` says; None for none.
-    """
-    known = [one for one in visited if one.executed is not None]
-    if not known:
-        return {"lost": UNVALUED}
-    rows = [build_row(one.executed) for one in known if one.executed is not None]
-    read, unread = compute_values(model, rows)
-    if read is None:
-        return {"lost": f"{unread}; it was not fitted"}
-    for one, values in zip(known, read, strict=True):
-        one.value = float(values.mean())
-    targets, states = [one.target for one in known], [row.ids[: row.places[0]].tobytes() for row in rows]
-    seed = derive(state.config.run.seed, "value updates", number, group)
-    if candidates is not None:
-        drawn = candidates.draw(narrow_config(state.config).method.rehearsed, derive(seed, "rehearsed"))
-        rows, targets, states = rows + drawn.rows, targets + drawn.targets, states + drawn.states
-    try:
-        fitted = model.fit(rows, targets, seed=seed, groups=states)
-    except Diverged as diverged:
-        # Candidates are compared all the same, by Q as it was before.
-        return {"lost": f"{diverged.what}; its fit was undone"}
-    return {"steps": fitted.steps, "loss": fitted.loss, "rehearsed": len(rows) - len(known)}
-
-
-def build_row(turn: Turn) -> ValueRow:
-    """Return a reply behind its prompt, whose values are read at its tokens."""
-    from collab.trainers.rl.token_values import ValueRow
-
-    ids = np.concatenate((turn.prompt, turn.reply)).astype(np.int32)
-    return ValueRow(ids=ids, places=tuple(range(len(turn.prompt), len(ids))))
-
-
 # --------------------------------------------------------------------------------------------------- candidates
 
 
 async def _sample(
-    state: LoopState, experience: Experience, builder: TurnBuilder, suite: Suite, is_warming: bool
+    state: LoopState,
+    experience: Experience,
+    builder: TurnBuilder,
+    suite: Suite,
+    visited: Sequence[Visited],
+    is_warming: bool,
 ) -> SampledStates:
     """Sample replies to each visited state that has none yet; raises `Halted` if it stops.
 
@@ -350,10 +235,13 @@ async def _sample(
     state.begin(PART)
     team = build_team(config)
     try:
-        states = list(list_states(experience.episodes, builder, team.network.agents, suite.space))
+        chosen = None
         if is_warming:
             rng = generator(derive(state.config.run.seed, "warm-up states", experience.number))
-            states = rng.sample(states, min(tried, len(states)))
+            # Only those whose prompts can be made again may be drawn.
+            every = [(one.episode.trajectory, one.step) for one in visited if one.executed is not None]
+            chosen = set(rng.sample(every, min(tried, len(every))))
+        states = list(list_states(experience.episodes, builder, team.network.agents, suite.space, chosen))
         progress = SamplingProgress(planned=len(states))
         state.inner(progress)
         # Only the first sampling of a rollout is timed as a whole: a resumed one would report a part as the total.
@@ -385,7 +273,7 @@ def _locate(state: LoopState, run: str) -> Path:
 
 
 def _add_candidates(
-    visited: Sequence[_Visited], builder: TurnBuilder, sampled: SampledStates, lesson: DrawnLesson
+    visited: Sequence[Visited], builder: TurnBuilder, sampled: SampledStates, lesson: DrawnLesson
 ) -> None:
     """Give each state its distinct replies."""
     for one in visited:
@@ -393,54 +281,21 @@ def _add_candidates(
         if not replies:
             continue
         ref = ReplyRef(trajectory=one.episode.trajectory, step=one.step, cell=replies[0].cell)
-        known: dict[bytes, _DistinctReply] = {}
-        for said, built in zip(replies, builder.build_all(ref, replies), strict=True):
+        known: dict[bytes, DistinctReply] = {}
+        prompt = None if one.executed is None else one.executed.prompt
+        for said, built in zip(replies, builder.build_all(ref, replies, prompt), strict=True):
             turn = lesson.check(built)
             if turn is None:
                 continue
             if (same := known.get(turn.reply.tobytes())) is not None:
                 same.count += 1
             else:
-                known[turn.reply.tobytes()] = _DistinctReply(turn=turn, said=said)
+                known[turn.reply.tobytes()] = DistinctReply(turn=turn, said=said)
         one.candidates = list(known.values())
 
 
-def _rate(model: TokenValues, visited: Sequence[_Visited], method: CoachMethod) -> dict[str, Any]:
-    """Value all candidates, and compare those of each state; drop all, and return why, if some have no number."""
-    every = [candidate for one in visited for candidate in one.candidates]
-    read, unread = compute_values(model, [build_row(one.turn) for one in every])
-    if read is None:
-        for one in visited:
-            one.candidates = []
-        return {"unread": unread}
-    for candidate, values in zip(every, read, strict=True):
-        candidate.value = float(values.mean())
-    for one in visited:
-        if one.candidates:
-            advantages = compare(
-                [each.value for each in one.candidates], [each.count for each in one.candidates], method
-            )
-            for candidate, advantage in zip(one.candidates, advantages, strict=True):
-                candidate.advantage = float(advantage)
-    return {}
-
-
-def compare(values: Sequence[float], counts: Sequence[int], method: CoachMethod) -> NDArray[np.float64]:
-    """Return the advantage of each distinct reply to a state, (n,).
-
-    Args:
-        values: Q of each, (n,).
-        counts: how often each was given, (n,).
-    """
-    if method.baseline == "none":
-        return np.array(values, np.float64)
-    every = leave_one_out(np.repeat(np.array(values, np.float64), counts))
-    found: NDArray[np.float64] = every[np.cumsum([0, *counts[:-1]])]
-    return found
-
-
 async def _look_at_truth(
-    state: LoopState, number: int, builder: TurnBuilder, suite: Suite, visited: Sequence[_Visited]
+    state: LoopState, number: int, builder: TurnBuilder, suite: Suite, visited: Sequence[Visited]
 ) -> Truth | None:
     """Try the candidates of some states in the environment; None where none is tried."""
     most = narrow_config(state.config).method.truth_states
@@ -484,7 +339,7 @@ async def _look_at_truth(
 # ------------------------------------------------------------------------------------------------------- lesson
 
 
-def _draw(state: LoopState, group: str, number: int, visited: Sequence[_Visited], lesson: DrawnLesson) -> None:
+def _draw(state: LoopState, group: str, number: int, visited: Sequence[Visited], lesson: DrawnLesson) -> None:
     """Add the candidates that teach something, and the order in which they do: those of a state in one step."""
     apart = [one for one in visited if one.is_apart]
     rng = generator(derive(state.config.run.seed, "turns", number, group))
@@ -501,9 +356,10 @@ def _draw(state: LoopState, group: str, number: int, visited: Sequence[_Visited]
     ]
 
 
-def _describe(one: _Visited, idle: str | None) -> StepEstimate:
+def _describe(one: Visited, idle: str | None, method: CoachMethod) -> StepEstimate:
     """Return the estimate of a step; `idle` is why no step of the epoch is learned, None if there is no such reason."""
-    why = idle or ("kept" if one.is_apart else ALIKE if one.candidates else UNSAMPLED)
+    missing = UNSAMPLED if not one.candidates else ALONE if is_alone(one.replies, method) else ALIKE
+    why = idle or ("kept" if one.is_apart else missing)
     return StepEstimate(
         run=one.episode.run,
         trajectory=one.episode.trajectory,
@@ -517,7 +373,7 @@ def _describe(one: _Visited, idle: str | None) -> StepEstimate:
     )
 
 
-def _list_rows(one: _Visited, space: ActionSpace) -> Iterable[CandidateEstimate]:
+def _list_rows(one: Visited, space: ActionSpace) -> Iterable[CandidateEstimate]:
     for each in one.candidates:
         yield CandidateEstimate(
             run=one.episode.run,
@@ -532,8 +388,9 @@ def _list_rows(one: _Visited, space: ActionSpace) -> Iterable[CandidateEstimate]
         )
 
 
-def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited]) -> None:
-    sampled = sum(bool(one.candidates) for one in visited)
+def _warn_if_alike(state: LoopState, number: int, visited: Sequence[Visited], method: CoachMethod) -> None:
+    # Another k would not mend what failed.
+    sampled = sum(bool(one.candidates) and not is_alone(one.replies, method) for one in visited)
     apart = sum(one.is_apart for one in visited)
     if sampled and apart < FEW * sampled:
         state.note(
@@ -542,10 +399,10 @@ def _warn_if_alike(state: LoopState, number: int, visited: Sequence[_Visited]) -
         )
 
 
-def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachMethod) -> CoachMetrics:
+def _measure(visited: Sequence[Visited], sampled: SampledStates, method: CoachMethod) -> CoachMetrics:
     # Means are over visited states: long episodes count more.
-    known = [one for one in visited if one.value is not None]
-    values, targets = (np.array([getattr(one, name) for one in known], np.float64) for name in ("value", "target"))
+    known = [one for one in visited if one.before is not None]
+    values, targets = (np.array([getattr(one, name) for one in known], np.float64) for name in ("before", "target"))
     spread = float(np.var(targets)) if known else 0.0
     firsts = [one for one in visited if one.step == 0]
     lengths = [one.episode.steps for one in firsts]
@@ -553,10 +410,9 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
     return CoachMetrics(
         states=len(several),
         apart=sum(one.is_apart for one in visited),
-        distinct=compute_mean(len(one.candidates) / sum(each.count for each in one.candidates) for one in several),
+        distinct=compute_mean(len(one.candidates) / one.replies for one in several),
         distinct_actions=compute_mean(
-            len({each.said.action for each in one.candidates}) / sum(each.count for each in one.candidates)
-            for one in several
+            len({each.said.action for each in one.candidates}) / one.replies for one in several
         ),
         failed=sampled.failed,
         unsampled=dict(Counter(sampled.skipped.values())),
@@ -569,7 +425,7 @@ def _measure(visited: Sequence[_Visited], sampled: SampledStates, method: CoachM
     )
 
 
-def _compute_reward_rates(visited: Sequence[_Visited]) -> dict[str, list[float | None]]:
+def _compute_reward_rates(visited: Sequence[Visited]) -> dict[str, list[float | None]]:
     agents = sorted({one.agent for one in visited})
     return {
         name: [compute_mean(one.step_reward for one in visited if one.agent == name and one.step_reward is not None)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,7 +147,11 @@ class SampledStates:
 
 
 def list_states(
-    episodes: Iterable[JudgedEpisode], builder: TurnBuilder, agents: Mapping[str, Agent], space: ActionSpace
+    episodes: Iterable[JudgedEpisode],
+    builder: TurnBuilder,
+    agents: Mapping[str, Agent],
+    space: ActionSpace,
+    chosen: Collection[tuple[str, int]] | None = None,
 ) -> Iterator[VisitedState]:
     """Yield the states of one run's episodes whose prompts can be made again.
 
@@ -155,10 +159,13 @@ def list_states(
         builder: of that run.
         agents: slot → agent, with the policy that played.
         space: of the run's environment.
+        chosen: trajectory and step of those that are wanted; None for all.
     """
     for episode in episodes:
         trajectory = builder.recorded.trajectories[episode.trajectory]
         for step in trajectory.steps:
+            if chosen is not None and (episode.trajectory, step.index) not in chosen:
+                continue
             for cell in step.matrix:
                 ref = ReplyRef(trajectory=episode.trajectory, step=step.index, cell=cell.cell)
                 if (prompt := builder.read_prompt(ref)) is not None:

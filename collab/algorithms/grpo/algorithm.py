@@ -64,6 +64,11 @@ class GRPOMethod(OnPolicyMethod):
     start: Literal["task", "state"] = "task"
     """Where the episodes of a group begin: with the task, or in a state of the first of them."""
 
+    @property
+    def branches(self) -> int:
+        """Return how many of a group begin in a state of the first one."""
+        return self.group - 1 if self.start == "state" else 0
+
     def explore(self, run: RunConfig) -> RunConfig:
         """Return a run played as a rollout: in groups, or the first episode of each."""
         first = {"members": [0]} if self.start == "state" else {}

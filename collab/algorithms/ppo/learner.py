@@ -157,7 +157,7 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
             valued = {
                 one.key: _describe(one, *found) for one, *found in zip(known, values, advantages, weights, strict=True)
             }
-            _fit(state, group, number, model, rows, start, known, values, advantages)
+            _fit(state, group, number, model, rows, start, known, read, advantages)
     return [
         estimate
         for one in experience.episodes
@@ -214,15 +214,20 @@ def _fit(
     rows: Sequence[ValueRow],
     start: int | None,
     known: Sequence[JudgedEpisode],
-    values: Sequence[NDArray[np.float64]],
+    read: Sequence[NDArray[np.float64]],
     advantages: Sequence[NDArray[np.float64]],
 ) -> None:
-    """Fit the values to the returns, and write them with how well they predicted before."""
-    before = np.concatenate(values)
+    """Fit the values to the returns, and write them with how well they predicted before.
+
+    Args:
+        read: values of the rows.
+    """
+    before = np.concatenate(read)
     returns = np.concatenate(advantages) + before
     quality = measure_values(before, returns, np.repeat([one.reward for one in known], [one.steps for one in known]))
     try:
-        fitted = model.fit(rows, returns.tolist(), seed=derive(state.config.run.seed, "value updates", number, group))
+        seed = derive(state.config.run.seed, "value updates", number, group)
+        fitted = model.fit(rows, returns.tolist(), seed=seed, known=read)
         found = quality.model_copy(update={"steps": fitted.steps, "loss": fitted.loss})
     except Diverged as diverged:
         # The policy learns all the same: its advantages rest on the values before.
@@ -281,4 +286,5 @@ def _time_state(config: TrainingConfig, tried: TriedStep) -> float:
     policy: Policy = tried.policy
     chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
     row = _build_row(chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)
-    return sum(time_fit(config, tried, method.values, row))
+    learn_s, read_s = time_fit(config, tried, method.values, row)
+    return read_s + method.values.passes * learn_s

@@ -156,8 +156,8 @@ def group_relative(rewards: ArrayLike) -> Vector:
 def leave_one_out(values: ArrayLike) -> Vector:
     """Return Q_i − mean of Q_j, j ≠ i, of the candidates of one state, (k,) (Android Coach, eq. 3, "ACLOO").
 
-    It sums to 0, and adding a constant to every Q changes nothing. Equal values give exactly 0. A single candidate has
-    nothing to be compared with and keeps its Q.
+    It sums to 0, and adding a constant to every Q changes nothing. Equal values give exactly 0. A single candidate
+    keeps its Q, as with k = 1; the caller leaves out one whose companions were lost.
     """
     (q,) = _read(values=values)
     if len(q) < 2:

@@ -31,7 +31,7 @@ class StepEstimate:
     reward: float
     """Reward of the episode it belongs to."""
     value: float | None = None
-    """V of its state."""
+    """V of its state, or Q of its reply."""
     value_next: float | None = None
     """V of the state behind it; 0 behind the last one."""
     step_reward: float | None = None

@@ -197,6 +197,7 @@ class TokenValues:
         is_clipped: bool = True,
         groups: Sequence[Hashable] | None = None,
         passes: int | None = None,
+        known: Sequence[Floats] = (),
     ) -> FitMetrics:
         """Take optimizer steps towards targets, R of each row.
 
@@ -205,6 +206,7 @@ class TokenValues:
             is_clipped: whether a value may move by the recipe's `clip` alone.
             groups: of each row; those of one stand together in the order, e.g. replies to one state. None: each alone.
             passes: over all rows; None for the recipe's.
+            known: what `compute` gave for the first rows, so that their values before the fit are not computed again.
 
         Raises:
             Diverged: the loss, a gradient, a weight or a value is NaN or infinite; the model is as before.
@@ -216,7 +218,8 @@ class TokenValues:
         moments, steps = copy.deepcopy(self._optimizer.state_dict()), self.steps  # the optimizer writes into its own
         try:
             order = _draw_order(range(len(rows)) if groups is None else groups, passes or self.recipe.passes, seed)
-            losses = self._train(rows, targets, order, self.recipe.clip if is_clipped else math.inf)
+            old = [*known, *self.compute(rows[len(known) :])] if is_clipped else None
+            losses = self._train(rows, targets, order, old)
             # Finite weights may be too large to compute with: one pass over what was just fitted shows it.
             self.compute(rows[: self.recipe.rows_at_once])
         except BaseException:  # also when stopped: half a fit is no state to go on from
@@ -277,11 +280,19 @@ class TokenValues:
     # -------------------------------------------------------------------------------------------------- inside
 
     def _train(
-        self, rows: Sequence[ValueRow], targets: Sequence[float], passes: Sequence[Sequence[int]], clip: float
+        self,
+        rows: Sequence[ValueRow],
+        targets: Sequence[float],
+        passes: Sequence[Sequence[int]],
+        old: Sequence[Floats] | None,
     ) -> list[float]:
-        """Take the steps of all passes and return their losses; Diverged leaves the model half-trained."""
+        """Take the steps of all passes and return their losses; Diverged leaves the model half-trained.
+
+        Args:
+            old: values before the fit, from which `clip` counts; None does not clip.
+        """
         recipe = self.recipe
-        old = [torch.tensor(values, dtype=torch.float32) for values in self.compute(rows)]
+        before = None if old is None else [torch.tensor(values, dtype=torch.float32) for values in old]
         steps = [step for order in passes for step in _split(order, recipe.batch_rows)]
         weights = [weight for _, weight in self._name_trained()]
         warm, losses = round(recipe.warmup * len(steps)), []
@@ -289,7 +300,7 @@ class TokenValues:
             for group in self._optimizer.param_groups:
                 group["lr"] = recipe.learning_rate * (min(1.0, number / warm) if warm else 1.0)
             self._optimizer.zero_grad()
-            losses.append(self._add_gradients(rows, targets, old, step, clip))
+            losses.append(self._add_gradients(rows, targets, before, step))
             norm = nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
             # A step with such a gradient would destroy all weights at once.
             for name, value in (("loss", losses[-1]), ("grad_norm", float(norm))):
@@ -305,22 +316,23 @@ class TokenValues:
         self,
         rows: Sequence[ValueRow],
         targets: Sequence[float],
-        old: Sequence[Tensor],
+        old: Sequence[Tensor] | None,
         step: Sequence[int],
-        clip: float,
     ) -> float:
         """Compute the gradient of an optimizer step, pass by pass, and return its loss."""
-        per_token, loss = self.recipe.level == "token", 0.0
+        recipe, loss = self.recipe, 0.0
+        per_token = recipe.level == "token"
         total = float(sum(len(rows[row].places) for row in step)) if per_token else float(len(step))
         for part in self._split_passes(step, rows):
-            values, before = self._read([rows[row] for row in part]), [old[row].to(self._device) for row in part]
+            values = self._read([rows[row] for row in part])
+            before = [one.detach() for one in values] if old is None else [old[row].to(self._device) for row in part]
             wanted = torch.tensor([targets[row] for row in part], device=self._device)
             if per_token:
                 wanted = wanted.repeat_interleave(torch.tensor([len(one) for one in values], device=self._device))
                 found, known = torch.cat(values), torch.cat(before)
             else:
                 found, known = (torch.stack([one.mean() for one in each]) for each in (values, before))
-            part_loss = mse_clipped(found, known, wanted, clip=clip, total=total)
+            part_loss = mse_clipped(found, known, wanted, clip=math.inf if old is None else recipe.clip, total=total)
             torch.autograd.backward(part_loss)
             loss += float(part_loss.detach())
         return loss

@@ -159,7 +159,7 @@ class EstimateView:
     reward: float
     """Reward of the episode."""
     value: float | None
-    """V of its state; where a target and no V behind it is named, Q of its reply."""
+    """V of its state; where a target and no V behind it is named, Q of its reply after the epoch's fit."""
     value_next: float | None
     """V of the state behind it; 0 behind the last one."""
     step_reward: float | None

@@ -81,7 +81,7 @@ export function estimatesPanel(episode, current, along) {
   const look = (/** @type {number | null} */ step) => fill(one, estimateFacts(estimateOf(shown, step ?? current), step ?? current));
   look(null);
   const valued = shown.steps.find((/** @type {any} */ step) => isKnown(step.value));
-  const below = valued && (valueName(valued) === "Q" ? "Q of its reply" : "V of its state");
+  const below = valued && (valueName(valued) === "Q" ? "Q of its reply after the fit" : "V of its state");
   const element = h(
     "section",
     { class: "panel", "aria-labelledby": "estimates-title" },
@@ -107,7 +107,7 @@ function estimateFacts(one, step) {
       "dl",
       { class: "facts" },
       known.map(([key, name]) =>
-        h("div", null, h("dt", null, key === "value" ? valueName(one) : name), h("dd", null, precise(one[key]))),
+        h("div", null, h("dt", null, key !== "value" ? name : valueName(one) === "Q" ? "Q after the fit" : "V"), h("dd", null, precise(one[key]))),
       ),
     ),
     one.candidates.length > 0 && candidatesTable(one.candidates, step),
@@ -130,7 +130,7 @@ function candidatesTable(candidates, step) {
       [
         { name: "action", heads: true, show: (one) => (one.action === null ? "no action" : said(one.action)) },
         { name: "given", kind: "number", show: (one) => `${one.count}×` },
-        { name: "Q", kind: "number", show: (one) => precise(one.value) },
+        { name: "Q after the fit", kind: "number", show: (one) => precise(one.value) },
         { name: "A", kind: "number", show: (one) => precise(one.advantage) },
         { name: "in truth", show: (one) => truthWords(one.truth) },
         { name: "reply", show: (one) => said(one.text, 300) },

@@ -128,3 +128,61 @@ def test_a_training_learns_from_its_judgements(
     record = json.loads(epoch.record.read_text())
     assert record["trained"]["shared"]["steps"] > 0
     assert record["spent"]["critic"]["calls"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
+    collab, finetuned: Path, tmp_path: Path
+) -> None:
+    """Rows of its own replies, a checkpoint from them, its calibration, and a training that asks it; no server."""
+    asked = ("--env", "corridor", "--library", str(write_library(tmp_path / "library", finetuned).own))
+
+    def run(*command: str, settings: tuple[str, ...] = ()) -> str:
+        code, out, err = collab(*command, *(word for one in settings for word in ("--set", one)))
+        assert code == 0, err
+        return f"{out}{err}"
+
+    run(
+        "synth",
+        "--levels",
+        "judgement",
+        "--agents",
+        "toy",
+        *asked,
+        *("--episodes", "24", "--screens", "0"),
+        "--out",
+        "made",
+    )
+    rows = list(read_rows(Path("made/judgement.parquet")))
+    assert {one.kind for one in rows} == {"right", "wrong"}
+    recipe = ("epochs=30", "batch_rows=8", "learning_rate=0.01", "optimizer=adamw", "precision=float32", "context=4096")
+    taught = ("finetune", "--stage", "sft", "--base", str(finetuned), "--data", "made", "--preset", "prm-pocket")
+    run(*taught, "--device", "cpu", "--out", "prm", settings=recipe)
+    model = {"kind": "local", "options": {"path": str(Path("prm/final").resolve()), "max_batch": 8, "device": "cpu"}}
+    critic = {"kind": "prm", "options": {"model": model}, "prompt": "critic-prm"}
+    Path("judge.yaml").write_text(json.dumps({**critic, "sampling": {"temperature": 0.0, "max_tokens": 128}}))
+
+    calibrate = ("critic", "calibrate", *asked, "--critic", "judge.yaml", "--cases", "6")
+    measured = run(*calibrate, settings=("permutations=0",))
+    missing, steps = map(int, re.findall(r"^missing +(\d+) of (\d+)", measured, re.MULTILINE)[0])
+    assert missing < steps, "it says True or False; of screens of other tasks than its rows', at times neither"
+
+    small = ("episodes=6", "steps=null", "k=2", "warmup_epochs=0", "rl.batch_rows=8", "held_out.episodes=2")
+    values = "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"
+    easy = "run.environment.backends.fake.options.declared=false"
+    train = ("train", "--algo", "coach", *asked, "--graph", "single", "--agents", "toy", "--allow-uncalibrated")
+    told = run(
+        *(*train, "--device", "cpu", "--out", "run"),
+        settings=("critic=judge.yaml", "epochs=1", "rl.context=2048", *small, values, easy),
+    )
+    assert "critic judge.yaml: " in told
+    assert "no finished calibration" not in told
+    epoch = TrainingDir(Path("run")).get_epoch(1)
+    labels = read_labels(epoch.rollout, LABELS)
+    assert labels.head.critic.startswith("prm-")
+    scores = [one.score for step in labels.judged.values() for one in step.rewards.rewards]
+    assert {0.0, 1.0} >= set(scores) - {None} > set()
+    record = json.loads(epoch.record.read_text())
+    assert record["trained"]["shared"]["steps"] > 0
+    assert record["metrics"]["coach"]["rewards"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +77,31 @@ def test_a_fit_moves_a_value_by_the_clip_at_most(base: Base) -> None:
     assert 0.4 < max(first) < 0.9
     model.fit(ROWS, [3.0] * 6, seed=2)
     assert min(float(one[0]) for one in model.compute(ROWS)) > max(first)
+
+
+def test_a_fit_computes_no_value_that_is_known_or_not_needed(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the first rows were worth may be given; a fit without the clip counts from no value."""
+    compute, read, found = TokenValues.compute, list[int](), []
+
+    def count(self: TokenValues, rows: Sequence[ValueRow]) -> Any:
+        read.append(len(rows))
+        return compute(self, rows)
+
+    recipe = override(QUICK, ["clip=0.5", "passes=3", "rows_at_once=2"])
+    for known in (0, 4):
+        model = TokenValues(recipe, base, device="cpu")
+        model.fit(ROWS, TARGETS, seed=1)
+        before = model.compute(ROWS[:known])
+        monkeypatch.setattr(TokenValues, "compute", count)
+        model.fit(ROWS, TARGETS, seed=2, known=before)
+        monkeypatch.undo()
+        found.append(np.concatenate(model.compute(ROWS)))
+    # Behind each fit, one pass shows whether its weights can be computed with.
+    assert read == [6, 2, 2, 2]
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    monkeypatch.setattr(TokenValues, "compute", count)
+    model.fit(ROWS, TARGETS, seed=3, is_clipped=False)
+    assert read[4:] == [2]
 
 
 @pytest.mark.parametrize("lora", ["null", "{rank: 4}"])

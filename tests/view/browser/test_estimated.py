@@ -155,7 +155,7 @@ def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_pag
     turn(page, step_place(episode.run, episode.id, 0))
     panel = page.get_by_role("region", name="Estimates", exact=True)
     names = panel.locator("dl dt").all_inner_texts()
-    assert "Q" in names
+    assert "Q after the fit" in names
     assert {"return", "reward of the step"} <= set(names)
     assert "V" not in names
     table = panel.get_by_role("table", name="Other replies to the state of step 0, not executed")
