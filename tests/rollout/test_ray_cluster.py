@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -35,6 +38,7 @@ DEFINITIONS = {
     "envs/slow.yaml": "backend: fake\nbackends:\n  fake: {kind: fake, options: {slow_s: 0.3}}\n",
     "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
 }
+RAY = Path(sys.executable).with_name("ray")
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -47,16 +51,20 @@ def library(tmp_path: Path) -> Path:
     return tmp_path / "library"
 
 
+def build_settings(address: str) -> dict[str, str]:
+    """Return variables of a command: it shows its token to the cluster at that address, or starts one of its own."""
+    return {"RAY_AUTH_MODE": "token" if address else "disabled", "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     """Start a command in the background; what is left of it at the end is killed."""
     begun: list[subprocess.Popen[str]] = []
 
     def begin(*words: str | Path, address: str = "") -> subprocess.Popen[str]:
-        settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": address, "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "collab", *map(str, words)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        begun.append(subprocess.Popen(command, env=os.environ | settings, **pipes))
+        begun.append(subprocess.Popen(command, env=os.environ | build_settings(address), **pipes))
         return begun[-1]
 
     yield begin
@@ -65,17 +73,69 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-@pytest.fixture
-def two_machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two nodes with a CPU each, as two machines would be."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    from ray.cluster_utils import Cluster
+class Machine:
+    """A node that `ray start` made as docs/several-machines.md says, with a CPU and a home of its own.
 
-    size: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100_000_000}
-    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
-    cluster.add_node(**size)
-    yield cluster
-    cluster.shutdown()
+    Args:
+        home: holds the token.
+        words: options of `ray start`: it is the head, or joins one.
+    """
+
+    def __init__(self, home: Path, *words: str) -> None:
+        size = ["--num-cpus=1", "--object-store-memory=100000000", "--disable-usage-stats", "--block"]
+        self.home = home
+        self.address = ""
+        self._log = home / "ray.log"
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [RAY, "start", *words, *size], env=build_home(home), stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Wait until it plays its part, and keep the address that others join."""
+        for _ in range(1200):
+            told = self._log.read_text()
+            if "Ray runtime started." in told and "--block" in told:
+                if found := re.search(r"ray start --address='([\d.:]+)'", told):
+                    self.address = found[1]
+                return
+            assert self._process.poll() is None, told
+            time.sleep(0.1)
+        raise AssertionError(self._log.read_text())
+
+    def close(self) -> None:
+        """End all its processes at once, as a power cut does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def build_home(home: Path) -> dict[str, str]:
+    return {**os.environ, "HOME": str(home), "RAY_AUTH_MODE": "token", "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A cluster of one machine, on which the test's commands are typed."""
+    home = tmp_path / "north"
+    home.mkdir()
+    subprocess.run([RAY, "get-auth-token", "--generate"], env=build_home(home), capture_output=True, check=True)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("HOME", str(home))
+    with contextlib.closing(Machine(home, "--head", "--port=0", f"--ray-client-server-port={port}")) as machine:
+        machine.wait()
+        yield machine
+
+
+@pytest.fixture
+def other(head: Machine, tmp_path: Path) -> Iterator[Machine]:
+    """Another machine, which has the token and joins."""
+    home = tmp_path / "south"
+    shutil.copytree(head.home / ".ray", home / ".ray")
+    with contextlib.closing(Machine(home, f"--address={head.address}")) as machine:
+        machine.wait()
+        yield machine
 
 
 def rollout(library: Path, out: Path, *more: str) -> list[str]:
@@ -84,7 +144,7 @@ def rollout(library: Path, out: Path, *more: str) -> list[str]:
 
 
 def wait_for_steps(run: Path, process: subprocess.Popen[str]) -> None:
-    for _ in range(600):
+    for _ in range(1800):
         if any('"type":"step"' in log.read_text() for log in (run / "events").glob("*.jsonl")):
             return
         assert process.poll() is None, process.communicate()
@@ -101,26 +161,26 @@ def hash_of(path: Path) -> str:
     return hash_run(RunStore.open(path))
 
 
-def test_a_machine_that_leaves_costs_no_episode(library: Path, tmp_path: Path, start: Start, two_machines: Any) -> None:
+def test_a_machine_that_leaves_costs_no_episode(
+    library: Path, tmp_path: Path, start: Start, head: Machine, other: Machine
+) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     assert end_of(start(*rollout(library, here)))[0] == 0
 
-    code, _, told = end_of(
-        start(*rollout(library, there, "--executor", "ray", "--workers", "3"), address=two_machines.address)
-    )
+    code, _, told = end_of(start(*rollout(library, there, "--executor", "ray", "--workers", "3"), address=head.address))
     assert code == 2
     assert "--workers 3: the Ray cluster has 2 CPUs, and each worker takes one; use --workers 2, or join" in told
     assert not there.exists()
 
-    playing = start(*rollout(library, there, "--executor", "ray", "--workers", "2"), address=two_machines.address)
+    playing = start(*rollout(library, there, "--executor", "ray", "--workers", "2"), address=head.address)
     wait_for_steps(there, playing)
-    code, out, told = end_of(start("workers", "status", "--json", address=two_machines.address))
+    code, out, told = end_of(start("workers", "status", "--json", address=head.address))
     assert code == 0, told
     states = json.loads(out)
     assert [state["name"] for state in states] == ["worker 1", "worker 2"]
     assert all(state["environment"] == "1" for state in states)
 
-    two_machines.remove_node(two_machines.worker_nodes.copy().pop(), allow_graceful=False)
+    other.close()
     code, out, told = end_of(playing)
     assert code == 0, told
     assert "success  100.0%" in out
@@ -158,12 +218,12 @@ PLAYED_ON = ("collection=async", "steps=12", "epochs=2", "run.executor=ray", "ru
 
 @pytest.mark.timeout(600)
 def test_a_training_that_plays_on_is_measured_beside_the_workers_that_hold_all_cpus(
-    finetuned: Path, tmp_path: Path, two_machines: Any
+    finetuned: Path, tmp_path: Path, head: Machine, other: Machine
 ) -> None:
     toy_team.write_library(tmp_path / "toy", finetuned)
     played_on = (*PLAYED_ON, "held_out.every=1")
     command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(tmp_path / "run"), *played_on]
-    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": two_machines.address, "OMP_NUM_THREADS": "1"}
+    settings = build_settings(head.address)
     done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr
     records = read_records(TrainingDir(tmp_path / "run"), 2)
@@ -177,8 +237,7 @@ def test_a_worker_that_is_killed_costs_a_training_no_episode(finetuned: Path, tm
     run = tmp_path / "run"
     slow = ("run.environment.backends.fake.options.slow_s=0.3", "held_out.before=false", "held_out.every=9")
     command = [sys.executable, "-c", TRAIN, str(tmp_path / "toy"), str(run), *PLAYED_ON, *slow]
-    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "", "OMP_NUM_THREADS": "1"}
-    training = subprocess.Popen(command, env=os.environ | settings)
+    training = subprocess.Popen(command, env=os.environ | build_settings(""))
     first = run / "epochs/1/rollout"
     try:
         wait_for_steps(first, training)
@@ -230,12 +289,27 @@ def test_a_cluster_that_is_not_there_is_named(library: Path, tmp_path: Path, sta
     assert "error: RAY_ADDRESS is not set: name the cluster's head" in told
 
 
-def test_a_cluster_with_another_version_of_ray_is_named(library: Path, tmp_path: Path, two_machines: Any) -> None:
+def test_a_machine_without_the_cluster_s_token_is_told_where_it_lies(
+    library: Path, tmp_path: Path, start: Start, head: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = rollout(library, tmp_path / "run", "--executor", "ray", "--workers", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for token in (None, "0" * 64):
+        if token is not None:
+            monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+        code, _, told = end_of(start(*words, address=head.address))
+        assert code == 2
+        assert f"error: RAY_ADDRESS={head.address}: no Ray cluster admits this process there; copy ~/.ray" in told
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_cluster_with_another_version_of_ray_is_named(library: Path, tmp_path: Path, head: Machine) -> None:
     code = "import ray; ray.__version__ = '9.9.9'; from collab.__main__ import run; run()"
-    words = map(str, rollout(library, tmp_path / "run", "--executor", "ray", "--workers", "2"))
-    settings = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": two_machines.address}
+    words = map(str, rollout(library, tmp_path / "run", "--executor", "ray", "--workers", "1"))
     command = [sys.executable, "-c", code, *words]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, env=os.environ | build_settings(head.address), capture_output=True, text=True, timeout=240, check=False
+    )
     assert done.returncode == 2, done.stderr
     (line,) = [one for one in done.stderr.splitlines() if one.startswith("error: ")]
     assert "the cluster cannot be joined: it runs Ray " in line

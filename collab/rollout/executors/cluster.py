@@ -87,6 +87,12 @@ def _join(address: str) -> None:
     with note_doing(f"joining the Ray cluster at {address}"):
         try:
             ray.init(address=address, **_QUIET)
+        except (ConnectionError, ray.exceptions.AuthenticationError):
+            # Its port answers, so what fails is the token; Ray names it only in its own output.
+            raise UsageError(
+                f"{where}: no Ray cluster admits this process there; copy ~/.ray/auth_token from the cluster's head "
+                "and set RAY_AUTH_MODE=token"
+            ) from None
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             raise UsageError(f"{where}: the cluster cannot be joined: {describe_ray_error(error)}") from None
 
