@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -73,9 +73,6 @@ from collab.types import Usage
 from collab.utils.concurrency import run_in_background
 from collab.utils.files import hash_file, report_write_errors, resolve_within
 from collab.utils.text import format_amount
-
-if TYPE_CHECKING:
-    pass
 
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
