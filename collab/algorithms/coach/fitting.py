@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collab.algorithms.coach.config import CANDIDATES_FILE, CoachMethod, narrow_config
-from collab.algorithms.coach.states import Visited
+from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.value_store import compute_values
 from collab.errors import Diverged, RunFormatError
 from collab.loop.policy import build_chat_tokenizer
@@ -18,6 +20,7 @@ from collab.loop.state import LoopState
 from collab.seeds import derive
 from collab.trainers.rl.estimators import leave_one_out
 from collab.trainers.rl.turns import Turn
+from collab.types import Utterance
 from collab.utils.concurrency import note_doing
 from collab.utils.files import hash_file
 from collab.utils.text import format_amount
@@ -26,6 +29,50 @@ if TYPE_CHECKING:
     from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
 
 UNVALUED = "no executed reply can be valued"
+
+
+@dataclass(slots=True, kw_only=True)
+class DistinctReply:
+    """A distinct reply to a state."""
+
+    turn: Turn
+    said: Utterance
+    count: int = 1
+    value: float = math.nan
+    advantage: float = 0.0
+    truth: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Visited:
+    """A visited state, with what is known of its executed reply."""
+
+    episode: JudgedEpisode
+    step: int
+    executed: Turn | None
+    """None where it cannot be valued."""
+    agent: str
+    step_reward: float | None
+    """r^p; None where it is missing."""
+    unrewarded: str | None
+    """Why it is missing; None where it is not, or no critic is asked."""
+    target: float
+    """R."""
+    before: float | None = None
+    """Q of the executed reply before the fit; None where it has none."""
+    value: float | None = None
+    """The same behind the fit, as Q of the candidates is."""
+    candidates: list[DistinctReply] = field(default_factory=list)
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether its candidates teach something."""
+        return any(one.advantage for one in self.candidates)
+
+    @property
+    def replies(self) -> int:
+        """Return how many candidates it has, equal ones included."""
+        return sum(one.count for one in self.candidates)
 
 
 def read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies | None:

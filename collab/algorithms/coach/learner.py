@@ -29,6 +29,8 @@ import numpy as np
 from collab.algorithms.coach.config import CoachMethod, narrow_config
 from collab.algorithms.coach.fitting import (
     UNVALUED,
+    DistinctReply,
+    Visited,
     fit_to_returns,
     is_alone,
     pretrain,
@@ -37,7 +39,6 @@ from collab.algorithms.coach.fitting import (
 )
 from collab.algorithms.coach.metrics import CoachMetrics, compute_mean, correlate
 from collab.algorithms.coach.samples import SAMPLES, SampledStates, SamplingProgress, list_states, sample_states
-from collab.algorithms.coach.states import DistinctReply, Visited
 from collab.algorithms.coach.truth import RatedReply, Truth, compare_with_truth, try_candidates
 from collab.algorithms.experience import JudgedEpisode, TurnBuilder, open_turn_builders
 from collab.algorithms.turn_learner import (
