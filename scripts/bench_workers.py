@@ -1,13 +1,14 @@
 """Measure Ray workers: what playing on saves with them, and how many steps the host records.
 
     python scripts/bench_workers.py                    # both parts, in minutes
+    python scripts/bench_workers.py ray --median 2     # episodes that last ten times as long
     python scripts/bench_workers.py ingest --out ingest.json
 
-ray      episodes by the clock in Ray workers whose environments sleep, 0.2 s in the median, with a spread (p99 / p1) of
-         100. `waiting` begins an epoch of one episode per worker when the one before is over, `playing` when so many
-         episodes have arrived (`collab.loop.continuous`); `busy` is the share of the workers' time that is slept, and
-         `of_bound` the time of list scheduling, in which no worker is ever idle and nothing but sleep takes time,
-         over the time taken. The same on a virtual clock: `bench_collect.py`.
+ray      episodes by the clock in Ray workers whose environments sleep, `--median` seconds in the median, with a spread
+         (p99 / p1) of 100. `waiting` begins an epoch of one episode per worker when the one before is over, `playing`
+         when so many episodes have arrived (`collab.loop.continuous`); `busy` is the share of the workers' time that
+         is slept, and `of_bound` the time of list scheduling, in which no worker is ever idle and nothing but sleep
+         takes time, over the time taken. The same on a virtual clock: `bench_collect.py`.
 ingest   steps per second that reach the log of one run from Ray workers whose environment and policy take no time,
          between the first recorded step and the last, and the memory of a worker
 """
@@ -44,9 +45,11 @@ from collab.testing.corridor import CorridorEnvironment, CorridorSuite
 from collab.types import Observation, Task, Trajectory
 from collab.utils.files import write_json
 
-SLEEP_S, SPREAD = 0.2, 100.0
+SPREAD = 100.0
 DEFINITIONS = {
-    "envs/sleepy.yaml": "backend: own\nbackends:\n  own: {kind: 'bench_workers:SleepySuite'}\n",
+    "envs/sleepy.yaml": (
+        "backend: own\nbackends:\n  own: {kind: 'bench_workers:SleepySuite', options: {median_s: MEDIAN}}\n"
+    ),
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
     "agents/parrot.yaml": 'kind: scripted\noptions:\n  replies: [\'Action: {"action_type": "click", "index": 1}\']\n',
 }
@@ -62,15 +65,16 @@ class SleepyEnvironment(CorridorEnvironment):
 
 
 class SleepySuite(CorridorSuite):
-    """Instances of one step whose times are lognormal."""
+    """Instances of one step whose times are lognormal, `median_s` seconds in the median."""
 
-    def __init__(self) -> None:
+    def __init__(self, median_s: float) -> None:
         super().__init__(max_steps=1)
+        self.median_s = median_s
 
     def instance(self, name: str, seed: int) -> Task:
         """Return an instance with its time."""
         task = super().instance(name, seed)
-        seconds = next(draw_seconds(SPREAD, seed)) * SLEEP_S / MEDIAN_S
+        seconds = next(draw_seconds(SPREAD, seed)) * self.median_s / MEDIAN_S
         return replace(task, params={**task.params, "sleep_s": seconds})
 
     async def open(self) -> SleepyEnvironment:
@@ -79,13 +83,13 @@ class SleepySuite(CorridorSuite):
 
 
 @contextmanager
-def open_library() -> Iterator[tuple[Library, Path]]:
+def open_library(median_s: float) -> Iterator[tuple[Library, Path]]:
     """Write the definitions into a folder; return them, and a place for runs."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in DEFINITIONS.items():
             path = Path(folder, "library", name)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(text.replace("MEDIAN", str(median_s)), encoding="utf-8")
         yield Library(own=Path(folder, "library")), Path(folder)
 
 
@@ -150,17 +154,17 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
 
 def measure_ray(options: argparse.Namespace) -> dict[str, Any]:
     """Measure both arms in Ray workers."""
-    found: dict[str, Any] = {"workers": options.workers, "epochs": options.epochs}
-    with open_library() as (library, folder):
+    found: dict[str, Any] = {"workers": options.workers, "epochs": options.epochs, "median_s": options.median}
+    with open_library(options.median) as (library, folder):
         for name, waits in (("waiting", True), ("playing", False)):
             arm = play_by_clock(options.workers, options.epochs, waits, library, folder / name)
             found[name] = asyncio.run(arm)
     found["gain"] = found["playing"]["rate"] / found["waiting"]["rate"]
     waiting, playing = found["waiting"], found["playing"]
     print(
-        f"ray: {options.workers} workers: {found['gain']:.2f} times as many episodes per second as with waiting; busy "
-        f"{playing['busy']:.1%} and {waiting['busy']:.1%}, {playing['of_bound']:.1%} and {waiting['of_bound']:.1%} of "
-        f"the bound; host {playing['host']:.2f} CPU s per s"
+        f"ray: {options.workers} workers, {options.median:g} s in the median: {found['gain']:.2f} times as many "
+        f"episodes per second as with waiting; busy {playing['busy']:.1%} and {waiting['busy']:.1%}, "
+        f"{playing['of_bound']:.1%} and {waiting['of_bound']:.1%} of the bound; host {playing['host']:.2f} CPU s per s"
     )
     return found
 
@@ -201,7 +205,7 @@ async def play_and_look(options: argparse.Namespace, library: Library, out: Path
 
 def measure_ingest(options: argparse.Namespace) -> dict[str, Any]:
     """Measure how fast the steps of Ray workers are recorded."""
-    with open_library() as (library, folder):
+    with open_library(options.median) as (library, folder):
         began = time.process_time()
         memory = asyncio.run(play_and_look(options, library, folder / "run"))
         computed = time.process_time() - began
@@ -226,6 +230,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}; default: all")
     parser.add_argument("--workers", type=int, default=8, help="of `ray`")
     parser.add_argument("--epochs", type=int, default=40, help="of `ray`")
+    parser.add_argument("--median", type=float, default=0.2, help="seconds of an episode of `ray`")
     parser.add_argument("--senders", type=int, default=32, help="workers of `ingest`")
     parser.add_argument("--out", type=Path, help="JSON with all numbers")
     parser.add_argument("--each", type=int, default=30, help="episodes per worker of `ingest`")
