@@ -59,6 +59,11 @@ MASKED = "masks tokens that the policy could have said"
             "extra.temperature=0.7 takes the place of the temperature that a ratio is computed at; leave it out",
         ),
         ("ppo", "extra: {stop: [x]}", "extra.stop=['x'] cuts replies where the policy did not end; leave it out"),
+        (
+            "ppo",
+            "extra: {ignore_eos: true}",
+            "extra.ignore_eos=True lets replies go on where the policy ended; leave it out",
+        ),
     ],
 )
 def test_a_server_that_cuts_or_masks_the_distribution_is_refused(
