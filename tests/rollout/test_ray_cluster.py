@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import resume
 from collab.loop.record import TrainingDir, read_records
 from collab.loop.recorded import begin_replay
@@ -228,6 +229,37 @@ def test_a_training_that_plays_on_is_measured_beside_the_workers_that_hold_all_c
     assert done.returncode == 0, done.stderr
     records = read_records(TrainingDir(tmp_path / "run"), 2)
     assert all(one.success is not None for one in records)
+
+
+@pytest.mark.timeout(900)
+def test_a_training_of_the_command_line_is_killed_twice_and_moved(
+    finetuned: Path, tmp_path: Path, start: Start
+) -> None:
+    """Two workers, then one, then none: it ends with the weights of a training that stayed in one process."""
+    toy_team.write_library(tmp_path / "toy", finetuned)
+    known = load_algorithm("distrl")
+    recipe = [f"{known.method.RECIPE}.{one}" for one in toy_team.SMALL_RECIPE]
+    slow = "run.environment.backends.fake.options.slow_s=0.1"
+    held_out = ("held_out.before=false", "held_out.every=9", "held_out.episodes=2")
+    settings = (*toy_team.SMALL, *recipe, *known.toy, *held_out, slow)
+    play = "train --algo distrl --seed 3 --env corridor --graph single --agents toy --device cpu".split()
+    words = [*play, "--library", tmp_path / "toy", *(word for one in settings for word in ("--set", one)), "--out"]
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert end_of(start(*words, here))[0] == 0
+
+    playing = start(*words, there, "--executor", "ray", "--workers", "2")
+    for number, more in ((1, ["--executor", "ray", "--workers", "1"]), (2, ["--executor", "local"])):
+        wait_for_steps(there / f"epochs/{number}/rollout", playing)
+        playing.kill()
+        playing.communicate()
+        playing = start("train", "--resume", there, *more)
+    code, _, told = end_of(playing)
+    assert code == 0, told
+    assert "from here on; until now in 1 Ray worker" in told
+    moves = TrainingDir(there).read()["moves"]
+    assert [(one["executor"], one["concurrency"]) for one in moves] == [("ray", 1), ("local", 1)]
+    ends = [[one.hashes["weights"] for one in read_records(TrainingDir(run), 2)[1:]] for run in (here, there)]
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.timeout(600)
