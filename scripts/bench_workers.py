@@ -122,7 +122,6 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
         news.set()
 
     for epoch in range(1, epochs + 1):
-        shared.newest = epoch
         gate = RunGate(workers=shared, epoch=epoch, begun=set(), arrive=arrive)
         run = start(
             configure(epoch, workers if waits else 2 * workers),
@@ -133,7 +132,6 @@ async def play_by_clock(workers: int, epochs: int, waits: bool, library: Library
             suite=suite,
         )
         runs.append(asyncio.create_task(run))
-        shared.tell()
         while arrived < epoch * workers:
             news.clear()
             await news.wait()

@@ -7,7 +7,7 @@
 
 The loop of every algorithm has epochs: *collect → label → learn → evaluate*. Here they overlap:
 
-    workers   an episode begins whenever a worker is free, and with the newest policy; it ends with that policy
+    workers   an episode begins whenever a worker is free, and with the newest policy that is loaded; it ends with that
     epoch N   begins by publishing the policy of epoch N − 1; is collected once N's steps have arrived from any policy;
               then labels, learns and evaluates, while workers play on
 
@@ -107,7 +107,7 @@ class SharedWorkers:
         self.free: list[EpisodeWorker] = [executor.open_worker() for _ in range(count)]
         self.is_ahead = is_ahead
         self.newest = 0
-        """Epoch whose run may begin episodes."""
+        """Epoch whose run begins episodes: the last one that was ready to play."""
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
@@ -152,9 +152,15 @@ class RunGate:
     async def admit(self, episode: str) -> None:
         """Wait for a worker for an episode; a step of a running one passes.
 
+        The first episode of a run shows that it can play. Until then episodes begin in the run before it, so that no
+        worker waits while a policy is loaded.
+
         Raises:
             NotAdmitted: a newer policy was published before the episode began.
         """
+        if self.epoch > self.workers.newest:
+            self.workers.newest = self.epoch
+            self.workers.tell()
         while episode not in self.lent:
             is_new = episode not in self.begun
             if is_new and self.workers.newest > self.epoch:
@@ -233,7 +239,8 @@ class ContinuousCollection:
         if self._workers is None:
             self._workers = SharedWorkers(self._executor, min(run.concurrency, run.episodes), self._is_ahead)
             begun = self._read_recorded(number)
-        self._workers.newest = self._next = number
+            self._workers.newest = number  # of runs that an earlier process left, only what they began is played on
+        self._next = number
         for epoch in sorted(begun.keys() | {number}):
             self._play(epoch, run if epoch == number else None, begun.get(epoch, set()))
         self._workers.tell()
@@ -249,6 +256,7 @@ class ContinuousCollection:
         folder = self._state.folder.get_epoch(number)
         found = read_arrivals(folder)
         while found is None:
+            self._raise_failures()
             found = take_enough(self._arrived, self._get_steps(number))
             if found is not None:
                 with report_write_errors(folder.path / FILE, self._state.folder.resume):
@@ -256,7 +264,7 @@ class ContinuousCollection:
                     write_json(folder.path / FILE, [one.model_dump(mode="json") for one in found])
                 break
             self._check()
-            self._state.inner(self._runs[self._workers.newest].progress)
+            self._state.inner(self._runs[number].progress)
             await self._wait()
         self._taken |= {one.key for one in found}
         self._arrived = [one for one in self._arrived if one.key not in self._taken]
@@ -366,9 +374,14 @@ class ContinuousCollection:
         if self._workers is not None:
             self._workers.tell()
 
+    def _raise_failures(self) -> None:
+        """Raise what a run failed with, although others may play on."""
+        for run in self._runs.values():
+            if run.task.done():
+                run.task.result()
+
     def _check(self) -> None:
         """Raise what ended a run, or that the training is to stop."""
-        assert self._workers is not None, "begin opens the workers"
         self._state.compute_left()
         for epoch, run in self._runs.items():
             if not run.task.done():
@@ -376,7 +389,7 @@ class ContinuousCollection:
             result = run.task.result()
             if result.stopped not in (None, CLOSED):
                 self._state.halt(result.stopped)
-            if epoch == self._workers.newest and all(one.task.done() for one in self._runs.values()):
+            if epoch == max(self._runs) and all(one.task.done() for one in self._runs.values()):
                 raise RunError(
                     f"{result.path}: all {result.progress.planned} episodes are over, and too few came to their end; "
                     f"mend what broke them, and resume with: {self._state.folder.resume}"

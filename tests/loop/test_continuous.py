@@ -13,6 +13,7 @@ import pytest
 from collab.algorithms.distrl.learner import DistRLLearner
 from collab.cli.main import main
 from collab.config import Budget
+from collab.errors import RunError
 from collab.library import Library
 from collab.loop import continuous
 from collab.loop.config import TrainingConfig
@@ -74,6 +75,50 @@ def test_workers_do_not_run_ahead_of_a_slow_learner(
     # 30, 12 and 12 steps are learned, each with the rest of an episode of at most 3, and 4 workers end what runs.
     assert 54 <= count_played_steps(TrainingDir(result.path)) <= 54 + 3 * 2 + 4 * 3
     assert max(map(int, result.records[-1].metrics["distrl"]["staleness"])) <= 2
+
+
+def test_no_worker_waits_while_a_newer_policy_is_loaded(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episodes begin with the policy before it until its run can play."""
+    start_run, begun = continuous.start, list[int]()
+
+    def count() -> int:
+        with RunStore.open(tmp_path / "run/epochs/1/rollout").open_reader() as reader:
+            return len(reader.list_episodes())
+
+    async def start_late(config: Any, known: Library, out: Path, **named: Any) -> Any:
+        if out.parent.name == "2":
+            begun.append(count())
+            async with asyncio.timeout(20):
+                while count() < begun[0] + 2:
+                    await asyncio.sleep(0.05)
+            begun.append(count())
+        return await start_run(config, known, out, **named)
+
+    monkeypatch.setattr(continuous, "start", start_late)
+    result = asyncio.run(start(configure(library, "steps=12"), tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    assert len(begun) == 2
+
+
+@pytest.mark.parametrize("number", ["1", "2"])
+def test_a_policy_that_cannot_be_loaded_ends_the_training(
+    number: str, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while the one before it plays on; resumed, it is loaded again."""
+    start_run = continuous.start
+
+    async def fail(config: Any, known: Library, out: Path, **named: Any) -> Any:
+        if out.parent.name == number:
+            raise RunError("the disk is gone")
+        return await start_run(config, known, out, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(continuous, "start", fail)
+        with pytest.raises(RunError, match="the disk is gone"):
+            asyncio.run(start(configure(library, "steps=12"), tmp_path / "run", device="cpu"))
+    assert asyncio.run(resume(tmp_path / "run")).summary is not None
 
 
 def test_the_live_line_counts_no_episodes_that_will_never_be_played(
