@@ -16,7 +16,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
@@ -241,39 +241,41 @@ def _rows(results: Iterable[EpisodeResult]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayTime:
-    """Seconds of wall time that playing took."""
+    """Seconds of wall time that playing took; runs that are played side by side, as DistRL's, count once."""
 
     whole: float = 0.0
-    """From the first reset to the last step, of each process that played; added up."""
+    """From the first reset to the last step, of each process that played."""
     environment: float = 0.0
-    """Part of `playing` with at least one environment at work; agents of other episodes may have replied meanwhile."""
-
-    def __add__(self, other: PlayTime) -> PlayTime:
-        return PlayTime(whole=self.whole + other.whole, environment=self.environment + other.environment)
+    """Part of `whole` with at least one environment at work; agents of other episodes may have replied meanwhile."""
 
 
 def _split_playing(runs: Iterable[Path]) -> dict[str, float]:
-    """Return what runs took that were played one after another, and of it environments and the rest."""
-    total = PlayTime()
-    for path in runs:
-        with RunStore.open(path).open_reader() as reader:
-            total += measure_play(reader.iterate_events())
+    """Return what runs took, and of it environments and the rest."""
+    found = measure_play(*map(_iterate_log, runs))
     return {
-        "playing": total.whole,
-        "environment": total.environment,
-        "inference": total.whole - total.environment,
+        "playing": found.whole,
+        "environment": found.environment,
+        "inference": found.whole - found.environment,
     }
 
 
-def measure_play(records: Iterable[Record]) -> PlayTime:
-    """Measure a run's log: the records of all processes that wrote it, in log order."""
-    total = PlayTime()
-    for _, own in groupby(records, key=lambda record: record.writer):
-        clock = _ProcessTimes()
-        for record in own:
-            clock.read(record)
-        total += clock.play_time
-    return total
+def _iterate_log(run: Path) -> Iterator[Record]:
+    with RunStore.open(run).open_reader() as reader:
+        yield from reader.iterate_events()
+
+
+def measure_play(*logs: Iterable[Record]) -> PlayTime:
+    """Measure logs of runs, each with the records of all processes that wrote it, in log order."""
+    spans, work = list[Interval](), list[Interval]()
+    for records in logs:
+        for _, own in groupby(records, key=lambda record: record.writer):
+            clock = _ProcessTimes()
+            for record in own:
+                clock.read(record)
+            work += clock.work
+            if clock.times:
+                spans.append((min(clock.times), max(clock.times)))
+    return PlayTime(whole=measure_union(spans), environment=measure_union(work))
 
 
 def measure_union(intervals: Iterable[Interval]) -> float:
@@ -313,9 +315,3 @@ class _ProcessTimes:
             case _:
                 return
         self.times.append(now)
-
-    @property
-    def play_time(self) -> PlayTime:
-        if not self.times:
-            return PlayTime()
-        return PlayTime(whole=max(self.times) - min(self.times), environment=measure_union(self.work))

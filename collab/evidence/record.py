@@ -119,7 +119,7 @@ class Seconds(Definition):
     whole: float
     """Seconds of all commands that worked on the unit, loading included."""
     playing: float | None = None
-    """From the first reset of a run to its last step, over all runs."""
+    """From the first reset of a run to its last step, over all runs; those that were played side by side count once."""
     environment: float | None = None
     """Part of `playing` in which at least one environment was at work; see `collab.evidence.gather`."""
     inference: float | None = None

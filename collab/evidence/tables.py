@@ -40,7 +40,8 @@ PARTS_ARE = (
     "Minutes are those of a whole unit. Playing is rollouts and evaluations. Environment is the part of it in which at "
     "least one environment was at work (agents of other episodes may have replied meanwhile), inference is the rest. "
     "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Training is "
-    "optimizer steps. Other is what remains: loading, writing, and gaps between parts."
+    "optimizer steps. Other is what remains: loading, writing, and gaps between parts; it is not told (–) where "
+    "playing goes on while a policy learns."
 )
 """What the columns of `Results.format_time_table` are."""
 
@@ -488,7 +489,9 @@ def _shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
     sums = {part: _sum(records, part) for part in parts}
     outer = [seconds for part, seconds in sums.items() if part not in _DIVIDED]
     known = [seconds for seconds in outer if seconds is not None]
-    rest = _share(whole - sum(known), whole) if len(known) == len(outer) else "not told"
+    rest = "not told"
+    if len(known) == len(outer):
+        rest = _share(whole - sum(known), whole) if sum(known) <= whole else NOT_PLANNED
     return [*("not told" if seconds is None else _share(seconds, whole) for seconds in sums.values()), rest]
 
 

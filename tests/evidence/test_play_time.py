@@ -138,6 +138,13 @@ def test_an_episode_whose_reset_broke_was_nothing_but_reset() -> None:
     assert measure_play(log((9, begun("a")), (9, ended("a", seconds=5, steps=0)))) == PlayTime(whole=5, environment=5)
 
 
+def test_runs_that_are_played_side_by_side_count_once() -> None:
+    """One from 1 to 12, one from 8 to 20: nineteen seconds in all, and in twelve somebody resets or acts."""
+    one = log((2, begun("a")), (10, acted("a", 0, speaking=3, acting=5)), (12, ended("a", seconds=11, steps=1)))
+    two = log((14, begun("a")), (20, acted("a", 0, speaking=3, acting=2)), (20, ended("a", seconds=12, steps=1)))
+    assert measure_play(one, two) == PlayTime(whole=19, environment=1 + (14 - 5) + 2)
+
+
 def test_runs_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they are written and read: an hour without play lies between two runs."""
     clock = itertools.count()

@@ -301,6 +301,15 @@ def test_playing_is_told_where_it_is_not_known_how_it_is_divided(make_record: Ma
     assert build_results(undivided, make_record("full", 0, "new-seeds", "10")).format_time_table() == alone
 
 
+def test_nothing_is_left_over_where_playing_goes_on_while_a_policy_learns(make_record: MakeRecord) -> None:
+    training = make_record("full", 0, "train", epochs=["1"])
+    seconds = training.seconds.model_copy(update={"playing": 0.95 * training.seconds.whole})
+    continuous = training.model_copy(update={"seconds": seconds})
+    assert find_line(build_results(continuous).format_time_table(), "full method ").endswith(
+        " | 95% | 1% | 49% | 10% | 0% | 20% | – |"
+    )
+
+
 def test_what_is_there_and_small_is_not_told_as_nothing(make_record: MakeRecord) -> None:
     training = make_record("full", 0, "train", epochs=["1"])
     seconds = training.seconds.model_copy(update={"environment": 0.1, "critic": 2.9, "adversary": 3.1})
