@@ -94,7 +94,7 @@ Train = Callable[..., TrainingResult]
 @pytest.fixture
 def train(hesitant: Library, tmp_path: Path) -> Train:
     def run(algorithm: str, seed: int, *settings: str) -> TrainingResult:
-        corridor = (f"{FAKE}.declared=false", f"{FAKE}.max_steps=8")
+        corridor = (f"{FAKE}.declared=false", f"{FAKE}.max_steps=8", "determinism=fast")
         config = asyncio.run(
             toy_team.configure_toy_training(
                 hesitant, *corridor, *TRAININGS[algorithm], *settings, algorithm=algorithm, graph="single", seed=seed

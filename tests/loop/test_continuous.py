@@ -24,7 +24,10 @@ from collab.rollout.executors.base import LocalWorker
 from collab.store.run import RunStore
 from collab.testing.toy_team import SMALL, SMALL_RECIPE, configure_toy_training, write_library
 
-ASYNC = ("collection=async", "epochs=3", "run.concurrency=4", "held_out.before=false", "held_out.every=9")
+ASYNC = (
+    *("collection=async", "epochs=3", "run.concurrency=4", "determinism=fast"),
+    *("held_out.before=false", "held_out.every=9", "held_out.episodes=1"),
+)
 
 
 @pytest.fixture
