@@ -24,6 +24,9 @@ PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal
 # Packages of vendors lie apart from .venv: they need older or newer neighbours than Collab does.
 VENDORS ?= build/vendors
 
+# Keep bytecode, even if the shell forbids it: without it, each process compiles Collab and the tests anew.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help demo test check style test-all vendors ray browser clean
 
 help:

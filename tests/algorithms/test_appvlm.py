@@ -33,7 +33,7 @@ from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import TrainingDir
 from collab.loop.report import format_epochs
 from collab.seeds import generator
-from collab.testing.toy_team import configure_toy_training, create_toy_team
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.trainers.prepare import read_task
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import Turn, read_lesson
@@ -164,10 +164,8 @@ def test_step_accuracy_is_told_in_a_line() -> None:
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
-    return create_toy_team(tmp_path_factory.mktemp("toy"))
+def library(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return write_library(tmp_path_factory.mktemp("toy"), finetuned)
 
 
 def train(library: Library, out: Path, *settings: str) -> TrainingResult:
@@ -241,9 +239,7 @@ def test_a_task_below_tau_is_repeated_and_ablations_begin_elsewhere(library: Lib
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_checkpoint_that_was_exchanged_is_not_gone_on_with(library: Library, tmp_path: Path) -> None:
-    assert library.own is not None
-    tiny = library.own.parent / "tiny"
+def test_a_checkpoint_that_was_exchanged_is_not_gone_on_with(library: Library, tiny: Path, tmp_path: Path) -> None:
     settings = ("final_from=undemonstrated", f"undemonstrated={tiny}", "demonstrations=0")
     result = train(library, tmp_path / "awo", *settings)
     assert read_base(result.path, 3) == str(tiny.resolve())

@@ -28,7 +28,7 @@ from collab.store.reader import RunReader
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
-from collab.testing.toy_team import configure_toy_training, create_toy_team, write_library
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.trainers.rl.turns import read_lesson
 from collab.types import Trajectory, Utterance
 
@@ -42,9 +42,8 @@ Train = Callable[..., int]
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch").set_num_threads(1)
-    own = create_toy_team(tmp_path_factory.mktemp("toy")).own
+def library(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    own = write_library(tmp_path_factory.mktemp("toy"), finetuned).own
     assert own is not None
     (own / "agents/show.yaml").write_text("kind: rehearsal\noptions: {error_base: 0.6}\n")
     (own / "agents/guide.yaml").write_text("kind: rehearsal\noptions: {error_base: 0.2, error_slope: 0}\n")

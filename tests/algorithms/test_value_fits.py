@@ -42,7 +42,12 @@ DIGIRL = load_algorithm("digirl")
 EVERY_STEP = ("offline=null", "curriculum=null", "advantage=null")
 SMALL = (
     *("episodes=3", "updates=1", "rl.batch_rows=2", "held_out.before=false", "held_out.every=9", "held_out.episodes=1"),
-    *("agents.*.sampling.max_tokens=8", "value_updates={step: 2, instruct: 2}", "values.held_out=0"),
+    *(
+        "determinism=fast",
+        "agents.*.sampling.max_tokens=8",
+        "value_updates={step: 2, instruct: 2}",
+        "values.held_out=0",
+    ),
 )
 Train = Callable[..., TrainingResult]
 
@@ -126,7 +131,7 @@ def test_values_read_encoders_of_texts_and_pictures(
     train: Train, encoders: dict[str, Path], pictured: None, tmp_path: Path
 ) -> None:
     kept = {kind: shutil.copytree(path, tmp_path / kind) for kind, path in encoders.items()}
-    result = train(*EVERY_STEP, choose(**kept))
+    result = train(*EVERY_STEP, choose(**kept), "epochs=2", "determinism=exact")
     folder, encoder = TrainingDir(result.path), TransformersEncoder(text=str(kept["text"]), image=str(kept["image"]))
     assert folder.read()["encoder"] == encoder.digest
     # A state is its words, its screenshot and the one before; its task is the words alone.

@@ -25,7 +25,10 @@ from collab.rollout.executors.base import LocalWorker
 from collab.store.run import RunStore
 from collab.testing.toy_team import SMALL, SMALL_RECIPE, configure_toy_training, write_library
 
-ASYNC = ("collection=async", "epochs=3", "run.concurrency=4", "held_out.before=false", "held_out.every=9")
+ASYNC = (
+    *("collection=async", "epochs=3", "run.concurrency=4", "determinism=fast"),
+    *("held_out.before=false", "held_out.every=9", "held_out.episodes=1"),
+)
 
 
 @pytest.fixture
@@ -160,7 +163,8 @@ def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
 
     with pytest.MonkeyPatch.context() as patch:
         delay_learning(patch, stop_in_the_middle)
-        config = configure(library, "steps=12", "run.environment.backends.fake.options.slow_s=0.1")
+        slow = "run.environment.backends.fake.options.slow_s=0.1"
+        config = configure(library, "steps=12", slow, "determinism=exact")
         assert asyncio.run(start(config, run, device="cpu", stop=stop)).summary is None
     begun = set(read("step")) - set(read("episode_finished"))
     assert begun

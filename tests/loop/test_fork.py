@@ -15,16 +15,14 @@ from collab.library import Library
 from collab.loop.config import TrainingConfig
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import TrainingDir
-from collab.testing.toy_team import configure_toy_training, create_toy_team
+from collab.testing.toy_team import configure_toy_training, write_library
 
 SETTINGS = ("updates=2", "rl.batch_rows=4", "episodes=4", "steps=null", "held_out.episodes=2", "held_out.every=9")
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
-    return create_toy_team(tmp_path_factory.mktemp("toy"))
+def library(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return write_library(tmp_path_factory.mktemp("toy"), finetuned)
 
 
 def ask(library: Library, *settings: str, seed: int = 0) -> TrainingConfig:

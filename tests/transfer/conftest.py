@@ -10,7 +10,6 @@ import pytest
 from collab.library import Library
 from collab.loop.loop import start as train
 from collab.testing import toy_team
-from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 
 DEFINITIONS = {
     "envs/street.yaml": (
@@ -45,13 +44,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
 
 
 @pytest.fixture(scope="session")
-def taught(tmp_path_factory: pytest.TempPathFactory) -> Library:
+def taught(finetuned: Path, tmp_path_factory: pytest.TempPathFactory) -> Library:
     """With a checkpoint that was fine-tuned to press this or that button."""
-    torch = pytest.importorskip("torch")
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("toy")
-    tiny = make_tiny_checkpoint(folder / "tiny", hidden=32, layers=2, context=4096)
-    return write_library(folder / "library", toy_team.finetune(tiny, folder).resolve())
+    return write_library(tmp_path_factory.mktemp("toy"), finetuned.resolve())
 
 
 @pytest.fixture(scope="session")

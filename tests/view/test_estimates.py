@@ -17,7 +17,7 @@ from collab.errors import RunFormatError
 from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import start
 from collab.loop.record import TrainingDir, read_record
-from collab.testing.toy_team import configure_toy_training, create_toy_team
+from collab.testing.toy_team import configure_toy_training, write_library
 from collab.trainers.rl.step_estimates import ESTIMATES, read_estimates
 from collab.view.export import export
 from collab.view.inspector import Inspector
@@ -236,8 +236,11 @@ def test_every_part_of_what_was_learned_is_a_figure(estimated: TrainingDir, tmp_
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_training_that_was_trained_is_estimated_where_it_learned(tmp_path: Path, inspect: Open) -> None:
-    config = asyncio.run(configure_toy_training(create_toy_team(tmp_path), algorithm="digirl"))
+def test_a_training_that_was_trained_is_estimated_where_it_learned(
+    finetuned: Path, tmp_path: Path, inspect: Open
+) -> None:
+    library = write_library(tmp_path / "library", finetuned)
+    config = asyncio.run(configure_toy_training(library, "determinism=fast", algorithm="digirl"))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     inspector = inspect(tmp_path / "run")
     id = inspector.list_ids()[0]

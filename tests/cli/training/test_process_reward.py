@@ -110,14 +110,15 @@ def know_doors(body: Mapping[str, Any]) -> str:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("algo", "more"), [("collabuiagents", ("episodes=3",)), ("coach", ("episodes=6",))])
+@pytest.mark.parametrize(("algo", "more"), [("collabuiagents", ("episodes=3",)), ("coach", ("episodes=6", "k=2"))])
 def test_a_training_learns_from_its_judgements(
     collab, finetuned: Path, tmp_path: Path, algo: str, more: tuple[str, ...]
 ) -> None:
     library = write_library(tmp_path / "library", finetuned)
     with FakeServer(says=know_doors) as server:
         write_judge(server)
-        settings = ("critic=prm.yaml", "epochs=1", *more)
+        quick = ("determinism=fast", "held_out.before=false", "held_out.episodes=1")
+        settings = ("critic=prm.yaml", "epochs=1", *quick, *more)
         config = asyncio.run(configure_toy_training(library, *settings, algorithm=algo))
         result = asyncio.run(start(config, tmp_path / "run", options={"allow_uncalibrated": True}, device="cpu"))
     assert result.summary is not None

@@ -14,7 +14,7 @@ from collab.view.schema.episodes import EpisodeFilter
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 DISTRL = load_algorithm("distrl")
-SETTINGS = (*DISTRL.toy, "epochs=2", "held_out.before=false", "held_out.every=9")
+SETTINGS = (*DISTRL.toy, "epochs=2", "determinism=fast", "held_out.before=false", "held_out.every=9")
 ROWS = {
     "penalty": "penalty",
     "ratio": "ratio",
