@@ -94,4 +94,4 @@ def _list_server_obstacles(options: Mapping[str, Any]) -> Iterator[tuple[str, st
         elif name in _STOPS and value:
             yield setting, "cuts replies where the policy did not end", "leave it out"
         elif name == "ignore_eos" and value:
-            yield setting, "lets replies go on where the policy ended", "leave it out"
+            yield setting, "keeps replies from ending where the policy ended", "leave it out"

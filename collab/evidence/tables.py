@@ -41,7 +41,7 @@ PARTS_ARE = (
     "least one environment was at work (agents of other episodes may have replied meanwhile), inference is the rest. "
     "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Training is "
     "optimizer steps. Other is what remains: loading, writing, and gaps between parts; it is not told (–) where "
-    "playing goes on while a policy learns."
+    "episodes are played while a policy learns."
 )
 """What the columns of `Results.format_time_table` are."""
 

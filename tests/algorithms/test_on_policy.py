@@ -62,7 +62,7 @@ MASKED = "masks tokens that the policy could have said"
         (
             "ppo",
             "extra: {ignore_eos: true}",
-            "extra.ignore_eos=True lets replies go on where the policy ended; leave it out",
+            "extra.ignore_eos=True keeps replies from ending where the policy ended; leave it out",
         ),
     ],
 )
