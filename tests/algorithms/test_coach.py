@@ -296,7 +296,7 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
         save(self, folder)
 
     monkeypatch.setattr(TokenValues, "save", spoil)
-    result = train_in_corridor(finetuned, tmp_path, "epochs=2", "episodes=4")
+    result = train_in_corridor(finetuned, tmp_path, "epochs=2", "episodes=4", "determinism=exact")
     assert result.summary is not None
     _, first, second = result.records
     assert first.trained
@@ -314,9 +314,7 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
     folder = TrainingDir(result.path)
     shutil.rmtree(folder.get_epoch(2).path)
     folder.write({name: part for name, part in folder.read().items() if name != "summary"})
-    again = asyncio.run(resume(result.path))
-    assert again.summary is not None
-    assert (again.records[2].untrained, again.records[2].weights) == (second.untrained, first.weights)
+    assert asyncio.run(resume(result.path)).summary == result.summary
 
 
 @pytest.mark.timeout(600)

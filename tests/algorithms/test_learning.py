@@ -94,7 +94,7 @@ Train = Callable[..., TrainingResult]
 @pytest.fixture
 def train(hesitant: Library, tmp_path: Path) -> Train:
     def run(algorithm: str, seed: int, *settings: str) -> TrainingResult:
-        corridor = (f"{FAKE}.declared=false", f"{FAKE}.max_steps=8", "determinism=fast")
+        corridor = (f"{FAKE}.declared=false", f"{FAKE}.max_steps=8")
         config = asyncio.run(
             toy_team.configure_toy_training(
                 hesitant, *corridor, *TRAININGS[algorithm], *settings, algorithm=algorithm, graph="single", seed=seed
@@ -127,7 +127,7 @@ def test_success_rises(algorithm: str, seed: int, train: Train) -> None:
 @pytest.mark.timeout(600)
 def test_success_rises_while_episodes_are_played_on(train: Train) -> None:
     """Replies of older policies are learned as well."""
-    result = train("distrl", 0, "collection=async", "run.concurrency=4", "determinism=exact")
+    result = train("distrl", 0, "collection=async", "run.concurrency=4")
     assert measure_gain(result) > CERTAIN_GAIN
     assert any(int(age) > 0 for age in result.records[-1].metrics["distrl"]["staleness"])
 
@@ -266,7 +266,7 @@ def test_random_rewards_do_not_raise_success_while_episodes_are_played_on(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_algorithm("distrl"), "labeller", CoinLabeller())
-    result = train("distrl", 0, "collection=async", "run.concurrency=4", "determinism=exact")
+    result = train("distrl", 0, "collection=async", "run.concurrency=4")
     assert all(one.trained["shared"].steps >= 4 for one in result.records[1:])
     assert measure_gain(result) < LUCKY_GAIN
 

@@ -158,7 +158,8 @@ def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
 
     monkeypatch.setattr(TokenValues, "save", spoil)
     library = write_library(tmp_path / "library", finetuned)
-    config = asyncio.run(configure_toy_training(library, *SMALL, "epochs=2", algorithm="ppo", seed=4))
+    settings = (*SMALL, "epochs=2", "determinism=exact")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="ppo", seed=4))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     assert result.summary is not None
     _, first, second = result.records
@@ -174,6 +175,4 @@ def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
     shutil.rmtree(TrainingDir(result.path).get_epoch(2).path)
     folder = TrainingDir(result.path)
     folder.write({name: part for name, part in folder.read().items() if name != "summary"})
-    again = asyncio.run(resume(result.path))
-    assert again.summary is not None
-    assert (again.records[2].untrained, again.records[2].weights) == (second.untrained, first.weights)
+    assert asyncio.run(resume(result.path)).summary == result.summary

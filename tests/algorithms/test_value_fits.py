@@ -131,7 +131,7 @@ def test_values_read_encoders_of_texts_and_pictures(
     train: Train, encoders: dict[str, Path], pictured: None, tmp_path: Path
 ) -> None:
     kept = {kind: shutil.copytree(path, tmp_path / kind) for kind, path in encoders.items()}
-    result = train(*EVERY_STEP, choose(**kept), "epochs=2", "determinism=exact")
+    result = train(*EVERY_STEP, choose(**kept), "determinism=exact")
     folder, encoder = TrainingDir(result.path), TransformersEncoder(text=str(kept["text"]), image=str(kept["image"]))
     assert folder.read()["encoder"] == encoder.digest
     # A state is its words, its screenshot and the one before; its task is the words alone.

@@ -26,7 +26,7 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def trained(finetuned, tmp_path_factory):
+def training(finetuned, tmp_path_factory):
     """Two epochs; begun before the browser, for its driver keeps a loop of its own. Not to be changed."""
     folder = tmp_path_factory.mktemp("distrl")
     library = write_library(folder / "library", finetuned)
@@ -41,8 +41,8 @@ def list_learned(inspector):
             yield from ((row, one) for one in found.steps if one.weight and one.staleness)
 
 
-def test_a_step_tells_how_old_and_how_likely_its_reply_is(trained, serving, open_page, turn, step_place):
-    address, inspector = serving(trained.path)
+def test_a_step_tells_how_old_and_how_likely_its_reply_is(training, serving, open_page, turn, step_place):
+    address, inspector = serving(training.path)
     learned = list(list_learned(inspector))
     row, estimate = min(learned, key=lambda found: found[1].penalty)
     assert estimate.penalty < 0, "a repetition was learned"
@@ -55,12 +55,12 @@ def test_a_step_tells_how_old_and_how_likely_its_reply_is(trained, serving, open
     assert facts["versions behind"] == "1"
 
 
-def test_an_epoch_counts_what_it_drew_and_what_it_remembers(trained, serving, open_page, turn):
-    address, inspector = serving(trained.path)
+def test_an_epoch_counts_what_it_drew_and_what_it_remembers(training, serving, open_page, turn):
+    address, inspector = serving(training.path)
     page = open_page(address)
     turn(page, f"#/run/{inspector.list_ids()[0]}")
     panel = page.get_by_role("region", name="One epoch")
-    first, last = (DISTRL.summarize(one).histograms for one in trained.records[1:])
+    first, last = (DISTRL.summarize(one).histograms for one in training.records[1:])
     titles = ["Drawn replies, by versions since", "Drawn replies, by ratio", "Remembered episodes, by priority"]
     assert list(last) == titles
     assert set(last[titles[0]]) == {"0", "1"}
