@@ -142,10 +142,9 @@ async def play_on(total: int, workers: int, seconds: Iterator[float]) -> float:
             publish()
 
     def publish() -> None:
-        shared.newest += 1
-        gate = RunGate(workers=shared, epoch=shared.newest, begun=set(), arrive=arrive)
-        runs.append(asyncio.create_task(play(2 * workers, workers, gate, shared.newest, gate.admit)))
-        shared.tell()
+        epoch = len(runs) + 1
+        gate = RunGate(workers=shared, epoch=epoch, begun=set(), arrive=arrive)
+        runs.append(asyncio.create_task(play(2 * workers, workers, gate, epoch, gate.admit)))
 
     publish()
     needed: float = await over
