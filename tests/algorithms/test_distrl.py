@@ -83,8 +83,11 @@ def test_values_and_advantages_are_corrected_by_the_ratios() -> None:
     assert compute_targets(released, NONE, VALUES, RATIOS).tolist() == [0, 0, 0]
     assert compute_advantages(released, REWARDS, VALUES, targets, NONE).tolist() == [0, 1, 1]
     assert compute_advantages(released, REWARDS, VALUES, targets, np.array([0.0, -0.4, 0.0])).tolist() == [0, 0, 1]
-    cut = make_method("most_advantage=0.4")
+    cut = make_method("advantage_range=[-0.1,0.4]")
     assert compute_advantages(cut, REWARDS, VALUES, targets, NONE) == pytest.approx([0.36, 0.4, 0.4])
+    heavy = np.array([-0.4, -0.9, 0.0])
+    assert compute_advantages(cut, REWARDS, VALUES, targets, heavy) == pytest.approx([-0.04, -0.1, 0.4])
+    assert compute_advantages(sound, REWARDS, VALUES, targets, heavy) == pytest.approx([0.0, 0.0, 0.7])
 
 
 def test_turns_of_advantage_0_fill_the_optimizer_steps() -> None:

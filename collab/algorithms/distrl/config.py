@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from collab.algorithms.turn_learner import OfflinePhase, ReplayMethod
 from collab.config import Definition
@@ -74,8 +74,8 @@ class DistRLMethod(ReplayMethod):
     advantage: Literal["corrected", "paper", "released"] = "corrected"
     """"corrected" is r + pen + γ v_next − V. "paper" is r + G_next + pen + γ V_next − V, which counts the future twice.
     "released" is 1 where r + G − 0.05 + pen + γ V_next − V is above 0, and else 0."""
-    most_advantage: float | None = Field(default=1.0, gt=0)
-    """An advantage is cut to this, up and down; None leaves it."""
+    advantage_range: tuple[float, float] | None = (-1.0, 1.0)
+    """An advantage is cut to these two, the lower first; None leaves it. From 0 up, no reply is made less likely."""
     invalid_weight: float = Field(default=0.1, ge=0)
     """λ_inv: what the advantage of a reply that is no action loses."""
     repeat_penalty: float = Field(default=0.05, ge=0)
@@ -85,6 +85,13 @@ class DistRLMethod(ReplayMethod):
     priorities: Priorities = Priorities()
     retokenised: Literal["refuse"] = "refuse"
     """A reply whose sampled tokens are unknown has no ratio."""
+
+    @field_validator("advantage_range")
+    @classmethod
+    def _is_range(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] <= 0 < value[1]:
+            raise ValueError("expected two numbers, the first at most 0 and the second above 0, such as [0, 1]")
+        return value
 
     @model_validator(mode="after")
     def _is_corrected(self) -> DistRLMethod:

@@ -260,8 +260,7 @@ def compute_advantages(
         found = retrace_advantage(rewards + returns, values, values, gamma=method.gamma, penalties=penalties)
     else:
         found = retrace_advantage(rewards, values, targets, gamma=method.gamma, penalties=penalties)
-    most = method.most_advantage
-    return found if most is None else found.clip(-most, most)
+    return found if method.advantage_range is None else found.clip(*method.advantage_range)
 
 
 def compute_penalties(method: DistRLMethod, steps: Sequence[Step]) -> Vector:
