@@ -30,6 +30,7 @@ from collab.utils.text import format_markdown_table
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
+OTHER_MACHINE = "on another machine"
 _DIVIDED = ("environment", "inference")
 """What playing is divided into."""
 _LEARNING = ("critic", "adversary", "training")
@@ -276,7 +277,7 @@ class Results:
 
         Times are of everything but evaluations, with an environment that takes `latency` times as long as the policy
         that plays in it: a simulated phone takes next to nothing. An arm is "not timed" where the playing of an epoch
-        up to there has no recorded time, as one that was stopped and resumed.
+        up to there has no recorded time, as one that was stopped and resumed. Times of two machines are not compared.
         """
         rows = []
         for seed in self.plan.seeds:
@@ -286,9 +287,14 @@ class Results:
                 continue
             target = [epoch.success for epoch in one.epochs if epoch.success is not None][-1]
             seconds = [find_reached(done, target, latency) for done in (one, other)]
-            # Neither infinity nor NaN is a time.
-            faster = f"{seconds[0] / seconds[1]:.2f}" if all(map(math.isfinite, seconds)) else "-"
-            rows.append([str(seed), f"{target:.0f}", *map(_describe_reached, seconds), faster])
+            rows.append(
+                [
+                    str(seed),
+                    f"{target:.0f}",
+                    *map(_describe_reached, seconds),
+                    _describe_ratio(one, other, seconds[0], seconds[1]),
+                ]
+            )
         labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
         return format_markdown_table(heads, rows)
@@ -300,7 +306,8 @@ class Results:
     def format_pace_table(self, slow: Spot, fast: Spot, epoch: int) -> str:
         """Return, by run seed, how fast two arms collected, and after how long the first one was at an epoch.
 
-        Times are of all parts but evaluations. Episodes that were played meanwhile and not learned do not count.
+        Times are of all parts but evaluations, and those of two machines are not compared. Episodes that were played
+        meanwhile and not learned do not count.
         """
         rows = []
         # Each run seed by itself: a pace belongs to a machine and a day, and is not averaged over them.
@@ -315,7 +322,8 @@ class Results:
                 for done, minutes in zip((one, other), whole, strict=True)
             ]
             shown = (*whole, measure_minutes(one, epoch), *pace)
-            rows.append([str(seed), *(f"{number:.0f}" for number in shown), f"{pace[1] / pace[0]:.2f}"])
+            times = _describe_ratio(one, other, pace[1], pace[0])
+            rows.append([str(seed), *(f"{number:.0f}" for number in shown), times])
         labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
         heads = [
             "run seed",
@@ -404,6 +412,13 @@ def _describe_reached(seconds: float) -> str:
     if math.isnan(seconds):
         return "not timed"
     return f"{seconds / 60:.0f}" if math.isfinite(seconds) else "never"
+
+
+def _describe_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float) -> str:
+    if one.machine != other.machine:
+        return OTHER_MACHINE
+    # Neither infinity nor NaN is a time.
+    return f"{more / less:.2f}" if math.isfinite(more) and math.isfinite(less) else "-"
 
 
 def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:

@@ -364,6 +364,12 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
     assert find_line(table, "1") == "| 1 | 100 | 5 | never | - |"
     assert find_line(table, "2").endswith(f"| {MISSING} |")
     assert "rft" in table or "rejective" in table
+    # Two machines have two paces.
+    quick = make("full", 0, ["00", "11"], fast)
+    quick = quick.model_copy(update={"machine": {**quick.machine, "model": "another"}})
+    mixed = build_results(make("rft", 0, ["00", "", "10"], slow), quick)
+    assert find_line(mixed.format_pace_table("rft/train", "full/train", 1), "0").endswith("| on another machine |")
+    assert find_line(mixed.format_reach_table("rft/train", "full/train", 1.7), "0").endswith("| on another machine |")
     # What is reached behind an epoch that was not timed has no time; what is not reached is not, timed or not.
     resumed = {"training": 60.0}
     untimed = build_results(
