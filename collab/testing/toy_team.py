@@ -38,7 +38,7 @@ _DEFINITIONS = {
         "sampling: {temperature: 0.7, max_tokens: 40}\n"
     ),
 }
-SMALL = (
+_SMALL = (
     "epochs=2",
     "episodes=2",
     "steps=null",
@@ -47,7 +47,7 @@ SMALL = (
     "exploration_temperatures=null",
 )
 """Settings of a training that takes seconds …"""
-SMALL_RECIPE = (
+_SMALL_RECIPE = (
     "context=2048",
     "batch_rows=4",
     "rows_at_once=4",
@@ -85,13 +85,18 @@ def write_library(folder: Path, checkpoint: Path) -> Library:
 async def configure_toy_training(
     library: Library, *settings: str, algorithm: str = "collabuiagents", agents: str = "toy", **choices: Any
 ) -> TrainingConfig:
-    """Return a training of seconds by an algorithm's preset and its `toy` settings. Arguments as `configure`."""
-    known = load_algorithm(algorithm)
+    """Return a training of seconds by an algorithm's preset and `list_toy_settings`. Arguments as `configure`."""
+    known, small = load_algorithm(algorithm), list_toy_settings(algorithm)
     asked = {"env": "corridor", "graph": known.toy_graph or "pair", "agents": agents, "algorithm": algorithm, **choices}
-    small = [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in SMALL_RECIPE)]
-    method = override(load_method(known), [*small, *(one for one in known.toy if not one.startswith(RUN))])
-    own = [one for one in known.toy if one.startswith(RUN)]
+    method = override(load_method(known), [one for one in small if not one.startswith(RUN)])
+    own = [one for one in small if one.startswith(RUN)]
     return await configure(library, method=method, settings=[*own, *settings], **asked)
+
+
+def list_toy_settings(algorithm: str) -> list[str]:
+    """Return the settings by which an algorithm's default preset trains for seconds, as `--set` takes them."""
+    known = load_algorithm(algorithm)
+    return [*_SMALL, *(f"{known.method.RECIPE}.{one}" for one in _SMALL_RECIPE), *known.toy]
 
 
 def finetune(base: Path, out: Path, examples: Sequence[Example] | None = None) -> Path:

@@ -265,7 +265,7 @@ def test_random_rewards_do_not_raise_success(algorithm: str, train: Train, monke
 def test_random_rewards_do_not_raise_success_while_episodes_are_played_on(
     train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On average of several coins: one of them rewards by luck what solves a task, and is learned from over and over."""
+    """On average of several coins: one of them may reward by luck what solves a task, over and over."""
     monkeypatch.setattr(load_algorithm("distrl"), "labeller", CoinLabeller())
     results = [train("distrl", seed, "collection=async", "run.concurrency=4") for seed in range(4)]
     assert all(one.trained["shared"].steps >= 4 for result in results for one in result.records[1:])

@@ -17,13 +17,12 @@ from collab.errors import RunError
 from collab.library import Library
 from collab.loop import continuous
 from collab.loop.config import TrainingConfig
-from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import resume, start
 from collab.loop.phases import sum_paid
 from collab.loop.record import TrainingDir
 from collab.rollout.executors.base import LocalWorker
 from collab.store.run import RunStore
-from collab.testing.toy_team import SMALL, SMALL_RECIPE, configure_toy_training, write_library
+from collab.testing.toy_team import configure_toy_training, list_toy_settings, write_library
 
 ASYNC = (
     *("collection=async", "epochs=3", "run.concurrency=4", "determinism=fast"),
@@ -37,8 +36,7 @@ def library(finetuned: Path, tmp_path: Path) -> Library:
 
 
 def configure(library: Library, *settings: str) -> TrainingConfig:
-    toy = (*load_algorithm("distrl").toy, *ASYNC, *settings)
-    return asyncio.run(configure_toy_training(library, *toy, algorithm="distrl", seed=3))
+    return asyncio.run(configure_toy_training(library, *ASYNC, *settings, algorithm="distrl", seed=3))
 
 
 def delay_learning(patch: pytest.MonkeyPatch, wait: Any) -> None:
@@ -205,11 +203,11 @@ def test_a_lost_worker_is_told_while_it_trains(
         return await play(self, episode, network, stage, recorder, **named)
 
     monkeypatch.setattr(LocalWorker, "play", lose)
-    own = (*load_algorithm("distrl").toy, *ASYNC, "epochs=1", "held_out.every=1", f"collection={collection}")
     assert library.own is not None
     asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
-    small = (*SMALL, *(f"rl.{one}" for one in SMALL_RECIPE), *own, *(["steps=12"] if collection == "async" else []))
-    sets = [word for one in dict(one.partition("=")[::2] for one in small).items() for word in ("--set", "=".join(one))]
+    own = (*ASYNC, "epochs=1", "held_out.every=1", f"collection={collection}")
+    small = (*list_toy_settings("distrl"), *own, *(["steps=12"] if collection == "async" else []))
+    sets = [word for one in small for word in ("--set", one)]
     assert main(["train", "--algo", "distrl", *asked, *sets, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
     told = capsys.readouterr().err
     assert len(played) > 2

@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import resume
 from collab.loop.record import TrainingDir, read_records
 from collab.loop.recorded import begin_replay
@@ -205,13 +204,11 @@ TRAIN = """
 import asyncio, sys
 from pathlib import Path
 from collab.library import Library
-from collab.loop.interfaces import load_algorithm
 from collab.loop.loop import start
 from collab.testing.toy_team import configure_toy_training
 
 library, out, *settings = sys.argv[1:]
-toy = load_algorithm("distrl").toy
-config = configure_toy_training(Library.for_recorded_training(library), *toy, *settings, algorithm="distrl", seed=3)
+config = configure_toy_training(Library.for_recorded_training(library), *settings, algorithm="distrl", seed=3)
 asyncio.run(start(asyncio.run(config), Path(out), device="cpu"))
 """
 PLAYED_ON = ("collection=async", "steps=12", "epochs=2", "run.executor=ray", "run.concurrency=2")
@@ -237,11 +234,9 @@ def test_a_training_of_the_command_line_is_killed_twice_and_moved(
 ) -> None:
     """Two workers, then one, then none: it ends with the weights of a training that stayed in one process."""
     toy_team.write_library(tmp_path / "toy", finetuned)
-    known = load_algorithm("distrl")
-    recipe = [f"{known.method.RECIPE}.{one}" for one in toy_team.SMALL_RECIPE]
     slow = "run.environment.backends.fake.options.slow_s=0.1"
     held_out = ("held_out.before=false", "held_out.every=9", "held_out.episodes=2")
-    settings = (*toy_team.SMALL, *recipe, *known.toy, *held_out, slow)
+    settings = (*toy_team.list_toy_settings("distrl"), *held_out, slow)
     play = "train --algo distrl --seed 3 --env corridor --graph single --agents toy --device cpu".split()
     words = [*play, "--library", tmp_path / "toy", *(word for one in settings for word in ("--set", one)), "--out"]
     here, there = tmp_path / "here", tmp_path / "there"
