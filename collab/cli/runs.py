@@ -438,12 +438,14 @@ class _Counted:
     """Step budget of a training's rollout; None for other runs, which count all planned episodes."""
     names: frozenset[str] | None = None
     """Episodes of such a rollout; None while its steps are not complete."""
+    is_open: bool = False
+    """Whether all that are over count, and no other: most planned ones are never begun."""
     problem: str | None = None
     """Why the episodes are unknown, so that all count; None otherwise."""
 
     @property
     def whole(self) -> bool:
-        """Return whether such a rollout is complete, although the run was stopped."""
+        """Return whether a rollout with a step budget is complete, although the run was stopped."""
         return self.names is not None
 
 
@@ -456,15 +458,15 @@ def _count_episodes(path: Path, reader: RunReader) -> _Counted:
 
     if find_training(path) is None:
         return _Counted()
-    from collab.loop.step_budget import list_counted, read_step_budget
+    from collab.loop.step_budget import is_open_ended, list_counted, read_step_budget
 
     try:
-        steps = read_step_budget(path)
+        steps, is_open = read_step_budget(path), is_open_ended(path)
         names = list_counted(reader, steps)
     except CollabError as error:
         why = "because the selection of its training could not be read"
         return _Counted(problem=f"{path}: all episodes are counted, {why}: {error}")
-    return _Counted(steps=steps, names=None if names is None else frozenset(names))
+    return _Counted(steps=steps, names=None if names is None else frozenset(names), is_open=is_open)
 
 
 def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
@@ -474,6 +476,8 @@ def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str
     manifest, names, status, replies = reader.manifest, counted.names, reader.status, count_replies(reader)
     # Of a training's rollout, only the episodes that it learns from count.
     episodes = [one for one in reader.list_episodes() if names is None or one.id in names]
+    done = sum(one.state != "unfinished" for one in episodes)
+    is_whole = counted.whole or (counted.is_open and done == len(episodes))
     return {
         "run": str(path),
         "created": manifest.created,
@@ -484,18 +488,25 @@ def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str
         "agents": manifest.agents,
         **build_seeds_data(manifest.seeds),
         "unit": "episodes",
-        # With a step budget, how many episodes there will be is not known before the end.
-        "planned": manifest.planned if counted.steps is None else None if names is None else len(names),
-        "done": sum(one.state != "unfinished" for one in episodes),
+        # With a step budget, how many episodes there will be is not known before the end; one that is open has none.
+        "planned": _count_planned(counted, manifest.planned),
+        "done": done,
         "succeeded": sum(one.outcome is not None and one.outcome.success for one in episodes),
         "broken": sum(one.state == "failed" for one in episodes),
         "replies": build_replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
         "sampling": build_sampling_data(read_sampling(manifest)),
-        # A rollout that has all its steps is finished, even where later episodes were cut off.
-        "status": "finished" if counted.whole and status != "running" else status,
+        # A rollout that has all its steps is finished, even where later episodes were cut off, and so is an open one of
+        # which nothing runs any more.
+        "status": "finished" if is_whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,
     }
+
+
+def _count_planned(counted: _Counted, planned: int | None) -> int | None:
+    if counted.is_open or (counted.steps is not None and counted.names is None):
+        return None
+    return planned if counted.names is None else len(counted.names)
 
 
 _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed", "status")
@@ -504,12 +515,13 @@ _HEAD = ("run", "created", "command", "graph", "agents", "seed", "sampling_seed"
 
 def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
     from collab.cli.text.failures import build_failures_data, show_failures
+    from collab.evaluation.report import report_of
     from collab.loop.record import find_training_around
-    from collab.loop.step_budget import build_counted_report
+    from collab.loop.step_budget import report_run
 
     # A training may count fewer episodes than were played, so both are looked up.
     counted, training = _count_episodes(path, reader), find_training_around(path)
-    report = build_counted_report(reader, counted.steps, so_far=True)
+    report = report_of(reader) if counted.problem else report_run(path, reader, so_far=True)
     summary = _build_summary(path, reader, counted)
     problems = [str(problem) for problem in reader.problems]
     unknown = [] if counted.problem is None else [counted.problem]
@@ -527,6 +539,8 @@ def _show_whole(path: Path, reader: RunReader, *, as_json: bool) -> None:
         beyond = sum(one.state != "unfinished" for one in reader.list_episodes()) - len(report.results)
         learned = format_amount(counted.steps or 0, "step")
         say(f"         its training learns from {learned}; {format_amount(beyond, 'episode')} beyond them not counted")
+    elif counted.is_open:
+        say("         its training plays on while it learns; counted is what is over, whichever epoch learned it")
     elif counted.steps is not None:
         say(f"         its training ends it with {format_amount(counted.steps, 'step')}; this is what is over so far")
     show_tables(report)

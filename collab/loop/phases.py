@@ -41,7 +41,7 @@ from collab.loop.step_budget import (
     has_enough,
     iterate_counted,
     open_ending,
-    read_step_budget,
+    report_run,
     select_results,
 )
 from collab.rollout.collector import RolloutProgress
@@ -386,7 +386,7 @@ def _describe_recorded(number: int, path: Path, played: Sequence[Trajectory], re
 
 def _report_inputs(rollouts: Sequence[Rollout]) -> Report:
     """Report recorded runs together, whatever environments they are of; sampling is that of the first."""
-    reports = [build_counted_report(one.reader, read_step_budget(one.path)) for one in rollouts]
+    reports = [report_run(one.path, one.reader) for one in rollouts]
     first = reports[0]
     return pool(
         [replace(one, environment=first.environment, environment_version=first.environment_version) for one in reports]

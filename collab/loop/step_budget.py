@@ -7,7 +7,8 @@
 Arms of a comparison have equal steps only if one rule ends all their rollouts, also after a kill and with any number of
 parallel episodes. So episodes count in the order of the plan. The rollout is over at the first episode that reaches the
 steps, once all before it are over. Further episodes stay on disk and are not learned from. There are few, because
-no episode begins or steps once those before it have the steps. Steps of a broken episode do not count and are not
+no episode begins or steps once those before it have the steps. A rollout that is played on while the policy learns has
+no such order: all its episodes that are over count. Steps of a broken episode do not count and are not
 learned from: it belongs to the rollout with none.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from collab.config import RunConfig, validate
 from collab.evaluation.metrics import Report, summarise
 from collab.evaluation.report import report_of
+from collab.loop.config import Method
 from collab.loop.interfaces import read_training
 from collab.loop.record import find_training
 from collab.rollout.plan import plan_episodes
@@ -88,11 +90,27 @@ def read_step_budget(run: Path) -> int | None:
         RunFormatError: the training that the run belongs to cannot be read.
         ConfigError: its configuration is spoilt.
     """
+    found = _read_method(run)
+    return None if found is None or found[0].is_continuous else found[0].get_steps(found[1])
+
+
+def is_open_ended(run: Path) -> bool:
+    """Return whether a run is a rollout of a training that plays on: most of its planned episodes are never begun.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt.
+    """
+    found = _read_method(run)
+    return found is not None and found[0].is_continuous
+
+
+def _read_method(run: Path) -> tuple[Method, int] | None:
+    """Return the method of a training and the epoch whose rollout a run is; None for all other runs."""
     training, number = find_training(run), run.resolve().parent.name
     if training is None or training.get_epoch(int(number)).rollout != run.resolve():
         return None
-    method = read_training(training)[1].method
-    return None if method.is_continuous else method.get_steps(int(number))
+    return read_training(training)[1].method, int(number)
 
 
 def list_counted(reader: RunReader, steps: int | None) -> tuple[str, ...] | None:
@@ -138,6 +156,18 @@ def build_counted_report(reader: RunReader, steps: int | None, *, so_far: bool =
     if steps is None or (found is None and not so_far):
         return report
     return select_results(report, found)
+
+
+def report_run(run: Path, reader: RunReader, *, so_far: bool = False) -> Report:
+    """Report the episodes that count: of an open-ended run all that are over, else as `build_counted_report`.
+
+    Raises:
+        RunFormatError: the training that the run belongs to cannot be read.
+        ConfigError: its configuration is spoilt, or that of the run.
+    """
+    if is_open_ended(run):
+        return select_results(report_of(reader), None)
+    return build_counted_report(reader, read_step_budget(run), so_far=so_far)
 
 
 def select_results(report: Report, ids: Sequence[str] | None) -> Report:

@@ -14,7 +14,7 @@ the named paths: links to folders are not followed, and `collab.view.common` che
 Success, tasks and votes count over the same episodes as in `collab runs show`. A run counts all planned episodes:
 unfinished ones count as not solved, because short episodes end first and are solved more often. A rollout with a step
 budget (`collab.loop.step_budget`) counts the episodes from which its training learns, and before its steps are
-complete, the finished ones.
+complete, the finished ones. One that is played on while its training learns counts what is over.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from collab.loop.record import (
     read_record,
 )
 from collab.loop.record import FILE as TRAINING
-from collab.loop.step_budget import build_counted_report, list_counted, read_step_budget
+from collab.loop.step_budget import is_open_ended, list_counted, read_step_budget, report_run
 from collab.seeds import Seeds
 from collab.store import log
 from collab.store.manifest import FILE as RUN
@@ -222,26 +222,32 @@ def select_learned(root: ListedRun, reader: RunReader) -> frozenset[str] | None:
     They are unknown before the rollout has its steps, and where its plan cannot be read (one of its problems).
     """
     try:
-        names = list_counted(reader, _read_planned_steps(root))
+        names = list_counted(reader, read_step_budget(root.path) if _is_readable_part(root) else None)
     except _UNREADABLE:
         return None
     return None if names is None else frozenset(names)
 
 
-def _read_planned_steps(root: ListedRun) -> int | None:
-    """Return the step budget of a training's rollout; None for other runs, and where its training is damaged."""
+def _is_readable_part(root: ListedRun) -> bool:
+    """Return whether a run is a part of a training, and that is not damaged."""
     training = find_training(root.path)  # also where the rollout alone was named
-    if training is None:
-        return None
-    return None if explain_unreadable(training.path, training.file) is not None else read_step_budget(root.path)
+    return training is not None and explain_unreadable(training.path, training.file) is None
 
 
 def report_in(root: ListedRun, reader: RunReader) -> Report:
     """Report on a run, over the episodes that count."""
     try:
-        return build_counted_report(reader, _read_planned_steps(root), so_far=True)
+        return report_run(root.path, reader, so_far=True) if _is_readable_part(root) else report_of(reader)
     except _UNREADABLE:
         return report_of(reader)
+
+
+def _is_open(root: ListedRun) -> bool:
+    """Return whether a run plans more episodes than are ever begun."""
+    try:
+        return _is_readable_part(root) and is_open_ended(root.path)
+    except _UNREADABLE:
+        return False
 
 
 CONFIG = 200_000
@@ -292,7 +298,7 @@ def run_row(root: ListedRun, run: OpenRun) -> RunRow:
         updated=format_updated(_read_written(root)),
         status=reader.status,
         privileged=report.privileged,
-        planned=manifest.planned,
+        planned=None if _is_open(root) else manifest.planned,
         done=over,
         episodes=over,
         broken=report.broken,

@@ -23,6 +23,7 @@ from collab.loop.record import TrainingDir
 from collab.rollout.executors.base import LocalWorker
 from collab.store.run import RunStore
 from collab.testing.toy_team import configure_toy_training, list_toy_settings, write_library
+from collab.view.inspector import Inspector
 
 ASYNC = (
     *("collection=async", "epochs=3", "run.concurrency=4", "determinism=fast"),
@@ -122,8 +123,8 @@ def test_a_policy_that_cannot_be_loaded_ends_the_training(
     assert asyncio.run(resume(tmp_path / "run")).summary is not None
 
 
-def test_the_live_line_counts_no_episodes_that_will_never_be_played(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_episode_is_counted_that_will_never_be_played(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """More are planned than any epoch could want, for it ends by its steps."""
     shown, lines, play = list[Any](), list[str](), LocalWorker.play
@@ -138,6 +139,23 @@ def test_the_live_line_counts_no_episodes_that_will_never_be_played(
     told = [line for line in lines if "| rollout |" in line]
     assert any(" episodes over, " in line for line in told)
     assert not [line for line in told if re.search(r"\| rollout \| \d+/", line)]
+
+    rollout = tmp_path / "run/epochs/1/rollout"
+    with RunStore.open(rollout).open_reader() as reader:
+        over = reader.list_episodes()
+        solved = sum(one.outcome is not None and one.outcome.success for one in over)
+        assert len(over) < (reader.manifest.planned or 0)
+    assert main(["runs", "show", str(rollout), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["success"]["episodes"]) == ("finished", len(over))
+    assert (found["success"]["successes"], len(found["episodes"])) == (solved, len(over))
+    assert main(["runs", "list", str(tmp_path), "--json"]) == 0
+    (row,) = [one for one in json.loads(capsys.readouterr().out) if one["run"] == str(rollout)]
+    assert (row["done"], row["planned"]) == (len(over), None)
+    inspector = Inspector([rollout])
+    page = inspector.get_overview(inspector.list_runs().runs[0].id)
+    assert (page.run.planned, page.run.success.episodes) == (None, len(over))
+    assert sum(one.success.episodes for one in page.tasks) == len(over)
 
 
 @pytest.mark.slow
