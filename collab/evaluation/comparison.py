@@ -92,6 +92,7 @@ def compare(
 def compare_trainings(
     pairs: Sequence[tuple[Report, Report]],
     *,
+    beside: Sequence[tuple[Report, Report]] | None = None,
     force: bool = False,
     draws: int = 10_000,
     level: float = 0.95,
@@ -104,25 +105,37 @@ def compare_trainings(
 
     Args:
         pairs: for each training, both of its reports, at least one; instances that some of them lack are left out.
+        beside: as many pairs, whose differences are subtracted: what remains is by how much the first ones gained more.
+            Rates are still those of `pairs`. None subtracts nothing.
 
     Raises:
         UsageError: as `compare` does.
     """
     # Refuse what cannot be compared before anything is counted; `force` skips what the user takes on.
-    every = [report for pair in pairs for report in pair]
+    others = pairs if beside is None else beside
+    every = [report for pair in (*pairs, *others) for report in pair]
     for report in every:
         check_result(report, force=force)
     check_same_environment(every)
     if not force:
-        for before, after in pairs:
+        for before, after in (*pairs, *others):
             check_same_sampling(before.sampling, after.sampling)
     # Only instances that all trainings played: a missing one would weigh the others differently.
-    played = [(_group_by_instance(first), _group_by_instance(second)) for first, second in pairs]
-    common = sorted(set.intersection(*(set(one) for both in played for one in both)))
+    played, set_beside = (
+        [(_group_by_instance(first), _group_by_instance(second)) for first, second in group]
+        for group in (pairs, others)
+    )
+    common = sorted(set.intersection(*(set(one) for both in (*played, *set_beside) for one in both)))
     if not common:
         raise UsageError("the two runs share no (task, seed): nothing to compare; use the same --tasks and --seed")
     # Paired by instance: its difficulty is in both terms and cancels.
     gains = {instance: [after[instance] - before[instance] for before, after in played] for instance in common}
+    if beside is not None:
+        for instance, those in gains.items():
+            gains[instance] = [
+                gain - (after[instance] - before[instance])
+                for gain, (before, after) in zip(those, set_beside, strict=True)
+            ]
     # Swapping the reports must mirror the interval, so the bootstrap sees one direction and signs are restored below.
     direction = next((gain for those in gains.values() for gain in those if gain), 1)
     # Tasks are the units that are drawn: instances of one task are alike and would make the interval too narrow.

@@ -93,6 +93,8 @@ class Goal(Definition):
     label: str
     first: Spot
     second: Spot
+    beside: tuple[Spot, Spot] | None = None
+    """First and second of another difference that is subtracted; None for none."""
     at_least: float | None = None
     at_most: float | None = None
     more_than: float | None = None
@@ -178,7 +180,8 @@ class Plan(Definition):
         named += [(phase, self.phases) for stage in self.stages for phase in stage.phases]
         named += [(phase.after, self.phases) for phase in self.phases.values() if phase.after is not None]
         for goal in self.goals.values():
-            for arm, _, phase in (split_spot(spot)[0].partition("/") for spot in (goal.first, goal.second)):
+            spots = (goal.first, goal.second, *(goal.beside or ()))
+            for arm, _, phase in (split_spot(spot)[0].partition("/") for spot in spots):
                 named += [(arm, self.arms), (phase, self.phases)]
         for name, one in self.arms.items():
             if one.fork is None:

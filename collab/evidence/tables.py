@@ -53,7 +53,7 @@ class Results:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.plan = plan
         self.records = records
-        self._compared: dict[tuple[Spot, Spot], RunComparison | None] = {}
+        self._compared: dict[tuple[Spot, Spot, tuple[Spot, Spot] | None], RunComparison | None] = {}
         """Several tables show the same comparison, and each takes thousands of draws."""
 
     # -------------------------------------------------------------------------------------------- what is there
@@ -87,16 +87,20 @@ class Results:
         found = self.compare(first, second)
         return MISSING if found is None else describe_difference(found) + self._seeds_missing(first, second)
 
-    def compare(self, first: Spot, second: Spot) -> RunComparison | None:
+    def compare(self, first: Spot, second: Spot, beside: tuple[Spot, Spot] | None = None) -> RunComparison | None:
         """Compare over the instances and run seeds that both have; None while one of them has none.
+
+        Args:
+            beside: first and second of another difference that is subtracted, of arms with one training each.
 
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        if (first, second) not in self._compared:
-            pairs = self._pair_reports(first, second)
-            self._compared[first, second] = compare_trainings(pairs) if pairs else None
-        return self._compared[first, second]
+        if (first, second, beside) not in self._compared:
+            pairs, others = self._pair_reports(first, second), None if beside is None else self._pair_reports(*beside)
+            is_there = bool(pairs) and (others is None or len(others) == len(pairs))
+            self._compared[first, second, beside] = compare_trainings(pairs, beside=others) if is_there else None
+        return self._compared[first, second, beside]
 
     def _pair_reports(self, first: Spot, second: Spot) -> list[tuple[Report, Report]]:
         """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
@@ -123,13 +127,33 @@ class Results:
         total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in (first, second))))
         return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
 
+    def format_fallen_table(self, first: Spot, second: Spot) -> str:
+        """Return the tasks that an arm solves less often than another one, in percent, the largest fall first.
+
+        A mean hides them. Empty while one arm is not measured; with few instances, a fall of one task may be chance.
+        """
+        rates = dict[str, list[list[int]]]()
+        for reports in self._pair_reports(first, second):
+            for place, report in enumerate(reports):
+                for one in report.by_task:
+                    counts = rates.setdefault(one.name, [[0, 0], [0, 0]])[place]
+                    counts[0] += one.planned.successes
+                    counts[1] += one.planned.episodes
+        shares = {name: [100 * solved / played for solved, played in counts] for name, counts in rates.items()}
+        fallen = sorted((after - before, name) for name, (before, after) in shares.items() if after < before)
+        if not fallen:
+            return ""
+        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (first, second)]
+        rows = [[name, *(f"{share:.0f}" for share in shares[name]), f"{fall:+.0f}"] for fall, name in fallen]
+        return format_markdown_table(["task", *labels, "points"], rows)
+
     # ------------------------------------------------------------------------------------------------------- goals
 
     def format_goal_table(self) -> str:
         """Return a line per goal; UsageError where results cannot be compared."""
         rows = []
         for goal in self.plan.goals.values():
-            found = self.compare(goal.first, goal.second)
+            found = self.compare(goal.first, goal.second, goal.beside)
             if found is None:
                 rows.append([goal.label, MISSING, ""])
             else:

@@ -111,6 +111,22 @@ def test_trainings_are_compared_on_what_all_of_them_played() -> None:
         compare_trainings([(short, long), (report(solved("A", 1, 1), planned=4), long)])
 
 
+def test_a_difference_is_set_against_another_one() -> None:
+    """By hand, of four instances: +2 here and +1 there leaves +1 of 4; against itself, nothing is left."""
+    none, one, two, three = (report(solved("A", wins, 4)) for wins in range(4))
+    found = compare_trainings([(one, three)], beside=[(none, one)])
+    assert (found.difference, found.first.successes, found.second.successes) == (0.25, 1, 3)
+    # Instances 0 to 3 are won by −1, 1, 1 and 0: of all draws of four one in 256 gives −1, and one in 16 gives 1.
+    assert -1 < found.interval[0] < 0
+    assert found.interval[1] == 1
+    same = compare_trainings([(one, three)], beside=[(one, three)])
+    assert (same.difference, same.interval) == (0.0, (0.0, 0.0))
+    back = compare_trainings([(none, one)], beside=[(one, three)])
+    assert (back.difference, back.interval) == (-0.25, (-found.interval[1], -found.interval[0]))
+    with pytest.raises(UsageError, match="share no"):
+        compare_trainings([(one, two)], beside=[(one, report(solved("B", 1, 1)))])
+
+
 def test_a_difference_is_over_equal_instances() -> None:
     first, second = report(solved("A", 5, 10) | solved("B", 1, 1)), report(solved("A", 8, 10))
     comparison = compare(first, second)

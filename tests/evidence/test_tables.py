@@ -322,6 +322,31 @@ def test_what_is_there_and_small_is_not_told_as_nothing(make_record: MakeRecord)
 # ------------------------------------------------------------------------------------------------------ commands
 
 
+def test_tasks_that_fell_stand_by_themselves(make_record: MakeRecord) -> None:
+    """By hand: of two instances of each task, Task0 falls from 2 to 1.5 of 2, Task1 from 2 to 0, and Task2 rises."""
+    before = make_record("untrained-team", None, "new-seeds", "111100")
+    after = [make_record("full", 0, "new-seeds", "110011"), make_record("full", 1, "new-seeds", "100000")]
+    table = build_results(before, *after).format_fallen_table(TEAM, FULL).splitlines()
+    assert table[2:] == ["| Task1 | 100 | 0 | -100 |", "| Task0 | 100 | 75 | -25 |"]
+    assert build_results(before).format_fallen_table(TEAM, FULL) == ""
+
+
+def test_a_goal_may_set_two_differences_against_each_other(make_record: MakeRecord) -> None:
+    """By hand: 2 of 4 are lost here and 1 there, so 25 points more are lost here."""
+    goal = Goal(label="costs less", first=TEAM, second=FULL, beside=(RFT, "no-cr/new-seeds"), more_than=0)
+    plan = PLAN.model_copy(update={"goals": {"one": goal}})
+    made = [
+        make_record("untrained-team", None, "new-seeds", "1111"),
+        make_record("full", 0, "new-seeds", "1100"),
+        make_record("rft", 0, "new-seeds", "1111"),
+        make_record("no-cr", 0, "new-seeds", "1110"),
+    ]
+    line = find_line(Results(plan, {one.unit: one for one in made}).format_goal_table(), "costs less")
+    assert "| -25.0 [" in line
+    assert "**not reached" in line
+    assert MISSING in find_line(Results(plan, {one.unit: one for one in made[:3]}).format_goal_table(), "costs less")
+
+
 def test_commands_that_differ_in_their_run_seed_alone_are_told_as_a_loop(make_record: MakeRecord) -> None:
     def make_played(arm: str, seed: int | None) -> UnitRecord:
         unit = EvidenceUnit(arm=arm, seed=seed, phase="new-seeds-greedy")
