@@ -35,6 +35,8 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from pydantic import Field
@@ -57,6 +59,7 @@ from collab.utils.files import read_json, report_write_errors, write_json
 
 FILE = "arrivals.json"
 """In the folder of an epoch."""
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Arrival(Definition):
@@ -298,8 +301,8 @@ class ContinuousCollection:
         return sum(one.steps for one in self._arrived) >= self._get_steps(self._next)
 
     def _read_recorded(self, number: int) -> dict[int, set[str]]:
-        """Take what earlier processes played, and return what they began, by epoch."""
-        folder, begun = self._state.folder, dict[int, set[str]]()
+        """Take what earlier processes played, in the order in which it ended, and return what they began, by epoch."""
+        folder, begun, ended = self._state.folder, dict[int, set[str]](), list[tuple[datetime, Arrival]]()
         for epoch in range(1, number + 1):
             self._taken |= {one.key for one in read_arrivals(folder.get_epoch(epoch)) or ()}
         for epoch in range(1, number + 1):
@@ -308,13 +311,18 @@ class ContinuousCollection:
             if store.is_free:
                 continue
             with RunStore.open(store.path).open_reader() as reader:
-                listed = reader.list_episodes()
-            ended = (
-                Arrival(epoch=epoch, trajectory=one.id, steps=one.steps) for one in listed if one.state == "finished"
-            )
-            self._arrived += [one for one in ended if one.key not in self._taken]
+                listed, plays = reader.list_episodes(), reader.list_plays()
+            # Of an episode that was played on, its last play; one whose time cannot be read comes first.
+            times = {one.episode: one.updated for one in plays}
+            ended += [
+                (times.get(one.id, _LONG_AGO), Arrival(epoch=epoch, trajectory=one.id, steps=one.steps))
+                for one in listed
+                if one.state == "finished"
+            ]
             if unfinished := {one.id for one in listed if one.state == "unfinished"}:
                 begun[epoch] = unfinished
+        in_order = [arrival for _, arrival in sorted(ended, key=itemgetter(0))]
+        self._arrived += [one for one in in_order if one.key not in self._taken]
         return begun
 
     def _play(self, epoch: int, config: RunConfig | None, begun: set[str]) -> None:
