@@ -46,7 +46,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
-from collab.loop.examples import RETOKENISED, read_counts, write_counts
+from collab.loop.examples import RETOKENISED, UNKNOWN, read_counts, write_counts
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, TriedStep, Update, join_labels
 from collab.loop.phases import refuse_barren_rollout
@@ -462,6 +462,8 @@ def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: M
         told = "a model that reports the tokens of its replies"
         can_keep = "keep" in get_args(type(method).model_fields["retokenised"].annotation)
         return f"retokenised=keep, or {told}" if can_keep else told
+    if causes.get(UNKNOWN):
+        return "a model that reports the tokens and probabilities of its replies, the end of each turn included"
     if not config.is_played(number):
         return "other runs (--offline)"
     steps = "steps" if method.get_offline(number) is None else "offline.steps"

@@ -46,6 +46,7 @@ from collab.utils.files import read_plain, report_write_errors, write_json
 OTHER_PROMPT = "its prompt cannot be made again exactly"
 EMPTY = "a side is empty"
 RETOKENISED = "the tokens in which a reply was sampled are not known"
+UNKNOWN = "a reply of its episode cannot be learned, or its probability is not known"
 OLDER, COUNTS = "older.parquet", "examples.json"
 """Older examples that are mixed in; and the counts of all policies, written last."""
 

@@ -390,6 +390,13 @@ def _quote(foreign: Any) -> str:
     return text if len(text) <= _LONGEST_ASIDE else f"{text[:_LONGEST_ASIDE]}…"
 
 
+def has_whole_ids(completion: Completion) -> bool:
+    """Return whether a server reported the ids of a reply, and that of the end of its turn if it ended by itself."""
+    scored = completion.scored
+    ended = bool(scored) and _is_end(scored[-1], completion.text)
+    return completion.has_ids and (ended or completion.choices[0].finish_reason == "length")
+
+
 def _is_end(entry: TokenLogprob, text: str) -> bool:
     """Return whether the last token is an end-of-turn token, which the text does not contain."""
     spelled = entry.decode()

@@ -37,7 +37,14 @@ from urllib.parse import urlsplit
 
 from collab.errors import ModelFailure
 from collab.models.base import Capabilities
-from collab.models.completion import Completion, ModelList, Scoring, build_sampling_fields, encode_data_url
+from collab.models.completion import (
+    Completion,
+    ModelList,
+    Scoring,
+    build_sampling_fields,
+    encode_data_url,
+    has_whole_ids,
+)
 from collab.models.http import ServerRefusal
 from collab.types import Sampling
 
@@ -372,7 +379,8 @@ async def probe_server(
         images=await question(
             "images", {"messages": _build_picture_messages()}, lambda answer: _is_picture_counted(answer, plain)
         ),
-        token_ids=await question("token ids", {"return_token_ids": True}, lambda answer: answer.has_ids),
+        # Ids are of use only where the end of the turn is told from them, by the log-probabilities beside them.
+        token_ids=await question("token ids", {"return_token_ids": True, "logprobs": True}, has_whole_ids),
         adapters=any(card.parent is not None for card in offered.data),
         counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
         notes=(),

@@ -54,7 +54,7 @@ from collab.algorithms.turn_learner import (
 from collab.config import Definition
 from collab.errors import Diverged, RunFormatError
 from collab.loop.config import TrainingConfig
-from collab.loop.examples import OTHER_PROMPT
+from collab.loop.examples import OTHER_PROMPT, UNKNOWN
 from collab.loop.interfaces import TriedStep
 from collab.loop.policy import Policy
 from collab.loop.ranges import NONE_ASKED, LabelEstimate
@@ -93,7 +93,6 @@ BINS = 10
 """Number of bins of a histogram."""
 NOT_DRAWN = "not drawn in this epoch"
 AS_EXPECTED = "its advantage is 0"
-UNKNOWN = "a reply of its episode cannot be learned, or its probability is not known"
 TOO_OLD = "its policy is more than max_staleness versions behind"
 TOO_LONG = "its episode has more steps than are remembered"
 

@@ -106,6 +106,21 @@ def test_a_rich_server_gets_seed_and_gives_logprobs_and_ids() -> None:
     assert reply.cost_usd == pytest.approx((reply.prompt_tokens * 2 + reply.completion_tokens * 10) / 1e6)
 
 
+def test_ids_without_the_end_of_the_turn_are_none() -> None:
+    """Nothing could be learned from such replies, so it is found out before a training plays."""
+
+    def leave_out_the_end(answer: dict[str, Any]) -> dict[str, Any]:
+        for choice in answer["choices"]:
+            choice["token_ids"] = choice.get("token_ids", [])[:-1]
+            if "logprobs" in choice:
+                choice["logprobs"]["content"].pop()
+        return answer
+
+    with FakeServer({"logprobs", "token_ids"}, shapes=leave_out_the_end) as server:
+        able = play(model := model_of(server), model.probe)
+    assert (able.logprobs, able.token_ids) == (True, False)
+
+
 def test_behaviour_logprobs_are_unknown_where_sampling_bends_the_policy() -> None:
     with FakeServer({"logprobs"}) as server:
         model = model_of(server)
