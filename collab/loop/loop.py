@@ -35,7 +35,7 @@ from collab.loop.interfaces import (
     load_algorithm,
     load_config,
 )
-from collab.loop.phases import NOT_MEASURED, Collected, HeldOutResult, collect, measure, sum_paid
+from collab.loop.phases import NOT_MEASURED, Collected, HeldOutResult, check_playable, collect, measure, sum_paid
 from collab.loop.policy import Policy, build_first_policy, load_policy
 from collab.loop.record import (
     EpochDir,
@@ -392,7 +392,7 @@ async def resume(
     if "summary" not in head:
         check_unchanged(config.recorded)
         if "replayed" not in head:
-            await build_suite(config.run).close()
+            await check_playable(config, has_moved=move is not None)
         load_algorithm(config.algorithm).check_resumed(config, head)
     # Without a new budget the parts were checked when the training began; a finished one asks nothing any more.
     if budget is not None and "summary" not in head:

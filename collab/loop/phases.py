@@ -44,8 +44,10 @@ from collab.loop.step_budget import (
     report_run,
     select_results,
 )
+from collab.rollout.build import build_suite
 from collab.rollout.collector import RolloutProgress
 from collab.rollout.executors.base import Executor
+from collab.rollout.executors.ray import check_place
 from collab.rollout.plan import Placement, draw_order, load_splits, plan_episodes
 from collab.rollout.run import Beginning, read_recorded_config, resume, start
 from collab.rollout.seeds import plan_series, play
@@ -489,6 +491,21 @@ def report_rollout(path: Path, steps: int | None) -> Report:
     """Report a rollout, broken episodes included; `steps` as for `iterate_trajectories`."""
     with RunStore.open(path).open_reader() as reader:
         return build_counted_report(reader, steps)
+
+
+async def check_playable(config: TrainingConfig, *, has_moved: bool) -> None:
+    """Build what rollouts are played in, and find room for the workers that a training has just been moved to.
+
+    Raises:
+        MissingExtra, UsageError: there is none, and nothing of the move has been recorded.
+    """
+    suite = build_suite(config.run)
+    try:
+        if has_moved and config.run.executor == "ray":
+            wanted = config.method.get_episodes(1) or config.run.concurrency
+            check_place(suite, min(config.run.concurrency, wanted))
+    finally:
+        await suite.close()
 
 
 def find_settled(runs: Sequence[Path]) -> set[Path]:

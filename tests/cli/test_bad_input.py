@@ -1,5 +1,6 @@
 """Whatever goes wrong: one clear line on stderr, the right exit code, no traceback, nothing lost."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -236,6 +237,24 @@ def hidden(somewhere: Path):
         return start(*arguments, HIDDEN=packages, PYTHONPATH=str(somewhere))
 
     return call
+
+
+@pytest.mark.parametrize(
+    ("asked", "purpose"),
+    [
+        (["rollout", "--env", "corridor", "--agents", "parrot", "--executor", "ray", "--out", "run"], "--executor ray"),
+        (["eval", "--env", "corridor", "--agents", "parrot", "--executor", "ray", "--out", "run"], "--executor ray"),
+        (["workers", "status"], "a look at a Ray cluster"),
+    ],
+)
+def test_ray_that_is_not_installed_is_named(
+    asked: list[str], purpose: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    told = f"error: {purpose} needs ray, which is not installed; run: pip install 'collab-marl[ray]'"
+    assert told in complaint(capsys, *asked)
+    assert not Path("run").exists()
 
 
 @pytest.mark.slow

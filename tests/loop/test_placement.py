@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -112,6 +113,16 @@ def test_what_cannot_move_a_training_is_refused_before_it_changes(
     assert "--workers 4: counts Ray workers, and this run is played in this process" in capsys.readouterr().err
     assert main(["train", "--resume", str(run), "--executor", "local", "--seed", "4"]) == 2
     assert "leave out --seed\n" in capsys.readouterr().err
+    assert "moves" not in TrainingDir(run).read()
+
+
+def test_a_move_to_workers_that_cannot_be_had_is_not_recorded(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    assert main(["train", "--resume", str(run), "--executor", "ray", "--workers", "2"]) == 2
+    assert "pip install 'collab-marl[ray]'" in capsys.readouterr().err
     assert "moves" not in TrainingDir(run).read()
 
 

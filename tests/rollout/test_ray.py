@@ -17,7 +17,7 @@ import pytest
 
 import collab
 from collab.config import Budget
-from collab.errors import MissingExtra, RunError, UsageError
+from collab.errors import RunError, UsageError
 from collab.rollout.executors import cluster
 from collab.rollout.executors import ray as executor
 from collab.rollout.plan import Placement
@@ -339,13 +339,6 @@ def test_a_full_store_costs_a_worker_and_no_episode(
     assert result.report.broken == 0
     [loss] = result.progress.losses
     assert ": Ray's object store and its disk are full; free space in /tmp/ray" in loss
-
-
-def test_ray_that_is_not_installed_is_named(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
-    with pytest.raises(MissingExtra, match=r"pip install 'collab-marl\[ray\]'"):
-        play(library, tmp_path / "run")
 
 
 def test_a_budget_stops_workers_and_another_executor_resumes(library: Path, tmp_path: Path) -> None:

@@ -298,6 +298,22 @@ def test_a_killed_host_is_resumed_without_ray(library: Path, tmp_path: Path, sta
     assert hash_of(here) == hash_of(there)
 
 
+def test_a_cluster_whose_head_dies_loses_nothing(library: Path, tmp_path: Path, start: Start, head: Machine) -> None:
+    """Ray ends the host, which is resumed anywhere."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    assert end_of(start(*rollout(library, here)))[0] == 0
+    playing = start(*rollout(library, there, "--executor", "ray", "--workers", "1"), address=head.address)
+    wait_for_steps(there, playing)
+    head.close()
+    code, _, told = end_of(playing)
+    assert code == 1
+    assert "GCS may have been killed" in told
+    code, out, told = end_of(start("runs", "resume", there, "--executor", "local"))
+    assert code == 0, told
+    assert "(12/12)" in out
+    assert hash_of(here) == hash_of(there)
+
+
 def test_a_cluster_that_is_not_there_is_named(library: Path, tmp_path: Path, start: Start) -> None:
     code, _, told = end_of(start(*rollout(library, tmp_path / "run", "--executor", "ray"), address="127.0.0.1:1"))
     assert code == 2

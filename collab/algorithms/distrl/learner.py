@@ -26,6 +26,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -94,7 +95,7 @@ BINS = 10
 NOT_DRAWN = "not drawn in this epoch"
 AS_EXPECTED = "its advantage is 0"
 TOO_OLD = "its policy is more than max_staleness versions behind"
-TOO_LONG = "its episode has more steps than are remembered"
+TOO_LONG = "its episode has more steps than are remembered, or newer ones took their room"
 
 Vector = NDArray[np.float64]
 
@@ -303,11 +304,13 @@ def _make_lesson(state: LoopState, group: str, experience: Experience) -> DrawnL
             one.correct(model, method)
         if different:
             fit.run(state, group, number, model, different, [one.targets for one in different])
-        # Priorities by the fitted V, of all that the policy of this epoch has read or should.
-        stalest = [reader.read(known[one.key]) for one in replay.list_stalest(method.priorities.refreshed)]
-        for key, read in {one.episode.key: one for one in (*fresh, *different, *stalest) if one is not None}.items():
-            if key in replay:
-                replay.measure(key, read.measure(model, method), epoch=number)
+        # Priorities by the fitted V: of all that the policy of this epoch has read, then of those that it should.
+        measured = {one.episode.key: one for one in (*fresh, *different)}
+        rest = (one for one in replay.list_stalest(len(replay.buffer.episodes)) if one.key not in measured)
+        stalest = [reader.read(known[one.key]) for one in islice(rest, method.priorities.refreshed)]
+        for read in (*measured.values(), *(one for one in stalest if one is not None)):
+            if read.episode.key in replay:
+                replay.measure(read.episode.key, read.measure(model, method), epoch=number)
     _deal_out(lesson, drawn, method, number, rng)
     remembered = [known[one.key] for one in replay.buffer.episodes]
     lesson.estimates = [

@@ -51,7 +51,7 @@ def connect(*, start: bool) -> bool:
         MissingExtra: Ray is not installed.
         UsageError: the cluster cannot be joined, or none is named and none is to be started.
     """
-    MissingExtra.unless("ray", extra="ray", purpose="--executor ray")
+    MissingExtra.unless("ray", extra="ray", purpose="--executor ray" if start else "a look at a Ray cluster")
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     import ray
@@ -60,7 +60,10 @@ def connect(*, start: bool) -> bool:
     if ray.is_initialized():
         return bool(address)
     if not address and not start:
-        raise UsageError("RAY_ADDRESS is not set: name the cluster's head, e.g. export RAY_ADDRESS=HOST:6379")
+        raise UsageError(
+            "RAY_ADDRESS is not set: name the cluster's head, e.g. export RAY_ADDRESS=HOST:6379, or a run that is "
+            "played on this machine: collab workers status RUN"
+        )
     with _keep_signals():
         if address:
             _join(address)

@@ -93,6 +93,26 @@ class _WorkerLost(Exception):
     """A worker's process, machine or connection is gone; the text says which."""
 
 
+def check_place(suite: Suite, workers: int, *, takes_cpus: bool = True) -> bool:
+    """Join or start a cluster in which so many workers can play; return whether each is to take one of its CPUs.
+
+    Args:
+        takes_cpus: as for `RayExecutor`; a cluster of this process has no other user, so there they never do.
+
+    Raises:
+        MissingExtra, UsageError: as `RayExecutor.start`.
+    """
+    if isinstance(suite, Bounded):
+        raise UsageError(
+            f"--executor ray: workers cannot share {suite.label}, which has "
+            f"{format_amount(suite.most_environments, 'environment')}; use --executor local"
+        )
+    has_joined = connect(start=True)
+    if has_joined and takes_cpus:
+        check_room(workers)
+    return has_joined and takes_cpus
+
+
 class RayExecutor:
     """Plays in Ray workers.
 
@@ -126,15 +146,8 @@ class RayExecutor:
                 has another version of Collab or of the environment.
             EnvironmentFailure: a worker cannot be started, or opens no environment.
         """
-        if isinstance(self._suite, Bounded):
-            raise UsageError(
-                f"--executor ray: workers cannot share {self._suite.label}, which has "
-                f"{format_amount(self._suite.most_environments, 'environment')}; use --executor local"
-            )
         # All workers start at once, and one that does not fit ends the start of the others.
-        takes_cpus = connect(start=True) and self._takes_cpus
-        if takes_cpus:
-            check_room(self._wanted)
+        takes_cpus = check_place(self._suite, self._wanted, takes_cpus=self._takes_cpus)
         run = secrets.token_hex(4)
         self._workers = [
             RayWorker(
