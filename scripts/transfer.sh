@@ -6,7 +6,7 @@
 transfer() {
   local first=$1 first_tasks=$2 second=$3 second_tasks=$4 out=$5
   shift 5
-  local collab=${COLLAB:-collab} agents=${AGENTS:-pocket} alone recipe
+  local collab=${COLLAB:-collab} agents=${AGENTS:-early} alone recipe
   read -ra alone <<< "${TRANSFER:-}"
   recipe="$first $first_tasks to $second $second_tasks with $agents: $* ${TRANSFER:-}"
   if [[ -e $out && ! -e $out/recipe && -n $(ls -A -- "$out") ]]; then

@@ -342,7 +342,8 @@ def _print_results(
         _print_training(records, home, number)
         number += 1
     if web is not None:
-        say(f"\n{number}. Web pages in a real browser: {web.label}, the team of four{mark}\n")
+        team = "the team after training" if "trained" in phone else "the team of four"
+        say(f"\n{number}. Web pages in a real browser: {web.label}, {team}{mark}\n")
         print_table(
             ["page", "goal", "solved", "steps"],
             [(one.task.name, one.task.goal, _describe_end(one), len(one.steps)) for one in web.trajectories],

@@ -441,8 +441,8 @@ EXAMPLES = {
     "synth": "collab synth --env androidworld --teacher oracle --episodes 8 --screens 40 --out data/first",
     "finetune": "collab finetune --stage sft --base checkpoints/qwen2-7b --data data/first --preset paper-qwen2-7b "
     "--out runs/sft",
-    "train": "collab train --algo filtered-bc --env androidworld --graph team --agents pocket --out runs/bc",
-    "train-marl": "collab train-marl --env androidworld --graph team --agents pocket --set epochs=2 --out runs/marl",
+    "train": "collab train --algo filtered-bc --env androidworld --graph team --agents early --out runs/bc",
+    "train-marl": "collab train-marl --env androidworld --graph team --agents early --out runs/marl",
     "transfer": "collab transfer --mode direct --agents runs/marl@best --env mobile-miniwob --tasks tag:oracle "
     "--out runs/moved",
     "export": "collab export runs/marl@best --out checkpoints/mine",

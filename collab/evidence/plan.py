@@ -100,6 +100,8 @@ class Goal(Definition):
     more_than: float | None = None
     surely: bool = False
     """Whether the interval must lie above 0, too."""
+    in_each: bool = False
+    """Whether each training by itself must lie above 0, too."""
 
     def is_reached(self, found: RunComparison) -> bool:
         """Return whether a measured difference is what was wanted."""

@@ -26,7 +26,7 @@ from collab.evaluation.metrics import Report, compute_wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot, split_spot
 from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Records, UnitRecord
-from collab.utils.text import format_markdown_table
+from collab.utils.text import format_amount, format_markdown_table
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
@@ -159,6 +159,12 @@ class Results:
             else:
                 missing = self._seeds_missing(goal.first, goal.second)
                 words = judge_goal(goal, found, " so far" if missing else "")
+                if goal.in_each:
+                    each = [
+                        compare_trainings([pair]).difference for pair in self._pair_reports(goal.first, goal.second)
+                    ]
+                    above = sum(one > 0 for one in each)
+                    words += f"; {above} of {format_amount(len(each), 'training')} above 0"
                 rows.append([goal.label, show_difference(found) + missing, words])
         return format_markdown_table(["wanted", "measured", ""], rows)
 

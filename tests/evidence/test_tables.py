@@ -184,9 +184,10 @@ def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: 
     before = make_record("untrained-team", None, "new-seeds", "0110" * 4)
     full = [make_record("full", seed, "new-seeds", after) for seed in range(3)]
     first, *others = build_results(before, full[0]).format_goal_table().splitlines()[2:]
-    assert first.endswith(f"], 1 of 3 seeds | {verdict} |")
+    above = int(after[0])
+    assert first.endswith(f"], 1 of 3 seeds | {verdict}; {above} of 1 training above 0 |")
     every = build_results(before, *full).format_goal_table().splitlines()[2]
-    assert every.endswith(f"] | {verdict.replace(' so far', '')} |")
+    assert every.endswith(f"] | {verdict.replace(' so far', '')}; {3 * above} of 3 trainings above 0 |")
     assert all(MISSING in line for line in others)
 
 
@@ -345,6 +346,18 @@ def test_a_goal_may_set_two_differences_against_each_other(make_record: MakeReco
     assert "| -25.0 [" in line
     assert "**not reached" in line
     assert MISSING in find_line(Results(plan, {one.unit: one for one in made[:3]}).format_goal_table(), "costs less")
+
+
+def test_a_goal_may_be_wanted_of_every_training(make_record: MakeRecord) -> None:
+    goal = Goal(label="each", first=TEAM, second=FULL, more_than=0, in_each=True)
+    plan = PLAN.model_copy(update={"goals": {"one": goal}})
+    made = [
+        make_record("untrained-team", None, "new-seeds", "1000"),
+        make_record("full", 0, "new-seeds", "1111"),
+        make_record("full", 1, "new-seeds", "1000"),
+    ]
+    line = find_line(Results(plan, {one.unit: one for one in made}).format_goal_table(), "each")
+    assert line.endswith("; 1 of 2 trainings above 0 |")
 
 
 def test_commands_that_differ_in_their_run_seed_alone_are_told_as_a_loop(make_record: MakeRecord) -> None:

@@ -258,7 +258,7 @@ def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
     team = create_toy_team(tmp_path)
     assert team.own is not None
     (team.own / "graphs/solo.yaml").write_text("slots: [ada]\nrounds: 1\n")
-    small = ("epochs=1", "episodes=4", "held_out.episodes=1", "held_out.before=false", "determinism=exact")
+    small = ("epochs=1", "episodes=16", "held_out.episodes=1", "held_out.before=false", "determinism=exact")
     asked = ["--env", "corridor", "--graph", "solo", "--agents", "toy", "--library", str(team.own)]
     asked += [*(item for one in small for item in ("--set", one)), "--device", "cpu"]
     capsys.readouterr()
@@ -274,6 +274,14 @@ def test_a_team_that_always_agrees_is_told_before_anything_is_learned(
         r"the first rollout can teach little: \d+ rewarded repl(y|ies), [\d.]+% of \d+ cells rewarded", shown.err
     )
     assert "differed in 0% of states" in shown.out
+    assert "proposed the same action" not in shown.err, "one agent cannot disagree"
+    # Two that always agree: enough is learned, and nothing of it from each other.
+    (team.own / "graphs/twins.yaml").write_text("slots: [ada, ben]\nrounds: 1\n")
+    rft[-1] = str(tmp_path / "twins")
+    assert main(["train-marl", *asked, *rft, "--graph", "twins", "--set", "exploration_temperatures=0"]) == 0
+    assert (
+        "proposed the same action in every state, so neither votes nor edges change anything" in capsys.readouterr().err
+    )
 
 
 @pytest.fixture
