@@ -147,6 +147,14 @@ class Results:
         rows = [[name, *(f"{share:.0f}" for share in shares[name]), f"{fall:+.0f}"] for fall, name in fallen]
         return format_markdown_table(["task", *labels, "points"], rows)
 
+    def list_unsolved(self, arms: Iterable[str], phase: str) -> list[str]:
+        """Return the tasks that were measured and never solved, by none of these arms; sorted."""
+        played, solved = set[str](), set[str]()
+        for measured in (one for arm in arms for one in self.find_measured(f"{arm}/{phase}").values()):
+            played |= {task for task, *_ in measured.episodes}
+            solved |= {task for task, _, _, success, *_ in measured.episodes if success}
+        return sorted(played - solved)
+
     # ------------------------------------------------------------------------------------------------------- goals
 
     def format_goal_table(self) -> str:

@@ -323,6 +323,14 @@ def test_what_is_there_and_small_is_not_told_as_nothing(make_record: MakeRecord)
 # ------------------------------------------------------------------------------------------------------ commands
 
 
+def test_tasks_that_no_arm_solved_are_named(make_record: MakeRecord) -> None:
+    known = build_results(
+        make_record("untrained-team", None, "new-seeds", "000100"), make_record("full", 1, "new-seeds", "000000")
+    )
+    assert known.list_unsolved(["untrained-team", "full", "rft"], "new-seeds") == ["Task0", "Task2"]
+    assert known.list_unsolved(["rft"], "new-seeds") == []
+
+
 def test_tasks_that_fell_stand_by_themselves(make_record: MakeRecord) -> None:
     """By hand: of two instances of each task, Task0 falls from 2 to 1.5 of 2, Task1 from 2 to 0, and Task2 rises."""
     before = make_record("untrained-team", None, "new-seeds", "111100")
