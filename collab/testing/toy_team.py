@@ -38,7 +38,7 @@ _DEFINITIONS = {
         "sampling: {temperature: 0.7, max_tokens: 40}\n"
     ),
 }
-_SMALL = (
+SMALL = (
     "epochs=2",
     "episodes=2",
     "steps=null",
@@ -96,7 +96,7 @@ async def configure_toy_training(
 def list_toy_settings(algorithm: str) -> list[str]:
     """Return the settings by which an algorithm's default preset trains for seconds, as `--set` takes them."""
     known = load_algorithm(algorithm)
-    return [*_SMALL, *(f"{known.method.RECIPE}.{one}" for one in _SMALL_RECIPE), *known.toy]
+    return [*SMALL, *(f"{known.method.RECIPE}.{one}" for one in _SMALL_RECIPE), *known.toy]
 
 
 def finetune(base: Path, out: Path, examples: Sequence[Example] | None = None) -> Path:
