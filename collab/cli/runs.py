@@ -440,6 +440,8 @@ class _Counted:
     """Episodes of such a rollout; None while its steps are not complete."""
     is_open: bool = False
     """Whether all that are over count, and no other: most planned ones are never begun."""
+    is_over: bool = False
+    """Whether the training of an open rollout is finished, so that nothing more is begun."""
     problem: str | None = None
     """Why the episodes are unknown, so that all count; None otherwise."""
 
@@ -456,17 +458,18 @@ def _count_episodes(path: Path, reader: RunReader) -> _Counted:
     from collab.errors import CollabError
     from collab.loop.record import find_training
 
-    if find_training(path) is None:
+    training = find_training(path)
+    if training is None:
         return _Counted()
     from collab.loop.step_budget import is_open_ended, list_counted, read_step_budget
 
     try:
-        steps, is_open = read_step_budget(path), is_open_ended(path)
+        steps, is_open, is_over = read_step_budget(path), is_open_ended(path), "summary" in training.read()
         names = list_counted(reader, steps)
     except CollabError as error:
         why = "because the selection of its training could not be read"
         return _Counted(problem=f"{path}: all episodes are counted, {why}: {error}")
-    return _Counted(steps=steps, names=None if names is None else frozenset(names), is_open=is_open)
+    return _Counted(steps=steps, names=None if names is None else frozenset(names), is_open=is_open, is_over=is_over)
 
 
 def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str, Any]:
@@ -477,7 +480,7 @@ def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str
     # Of a training's rollout, only the episodes that it learns from count.
     episodes = [one for one in reader.list_episodes() if names is None or one.id in names]
     done = sum(one.state != "unfinished" for one in episodes)
-    is_whole = counted.whole or (counted.is_open and done == len(episodes))
+    is_whole = counted.whole or (counted.is_open and counted.is_over and done == len(episodes))
     return {
         "run": str(path),
         "created": manifest.created,
@@ -495,8 +498,8 @@ def _build_summary(path: Path, reader: RunReader, counted: _Counted) -> dict[str
         "broken": sum(one.state == "failed" for one in episodes),
         "replies": build_replies_data(Replies.sum(replies.get(one.id, Replies()) for one in episodes)),
         "sampling": build_sampling_data(read_sampling(manifest)),
-        # A rollout that has all its steps is finished, even where later episodes were cut off, and so is an open one of
-        # which nothing runs any more.
+        # A rollout that has all its steps is finished, even where later episodes were cut off; so is an open one of a
+        # finished training.
         "status": "finished" if is_whole and status != "running" else status,
         "privileged": manifest.privileged,
         "note": REHEARSAL if manifest.privileged else None,

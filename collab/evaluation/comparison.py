@@ -113,6 +113,8 @@ def compare_trainings(
     """
     # Refuse what cannot be compared before anything is counted; `force` skips what the user takes on.
     others = pairs if beside is None else beside
+    if len(others) != len(pairs):
+        raise UsageError(f"{len(pairs)} trainings beside {len(others)}: each difference needs another one")
     every = [report for pair in (*pairs, *others) for report in pair]
     for report in every:
         check_result(report, force=force)

@@ -101,7 +101,7 @@ class Goal(Definition):
     surely: bool = False
     """Whether the interval must lie above 0, too."""
     in_each: bool = False
-    """Whether each training by itself must lie above 0, too."""
+    """Whether each training by itself must lie above 0, too; not beside another difference."""
 
     def is_reached(self, found: RunComparison) -> bool:
         """Return whether a measured difference is what was wanted."""
@@ -197,6 +197,9 @@ class Plan(Definition):
         early = next((name for name, phase in self.phases.items() if phase.epoch and phase.after is None), None)
         if early is not None:
             raise ValueError(f"phases.{early}: epoch {self.phases[early].epoch} of no phase; name it with after")
+        twice = next((name for name, goal in self.goals.items() if goal.in_each and goal.beside), None)
+        if twice is not None:
+            raise ValueError(f"goals.{twice}: in_each does not go with beside; leave one out")
         strange = [seed for stage in self.stages for seed in stage.seeds or () if seed not in self.seeds]
         if strange:
             raise ValueError(f"stages: run seed {strange[0]} is none of {self.seeds}")

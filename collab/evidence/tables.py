@@ -91,14 +91,14 @@ class Results:
         """Compare over the instances and run seeds that both have; None while one of them has none.
 
         Args:
-            beside: first and second of another difference that is subtracted, of arms with one training each.
+            beside: first and second of another difference that is subtracted; with it, all have one training.
 
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
         if (first, second, beside) not in self._compared:
             pairs, others = self._pair_reports(first, second), None if beside is None else self._pair_reports(*beside)
-            is_there = bool(pairs) and (others is None or len(others) == len(pairs))
+            is_there = bool(pairs) and (others is None or len(others) == len(pairs) == 1)
             self._compared[first, second, beside] = compare_trainings(pairs, beside=others) if is_there else None
         return self._compared[first, second, beside]
 
@@ -139,7 +139,11 @@ class Results:
                     counts = rates.setdefault(one.name, [[0, 0], [0, 0]])[place]
                     counts[0] += one.planned.successes
                     counts[1] += one.planned.episodes
-        shares = {name: [100 * solved / played for solved, played in counts] for name, counts in rates.items()}
+        shares = {
+            name: [100 * solved / played for solved, played in counts]
+            for name, counts in rates.items()
+            if all(played for _, played in counts)
+        }
         fallen = sorted((after - before, name) for name, (before, after) in shares.items() if after < before)
         if not fallen:
             return ""
@@ -148,7 +152,7 @@ class Results:
         return format_markdown_table(["task", *labels, "points"], rows)
 
     def list_unsolved(self, arms: Iterable[str], phase: str) -> list[str]:
-        """Return the tasks that were measured and never solved, by none of these arms; sorted."""
+        """Return the tasks that were measured and solved by none of these arms; sorted."""
         played, solved = set[str](), set[str]()
         for measured in (one for arm in arms for one in self.find_measured(f"{arm}/{phase}").values()):
             played |= {task for task, *_ in measured.episodes}
@@ -166,13 +170,13 @@ class Results:
                 rows.append([goal.label, MISSING, ""])
             else:
                 missing = self._seeds_missing(goal.first, goal.second)
-                words = judge_goal(goal, found, " so far" if missing else "")
+                so_far = " so far" if missing else ""
+                words = judge_goal(goal, found, so_far)
                 if goal.in_each:
-                    each = [
-                        compare_trainings([pair]).difference for pair in self._pair_reports(goal.first, goal.second)
-                    ]
-                    above = sum(one > 0 for one in each)
-                    words += f"; {above} of {format_amount(len(each), 'training')} above 0"
+                    pairs = self._pair_reports(goal.first, goal.second)
+                    above = sum(compare_trainings([pair]).difference > 0 for pair in pairs)
+                    told = f"{above} of {format_amount(len(pairs), 'training')} above 0"
+                    words = f"{words if above == len(pairs) else f'**not reached{so_far}**'}; {told}"
                 rows.append([goal.label, show_difference(found) + missing, words])
         return format_markdown_table(["wanted", "measured", ""], rows)
 

@@ -35,7 +35,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
@@ -59,7 +58,6 @@ from collab.utils.files import read_json, report_write_errors, write_json
 
 FILE = "arrivals.json"
 """In the folder of an epoch."""
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Arrival(Definition):
@@ -302,7 +300,7 @@ class ContinuousCollection:
 
     def _read_recorded(self, number: int) -> dict[int, set[str]]:
         """Take what earlier processes played, in the order in which it ended, and return what they began, by epoch."""
-        folder, begun, ended = self._state.folder, dict[int, set[str]](), list[tuple[datetime, Arrival]]()
+        folder, begun, ended = self._state.folder, dict[int, set[str]](), list[tuple[str, Arrival]]()
         for epoch in range(1, number + 1):
             self._taken |= {one.key for one in read_arrivals(folder.get_epoch(epoch)) or ()}
         for epoch in range(1, number + 1):
@@ -311,16 +309,16 @@ class ContinuousCollection:
             if store.is_free:
                 continue
             with RunStore.open(store.path).open_reader() as reader:
-                listed, plays = reader.list_episodes(), reader.list_plays()
-            # Of an episode that was played on, its last play; one whose time cannot be read comes first.
-            times = {one.episode: one.updated for one in plays}
+                listed = reader.list_episodes()
+                times = dict(reader.query("SELECT trajectory, updated FROM episodes"))
             ended += [
-                (times.get(one.id, _LONG_AGO), Arrival(epoch=epoch, trajectory=one.id, steps=one.steps))
+                (times[one.id], Arrival(epoch=epoch, trajectory=one.id, steps=one.steps))
                 for one in listed
                 if one.state == "finished"
             ]
             if unfinished := {one.id for one in listed if one.state == "unfinished"}:
                 begun[epoch] = unfinished
+        # Runs overlap, so the queue is in the order in which episodes ended, whichever run they are of.
         in_order = [arrival for _, arrival in sorted(ended, key=itemgetter(0))]
         self._arrived += [one for one in in_order if one.key not in self._taken]
         return begun

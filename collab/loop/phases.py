@@ -497,13 +497,16 @@ async def check_playable(config: TrainingConfig, *, has_moved: bool) -> None:
     """Build what rollouts are played in, and find room for the workers that a training has just been moved to.
 
     Raises:
-        MissingExtra, UsageError: there is none, and nothing of the move has been recorded.
+        MissingExtra, UsageError: no worker can be had there; nothing of the move has been recorded.
     """
     suite = build_suite(config.run)
     try:
         if has_moved and config.run.executor == "ray":
-            wanted = config.method.get_episodes(1) or config.run.concurrency
-            check_place(suite, min(config.run.concurrency, wanted))
+            # No more workers than the smallest epoch has episodes, as an executor would start.
+            method, wanted = config.method, config.run.concurrency
+            for number in range(1, method.epochs + 1):
+                wanted = min(wanted, method.get_episodes(number) or method.get_steps(number) or wanted)
+            check_place(suite, wanted)
     finally:
         await suite.close()
 

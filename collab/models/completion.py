@@ -391,10 +391,12 @@ def _quote(foreign: Any) -> str:
 
 
 def has_whole_ids(completion: Completion) -> bool:
-    """Return whether a server reported the ids of a reply, and that of the end of its turn if it ended by itself."""
-    scored = completion.scored
-    ended = bool(scored) and _is_end(scored[-1], completion.text)
-    return completion.has_ids and (ended or completion.choices[0].finish_reason == "length")
+    """Return whether ids and log-probabilities are of the same tokens: of a reply and, if it ended, of its end."""
+    choice, scored = completion.choices[0], completion.scored
+    if not scored or len(choice.token_ids or ()) != len(scored):
+        return False
+    finish, _ = _read_finish(choice)
+    return finish == "length" or _is_end(scored[-1], completion.text)
 
 
 def _is_end(entry: TokenLogprob, text: str) -> bool:

@@ -379,8 +379,10 @@ async def probe_server(
         images=await question(
             "images", {"messages": _build_picture_messages()}, lambda answer: _is_picture_counted(answer, plain)
         ),
-        # Ids are of use only where the end of the turn is told from them, by the log-probabilities beside them.
-        token_ids=await question("token ids", {"return_token_ids": True, "logprobs": True}, has_whole_ids),
+        # Ids are of use only where the log-probabilities beside them show the end of the turn.
+        token_ids=await question(
+            "token ids up to the end of the turn", {"return_token_ids": True, "logprobs": True}, has_whole_ids
+        ),
         adapters=any(card.parent is not None for card in offered.data),
         counts_tokens=plain.prompt_tokens is not None and plain.completion_tokens is not None,
         notes=(),

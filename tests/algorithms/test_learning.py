@@ -269,7 +269,9 @@ def test_random_rewards_do_not_raise_success_while_episodes_are_played_on(
     monkeypatch.setattr(load_algorithm("distrl"), "labeller", CoinLabeller())
     results = [train("distrl", seed, "collection=async", "run.concurrency=4") for seed in range(4)]
     assert all(one.trained["shared"].steps >= 4 for result in results for one in result.records[1:])
-    assert sum(measure_gain(one) for one in results) / len(results) < LUCKY_GAIN
+    gains = [measure_gain(one) for one in results]
+    assert sum(gains) / len(gains) < LUCKY_GAIN
+    assert max(gains) < 2.5 * LUCKY_GAIN
 
 
 WEIGHTLESS = {

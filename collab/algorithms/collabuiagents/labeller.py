@@ -299,8 +299,9 @@ def _check_first_rollout(state: LoopState, rollout: Rollout, known: CollabMetric
     # Also where there is enough to learn, as from an adversary's pairs or from rewarded replies.
     if len(rollout.run.agents) > 1 and known.disagreeing == 0:
         state.note(
-            "the agents of the first rollout proposed the same action in every state, so neither votes nor edges "
-            f"change anything; begin another training with {advice}"
+            "no two agents of the first rollout proposed different actions in any state, so neither votes nor edges "
+            "change anything; begin another training with hotter exploration (--set exploration_temperatures=1.5) or "
+            "another base (--agents)"
         )
     # One pair of whole episodes compares many replies: the numbers below are for pairs of replies.
     if judged and (learned < _FEW or (known.rewarded or 0) < _RARE):

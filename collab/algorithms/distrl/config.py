@@ -75,7 +75,8 @@ class DistRLMethod(ReplayMethod):
     """"corrected" is r + pen + γ v_next − V. "paper" is r + G_next + pen + γ V_next − V, which counts the future twice.
     "released" is 1 where r + G − 0.05 + pen + γ V_next − V is above 0, and else 0."""
     advantage_range: tuple[float, float] | None = (-1.0, 1.0)
-    """An advantage is cut to these two, the lower first; None leaves it. From 0 up, no reply is made less likely."""
+    """An advantage is cut to these two, the lower first; None leaves it. What a reply that is no action
+    loses (`invalid_weight`) comes behind it, so with [0, 1] no other reply is made less likely."""
     invalid_weight: float = Field(default=0.1, ge=0)
     """λ_inv: what the advantage of a reply that is no action loses."""
     repeat_penalty: float = Field(default=0.05, ge=0)

@@ -109,16 +109,22 @@ def test_a_rich_server_gets_seed_and_gives_logprobs_and_ids() -> None:
 def test_ids_without_the_end_of_the_turn_are_none() -> None:
     """Nothing could be learned from such replies, so it is found out before a training plays."""
 
-    def leave_out_the_end(answer: dict[str, Any]) -> dict[str, Any]:
-        for choice in answer["choices"]:
-            choice["token_ids"] = choice.get("token_ids", [])[:-1]
-            if "logprobs" in choice:
-                choice["logprobs"]["content"].pop()
-        return answer
+    def leave_out(*parts: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+        def shape(answer: dict[str, Any]) -> dict[str, Any]:
+            for choice in answer["choices"]:
+                if "ids" in parts:
+                    choice["token_ids"] = choice.get("token_ids", [])[:-1]
+                if "scores" in parts and "logprobs" in choice:
+                    choice["logprobs"]["content"].pop()
+            return answer
 
-    with FakeServer({"logprobs", "token_ids"}, shapes=leave_out_the_end) as server:
-        able = play(model := model_of(server), model.probe)
-    assert (able.logprobs, able.token_ids) == (True, False)
+        return shape
+
+    for parts in (("ids", "scores"), ("ids",), ("scores",)):
+        with FakeServer({"logprobs", "token_ids"}, shapes=leave_out(*parts)) as server:
+            able = play(model := model_of(server), model.probe)
+        assert (able.logprobs, able.token_ids) == (True, False), parts
+        assert "token ids up to the end of the turn: accepted and ignored" in able.notes
 
 
 def test_behaviour_logprobs_are_unknown_where_sampling_bends_the_policy() -> None:

@@ -14,7 +14,10 @@ from collab.view.schema.episodes import EpisodeFilter
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 DISTRL = load_algorithm("distrl")
-SETTINGS = (*DISTRL.toy, "epochs=2", "determinism=fast", "held_out.before=false", "held_out.every=9")
+SETTINGS = (
+    *("epochs=2", "determinism=fast", "held_out.before=false", "held_out.every=9"),
+    "advantage_range=[-1.0,1.0]",  # what was worse than expected, such as a repetition, is learned too
+)
 ROWS = {
     "penalty": "penalty",
     "ratio": "ratio",
