@@ -84,6 +84,7 @@ def played(call: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("critic", ["lookout", "lighthouse.lookout:Lookout"])
 def test_a_critic_from_outside_is_checked_and_judges(call: Call, played: Path, tmp_path: Path, critic: str) -> None:
     assert "lookout: ok (lighthouse.lookout:Lookout, no model)" in call("agents", "check", "lookout").stdout
@@ -98,6 +99,7 @@ def test_the_page_about_verifiers_shows_the_one_that_is_tested() -> None:
     assert f"```python\n{(OUTSIDE / 'lighthouse' / 'harbour.py').read_text(encoding='utf-8')}```" in page
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("verifier", ["harbour", "lighthouse.harbour:Harbour"])
 def test_a_verifier_from_outside_is_checked_and_agrees(call: Call, played: Path, tmp_path: Path, verifier: str) -> None:
     assert "harbour: ok (lighthouse.harbour:Harbour, no model)" in call("agents", "check", "harbour").stdout

@@ -24,6 +24,7 @@ def count_solved(out: Path) -> int:
     return sum(bool(one.success) for one in played.trajectories)
 
 
+@pytest.mark.slow
 def test_it_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither without a picture nor by a familiar one, of the first screen, does it know what to do next."""
     assert count_solved(tmp_path / "seen") >= 5

@@ -125,6 +125,7 @@ def test_seeact_describes_its_action_and_then_chooses(collab) -> None:
     assert "before it chose:\n    The app of contacts should be opened next." in out
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("agent", ["m3a", "t3a", "seeact"])
 def test_faults_of_a_server_change_nothing(collab, agent: str) -> None:
     """The first try of every question fails, each in another way."""

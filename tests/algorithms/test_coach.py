@@ -285,6 +285,7 @@ def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.slow
 def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

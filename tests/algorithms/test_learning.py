@@ -113,7 +113,7 @@ def measure_gain(result: TrainingResult) -> float:
     return after.value - before.value
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("algorithm", TRAININGS)
@@ -195,7 +195,7 @@ def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Libra
         assert {one.weight for one in learned} == {0.0, 1.0}
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_published_presets_of_coach_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:

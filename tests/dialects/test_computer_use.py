@@ -261,6 +261,7 @@ def test_only_the_vendors_own_dialect_fits() -> None:
 
 
 @pytest.mark.browser
+@pytest.mark.variations
 @EACH
 def test_a_page_is_solved_by_typed_items(vendor: str) -> None:
     dialect = DIALECTS[f"{vendor}-computer"]

@@ -104,7 +104,8 @@ def test_no_worker_waits_while_a_newer_policy_is_loaded(
     assert len(begun) == 2
 
 
-@pytest.mark.parametrize("number", ["1", "2"])
+@pytest.mark.variations
+@pytest.mark.parametrize("number", ["2", "1"])
 def test_a_policy_that_cannot_be_loaded_ends_the_training(
     number: str, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

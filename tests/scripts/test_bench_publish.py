@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 def test_weights_draws_and_lessons_meet_their_targets(monkeypatch, tmp_path) -> None:
     """0.2 s for 14 MB, 5 s for a million draws and 2 s for 10,000 turns on an idle core; a busy one gets ten times."""
     pytest.importorskip("torch")
