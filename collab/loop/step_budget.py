@@ -165,9 +165,10 @@ def report_run(run: Path, reader: RunReader, *, so_far: bool = False) -> Report:
         RunFormatError: the training that the run belongs to cannot be read.
         ConfigError: its configuration is spoilt, or that of the run.
     """
-    if is_open_ended(run):
+    found = _read_method(run)
+    if found is not None and found[0].is_continuous:
         return select_results(report_of(reader), None)
-    return build_counted_report(reader, read_step_budget(run), so_far=so_far)
+    return build_counted_report(reader, None if found is None else found[0].get_steps(found[1]), so_far=so_far)
 
 
 def select_results(report: Report, ids: Sequence[str] | None) -> Report:

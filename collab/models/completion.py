@@ -205,11 +205,6 @@ class Completion(CountedAnswer):
         return self.choices[0].message.content or ""
 
     @property
-    def has_ids(self) -> bool:
-        """Return whether the server reported the token ids."""
-        return bool(self.choices[0].token_ids)
-
-    @property
     def scored(self) -> list[TokenLogprob]:
         """The sampled tokens with their log-probabilities, the end-of-turn token included; empty when not given."""
         logprobs = self.choices[0].logprobs
