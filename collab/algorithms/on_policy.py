@@ -27,6 +27,7 @@ class OnPolicyMethod(TurnMethod):
     """Settings of learning from the present policy's own episodes."""
 
     NEEDS = ("tokens",)
+    PATIENCE = 3
 
     passes: int = Field(default=1, ge=1)
     """How often each turn is learned in its epoch."""

@@ -94,6 +94,11 @@ class TurnMethod(Method):
     """Settings of learning turns, which reinforcement algorithms share."""
 
     RECIPE: ClassVar[str] = "rl"
+    PATIENCE: ClassVar[int] = 1
+    """First epochs that may find nothing to learn before a training ends: where it remembers no episodes, the next ones
+    may do what these did not."""
+    REMEDY: ClassVar[str] = ""
+    """What of the method's own settings may mend that, in words that others follow."""
     rl: RLRecipe
     verifier: str = RULES
     """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are
@@ -303,11 +308,14 @@ class TurnLearner:
             judge = None if labelled[0][1].value is None else method.verifier
             causes = sum((Counter(one["left_out"]) for one in lessons.values()), Counter[str]())
             causes += sum((Counter(one.refused) for one in counts.values()), Counter[str]())
-            refuse_barren_rollout(
-                first,
-                _describe_barren(fresh, judge, causes, capacity),
-                _advise(state.config, number, judge, causes),
-            )
+            facts = _describe_barren(fresh, judge, causes, capacity)
+            # Other episodes would not bring tokens that a model does not tell.
+            patience = 1 if causes.get(RETOKENISED) or causes.get(UNKNOWN) else min(method.PATIENCE, method.epochs)
+            if number < patience:
+                state.note(f"epoch {number}: nothing to learn: {facts}")
+            elif not policy.version:  # no epoch before has trained anything
+                advice = _advise(state.config, number, judge, causes)
+                refuse_barren_rollout(first, facts, advice, patience=patience)
         finetuning = Finetuning(
             nothing=NOTHING,
             has_examples=lambda group: counts[group].examples > 0,
@@ -467,7 +475,7 @@ def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: M
     if not config.is_played(number):
         return "other runs (--offline)"
     steps = "steps" if method.get_offline(number) is None else "offline.steps"
-    advice = f"another base (--agents), easier tasks (--tasks) or more steps (--set {steps}=N)"
+    advice = f"{method.REMEDY}another base (--agents), easier tasks (--tasks) or more steps (--set {steps}=N)"
     return advice if verifier is None else f"another verifier, {advice}"
 
 

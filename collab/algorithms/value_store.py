@@ -6,7 +6,7 @@
 
 An epoch leaves `values/` with the optimizer's moments and `values.json` with metrics, which is written last. A killed
 epoch begins with the values of the one before; older ones are removed. Values that are no numbers end no training: the
-epoch's policies keep their weights, and its record says why.
+epoch's policies keep their weights, its record says why, and the next epoch begins with new values.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from collab.trainers.recipe import TokenValueRecipe
 from collab.utils.files import read_json, report_write_errors, write_json
 
 if TYPE_CHECKING:
+    from collab.trainers.base_model import Base
     from collab.trainers.rl.token_values import Floats, TokenValues, ValueRow
 
 VALUES, METRICS = "values", "values.json"
@@ -39,22 +40,33 @@ def load_values(state: LoopState, group: str, number: int, recipe: TokenValueRec
     Raises:
         RunFormatError: an epoch had values, and they are gone.
     """
-    from collab.trainers.base_model import open_base
     from collab.trainers.rl.token_values import TokenValues
 
-    method = state.config.method
-    assert isinstance(method, TurnMethod), "only learners of turns have values"
-    base = open_base(state.first.of(state.config.groups[group]), method.rl)
     for epoch in range(number - 1, 0, -1):
         place = get_lesson_dir(state.folder, epoch, group)
         if (place / VALUES).exists():
-            return TokenValues.load(place / VALUES, recipe, base, device=state.device), epoch
+            return TokenValues.load(place / VALUES, recipe, _open_base(state, group), device=state.device), epoch
         if (place / METRICS).exists():
             raise RunFormatError(
                 f"{place / VALUES}: epoch {number} begins with these values, and they are gone; put them back, or "
                 "begin another training"
             )
-    return TokenValues(recipe, base, device=state.device), None
+    return make_values(state, group, recipe), None
+
+
+def make_values(state: LoopState, group: str, recipe: TokenValueRecipe) -> TokenValues:
+    """Return new values, 0 everywhere."""
+    from collab.trainers.rl.token_values import TokenValues
+
+    return TokenValues(recipe, _open_base(state, group), device=state.device)
+
+
+def _open_base(state: LoopState, group: str) -> Base:
+    from collab.trainers.base_model import open_base
+
+    method = state.config.method
+    assert isinstance(method, TurnMethod), "only learners of turns have values"
+    return open_base(state.first.of(state.config.groups[group]), method.rl)
 
 
 def compute_values(model: TokenValues, rows: Sequence[ValueRow]) -> tuple[list[Floats] | None, str | None]:

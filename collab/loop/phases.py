@@ -429,20 +429,21 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
     )
 
 
-def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str) -> None:
-    """Stop a training whose first rollout gives nothing to learn from; later epochs may have nothing left to learn.
+def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str, *, patience: int = 1) -> None:
+    """Stop a training whose first rollouts give nothing to learn from; later epochs may have nothing left to learn.
 
     Args:
         facts: what the rollout has, in words.
         advice: what to begin another training with, in words.
+        patience: how many first rollouts may be so; call it where all before this one were.
 
     Raises:
-        NothingToLearn: it is the first rollout.
+        NothingToLearn: it is the last of these.
     """
-    if rollout.number == 1:
+    if rollout.number == patience:
+        which = "this first rollout: " if patience == 1 else f"the first {patience} rollouts, of the last: "
         raise NothingToLearn(
-            f"{rollout.path}: there is nothing to learn from this first rollout: {facts}; begin another training with "
-            f"{advice}"
+            f"{rollout.path}: there is nothing to learn from {which}{facts}; begin another training with {advice}"
         )
 
 

@@ -21,6 +21,7 @@ from collab.algorithms.coach.fitting import compare
 from collab.algorithms.coach.samples import SAMPLES
 from collab.algorithms.coach.truth import RatedReply, compare_with_truth
 from collab.algorithms.turn_learner import get_lesson_dir
+from collab.algorithms.value_store import VALUES
 from collab.cli.main import main
 from collab.config import override
 from collab.data.parquet import ExampleWriter
@@ -29,6 +30,7 @@ from collab.loop.configure import apply_ablation
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import TrainingResult, resume, start
 from collab.loop.record import LABELS, TrainingDir
+from collab.models.tokenizer import open_chat
 from collab.prompts.parse import write_reply
 from collab.rewards.base import CellScore, CriticCall, CriticInput, Judgement, build_judgement
 from collab.rewards.labels import read_labels
@@ -37,6 +39,7 @@ from collab.seeds import generator
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
+from collab.trainers.base_model import open_base
 from collab.trainers.rl.candidates import read_candidates
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.token_values import JudgedReplies, TokenValues
@@ -289,31 +292,35 @@ def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
 def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The training ends, also when it is resumed in the epoch that begins with such a Q."""
+    """The next epoch begins with a new one, also when it is resumed there."""
     save = TokenValues.save
 
     def spoil(self: TokenValues, folder: Path) -> None:
-        self._model.head.bias.data.fill_(np.nan)
+        if "epochs/1/" in str(folder):
+            self._model.head.bias.data.fill_(np.nan)
         save(self, folder)
 
     monkeypatch.setattr(TokenValues, "save", spoil)
-    result = train_in_corridor(finetuned, tmp_path, "epochs=2", "episodes=4", "determinism=exact")
+    result = train_in_corridor(finetuned, tmp_path, "epochs=3", "episodes=4", "determinism=exact")
     assert result.summary is not None
-    _, first, second = result.records
+    _, first, second, third = result.records
     assert first.trained
     assert second.trained == {}
     assert second.untrained["shared"].endswith(
-        "some are no numbers; a lower values.learning_rate, in another training, may mend that"
+        "some are no numbers; the next epoch begins with a new Q; a lower values.learning_rate, in another training, "
+        "may mend that"
     )
     assert second.metrics["left_out"] == {"its values are no numbers": second.steps}
     assert second.weights == first.weights
+    assert third.metrics["coach"]["unread"] is None
+    assert third.metrics["coach"]["steps"] > 0
     assert main(["runs", "show", str(result.path)]) == 0
     shown = capsys.readouterr().out
     assert "some are no numbers; it was not fitted; values of tokens" in shown
     assert f"{second.steps} its values are no numbers" in shown
 
     folder = TrainingDir(result.path)
-    shutil.rmtree(folder.get_epoch(2).path)
+    shutil.rmtree(folder.get_epoch(3).path)
     folder.write({name: part for name, part in folder.read().items() if name != "summary"})
     assert asyncio.run(resume(result.path)).summary == result.summary
 
@@ -382,6 +389,16 @@ def write_candidates_of_the_corridor(folder: Path) -> int:
     return 2 * len(rows)
 
 
+def rate_candidates(path: Path, checkpoint: Path, training: Path) -> tuple[list[float], list[float]]:
+    """Return Q of right candidates and of wrong ones, behind the first epoch of a training."""
+    method: Any = load_method(COACH)
+    judged = JudgedReplies.read(path, open_chat(str(checkpoint)), 2048)
+    place = get_lesson_dir(TrainingDir(training), 1, "shared") / VALUES
+    model = TokenValues.load(place, method.values, open_base(str(checkpoint), method.rl), device="cpu")
+    rated = list(zip((float(one.mean()) for one in model.compute(judged.rows)), judged.targets, strict=True))
+    return [value for value, target in rated if target], [value for value, target in rated if not target]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, tmp_path: Path) -> None:
@@ -404,6 +421,8 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
     assert told["blank"]["explained"] == pytest.approx(0)
     assert np.mean(known["taught"]) > np.mean(known["blank"])
     assert told["taught"]["mean_return"] == told["blank"]["mean_return"], "the same is played"
+    right, wrong = rate_candidates(tmp_path / "made/candidate.parquet", finetuned, tmp_path / "taught")
+    assert np.mean(right) > np.mean(wrong) + 0.3
     assert any("fitted to" in line and "at first" in line for line in COACH.format_lines(result.records[1]))
 
     # Other candidates than at the beginning are not taken for these.

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOMethod, compare_groups, count_spread
+from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOLearner, GRPOMethod, compare_groups, count_spread
 from collab.cli.main import main
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
@@ -82,6 +84,19 @@ def test_an_episode_is_compared_with_its_group_alone() -> None:
     assert told["Task/6"] == [(0.0, ALONE)] * 2
     assert all(step.advantage == step.weight for steps in found.values() for step in steps)
     assert count_spread(episodes) == (1, 2)
+
+
+@pytest.mark.parametrize(("spread", "groups", "is_told"), [(1, 3, True), (2, 5, False), (0, 0, False)])
+def test_below_two_fifths_of_groups_apart_a_line_says_what_to_raise(spread: int, groups: int, is_told: bool) -> None:
+    episodes = [
+        make_episode(2 * group + number, f"Task#{group}", float(number and group < spread))
+        for group in range(groups)
+        for number in range(2)
+    ]
+    notes: list[str] = []
+    experience = SimpleNamespace(number=7, episodes=episodes)
+    asyncio.run(GRPOLearner().estimate(SimpleNamespace(note=notes.append), "shared", experience))
+    assert [f"epoch 7: {spread} of {groups} groups ended differently" in one for one in notes] == [True] * is_told
 
 
 def test_what_lies_before_the_state_of_a_group_is_not_learned() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -197,6 +198,35 @@ def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Libra
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
+def test_published_presets_of_coachs_baselines_train_a_policy(
+    algorithm: str, hesitant: Library, tmp_path: Path
+) -> None:
+    """Groups, advantages, losses, rates and precision are those of the preset; the verdict is the only reward."""
+    small = (
+        *(f"{FAKE}.declared=false", f"{FAKE}.max_steps={LIMIT}", "epochs=2", "episodes=16", "rl.batch_rows=8"),
+        *("rl.context=2048", "held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
+    )
+    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
+    config = asyncio.run(configure(hesitant, algorithm=algorithm, preset="paper", **choices))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert first.weights != second.weights
+    assert all(one.trained["shared"].steps for one in (first, second))
+    estimates = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+    if algorithm == "ppo":  # whitened over the epoch, with λ = 1: the verdict less V
+        assert np.mean([one.weight for one in estimates]) == pytest.approx(0, abs=1e-6)
+        assert np.std([one.weight for one in estimates]) == pytest.approx(1, abs=1e-3)
+        assert all(one.advantage == pytest.approx(one.reward - one.value, abs=1e-6) for one in estimates)
+    else:  # of four episodes that one, two or three solved: (r − mean) / deviation of a sample
+        shares = {round(abs(one.weight), 3) for one in estimates}
+        assert shares <= {0.0, 0.5, 0.866, 1.5}
+        assert len(shares) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_published_presets_of_coach_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
     """Amounts are small; weights of the returns, losses, rates and precision are those of the preset."""
@@ -221,6 +251,13 @@ def test_published_presets_of_coach_train_a_policy(preset: str, hesitant: Librar
         elif one.step == lengths[one.trajectory] - 1:
             assert one.target == pytest.approx(one.reward + 0.2 * (one.step_reward or 0))
     assert any(one.target for one in estimates)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_coach_raises_success_by_verdicts_alone(train: Train) -> None:
+    """Without rewards of steps, as where verdicts are a coin's."""
+    assert measure_gain(train("coach", 0, *RANDOM["coach"])) > CERTAIN_GAIN
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
+from collab.loop.record import TrainingDir
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.local import LocalModel
 from collab.testing.toy_team import write_library
@@ -101,8 +102,8 @@ def test_replies_without_tokens_end_a_training_in_its_first_epoch(
         return replace(reply, tokens=None, tokenizer=None, logprobs=None, behaviour_logprobs=None)
 
     monkeypatch.setattr(LocalModel, "generate", hide)
-    own = ("episodes=8", "offline=null", "retokenised=refuse") if algorithm == "filtered-bc" else ("episodes=8",)
-    assert train(algorithm, finetuned, tmp_path, *own) == 1
+    own = ("offline=null", "retokenised=refuse") if algorithm == "filtered-bc" else ()
+    assert train(algorithm, finetuned, tmp_path, "epochs=4", "episodes=8", *own) == 1
     told = capsys.readouterr().err
     assert "the tokens in which a reply was sampled are not known" in told
     advice = "a model that reports the tokens of its replies"
@@ -135,9 +136,45 @@ def test_an_epoch_in_which_little_teaches_says_what_to_raise(
     assert re.search(line, capsys.readouterr().err)
 
 
+@pytest.mark.timeout(600)
+@pytest.mark.variations
+@pytest.mark.parametrize(
+    ("algorithm", "settings", "why", "remedy"),
+    [
+        (
+            "grpo",
+            ("episodes=4", "group=4"),
+            "its group ended alike",
+            "more episodes of an instance (--set group=N), other exploration_temperatures, another base (--agents)",
+        ),
+        ("ppo", ("episodes=2",), "its advantage is 0", "another base (--agents)"),
+    ],
+)
+def test_epochs_that_teach_nothing_are_passed_over_and_three_at_first_end_a_training(
+    algorithm: str,
+    settings: tuple[str, ...],
+    why: str,
+    remedy: str,
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is ever solved; the next episodes might be, so the first epochs are only told of."""
+    assert train(algorithm, tiny, tmp_path, "epochs=5", *settings) == 1
+    told = capsys.readouterr().err
+    for epoch in (1, 2):
+        assert re.search(rf"epoch {epoch}: nothing to learn: 0 of \d judged episodes solved; .*: \d+ {why}", told)
+    assert "epoch 3: nothing to learn" not in told
+    last = told.splitlines()[-1]
+    assert "there is nothing to learn from the first 3 rollouts, of the last: 0 of" in last
+    assert f"begin another training with {remedy}" in last
+    folder = TrainingDir(tmp_path / "run")
+    assert [folder.get_epoch(number).record.exists() for number in (1, 2, 3)] == [True, True, False]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("algorithm", ["coach", "ppo"])
+@pytest.mark.parametrize("algorithm", ["coach", "ppo", "grpo"])
 def test_a_killed_training_ends_like_an_undisturbed_one(
     algorithm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

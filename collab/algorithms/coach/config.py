@@ -26,6 +26,8 @@ from collab.utils.text import format_amount
 class CoachMethod(OnPolicyMethod, CriticMethod):
     """Settings of Android Coach."""
 
+    REMEDY = "more replies to a state (--set k=N), other exploration_temperatures, "
+
     critic: str = "critic-oracle"
     """Agents file of the judge of executed actions, r^p (`critic-prm` is one that a process reward model plays)."""
     step_weight: float = Field(default=0.2, ge=0)

@@ -65,9 +65,14 @@ class Visited:
     candidates: list[DistinctReply] = field(default_factory=list)
 
     @property
-    def is_apart(self) -> bool:
+    def is_taught(self) -> bool:
         """Return whether its candidates teach something."""
         return any(one.advantage for one in self.candidates)
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether its candidates differ in Q."""
+        return len({one.value for one in self.candidates}) > 1
 
     @property
     def replies(self) -> int:
@@ -177,7 +182,7 @@ def rate_replies(model: TokenValues, visited: Sequence[Visited], method: CoachMe
     if read is None:
         for one in visited:
             one.candidates = []
-        return {"unread": unread}
+        return {"unread": f"{unread}; the next epoch begins with a new Q"}
     values = map(float, (found.mean() for found in read))
     for state in visited:
         if state.executed is not None:

@@ -22,7 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,6 +54,7 @@ from collab.algorithms.value_store import (
     VALUES,
     advise_lower_rate,
     load_values,
+    make_values,
     read_value_metrics,
     save_values,
 )
@@ -74,6 +75,9 @@ from collab.types import Usage
 from collab.utils.concurrency import run_in_background
 from collab.utils.files import hash_file, report_write_errors, resolve_within
 from collab.utils.text import format_amount
+
+if TYPE_CHECKING:
+    from collab.trainers.rl.token_values import TokenValues
 
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
@@ -110,6 +114,8 @@ class CoachLearner(TurnLearner):
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
                 told |= await run_in_background(rate_replies, model, visited, method)
+                if "unread" in told:
+                    model = await run_in_background(_begin_again, state, group)
             truth = await _look_at_truth(state, number, builder, suite, visited)
         idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
         lesson.estimates = [_describe(one, idle, method) for one in visited]
@@ -156,6 +162,14 @@ class CoachLearner(TurnLearner):
         return {PART: sum((*(one.spent for one in stored.judged.values()), *stored.lost), Usage())}
 
 
+def _begin_again(state: LoopState, group: str) -> TokenValues:
+    """Return the Q that the next epoch begins with where this one's gives no numbers: as the first epoch's began."""
+    model = make_values(state, group, narrow_config(state.config).method.values)
+    if (known := read_judged(state, group, True)) is not None:
+        pretrain(state, group, model, known)
+    return model
+
+
 # ------------------------------------------------------------------------------------------------------ returns
 
 
@@ -173,7 +187,7 @@ def _visit(
     found = []
     for episode in episodes:
         process = [rewards.get((episode.trajectory, step)) for step in range(episode.steps)]
-        # A step without a reward is left out of every sum: it is neither right nor wrong.
+        # A step without a reward adds nothing to a sum, as a wrong one does.
         targets = coach_returns(
             [math.nan if one is None else one for one in process],
             episode.reward,
@@ -339,15 +353,15 @@ async def _look_at_truth(
 
 def _draw(state: LoopState, group: str, number: int, visited: Sequence[Visited], lesson: DrawnLesson) -> None:
     """Add the candidates that teach something, and the order in which they do: those of a state in one step."""
-    apart = [one for one in visited if one.is_apart]
+    taught = [one for one in visited if one.is_taught]
     rng = generator(derive(state.config.run.seed, "turns", number, group))
-    drawn = narrow_config(state.config).method.draw(number, len(apart), rng) if apart else []
-    places = [[lesson.add(each.turn, each.advantage) for each in one.candidates] for one in apart]
+    drawn = narrow_config(state.config).method.draw(number, len(taught), rng) if taught else []
+    places = [[lesson.add(each.turn, each.advantage) for each in one.candidates] for one in taught]
     lesson.order += [
         [
             place
             for one in step
-            for place, each in zip(places[one], apart[one].candidates, strict=True)
+            for place, each in zip(places[one], taught[one].candidates, strict=True)
             for _ in range(each.count)
         ]
         for step in drawn
@@ -357,7 +371,7 @@ def _draw(state: LoopState, group: str, number: int, visited: Sequence[Visited],
 def _describe(one: Visited, idle: str | None, method: CoachMethod) -> StepEstimate:
     """Return the estimate of a step; `idle` is why no step of the epoch is learned, None if there is no such reason."""
     missing = UNSAMPLED if not one.candidates else ALONE if is_alone(one.replies, method) else ALIKE
-    why = idle or ("kept" if one.is_apart else missing)
+    why = idle or ("kept" if one.is_taught else missing)
     return StepEstimate(
         run=one.episode.run,
         trajectory=one.episode.trajectory,
@@ -388,12 +402,13 @@ def _list_rows(one: Visited, space: ActionSpace) -> Iterable[CandidateEstimate]:
 
 def _warn_if_alike(state: LoopState, number: int, visited: Sequence[Visited], method: CoachMethod) -> None:
     # Another k would not mend what failed.
-    sampled = sum(bool(one.candidates) and not is_alone(one.replies, method) for one in visited)
+    sampled = sum(one.replies > 1 for one in visited)
     apart = sum(one.is_apart for one in visited)
     if sampled and apart < FEW * sampled:
+        alone = "only these teach anything" if method.baseline != "none" else "only these tell replies apart"
         state.note(
-            f"epoch {number}: the replies to {apart} of {format_amount(sampled, 'state')} differ in value, and only "
-            "these teach anything; raise k or exploration_temperatures, in another training"
+            f"epoch {number}: the replies to {apart} of {format_amount(sampled, 'state')} differ in value, and {alone}"
+            "; raise k or exploration_temperatures, in another training"
         )
 
 

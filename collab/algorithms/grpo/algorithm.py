@@ -59,6 +59,8 @@ FEW = 0.4
 class GRPOMethod(OnPolicyMethod):
     """Settings of GRPO."""
 
+    REMEDY = "more episodes of an instance (--set group=N), other exploration_temperatures, "
+
     group: int = Field(default=4, ge=2)
     """Episodes that play each instance."""
     start: Literal["task", "state"] = "task"

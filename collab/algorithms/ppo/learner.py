@@ -8,7 +8,7 @@ In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, a
     w_t  =  (A_t − mean(A)) / (deviation(A) + 1e-8), if `whiten`                   what multiplies the ratio
 
 Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
-has seen. Where V gives a state no number, no step of the epoch is learned.
+has seen. Where V gives a state no number, no step of the epoch is learned, and the next one begins with a new V.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collab.algorithms.value_store import (
     advise_lower_rate,
     compute_values,
     load_values,
+    make_values,
     read_value_metrics,
     save_values,
     time_fit,
@@ -149,7 +150,9 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
         read, unread = compute_values(model, rows)
         if read is None:
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_NUMBERS) for one in known}
-            save_values(state, group, number, model, start, StateValues(states=0, unread=unread))
+            fresh = make_values(state, group, method.values)
+            told = StateValues(states=0, unread=f"{unread}; the next epoch begins with new ones")
+            save_values(state, group, number, fresh, start, told)
         else:
             values = np.split(np.concatenate(read), np.cumsum([one.steps for one in known])[:-1])
             advantages = compute_advantages(method, known, values)

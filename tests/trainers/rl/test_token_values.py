@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from collab.config import override
 from collab.errors import Diverged, RunFormatError
@@ -45,6 +46,20 @@ def test_an_unfitted_model_values_all_alike_and_a_fitted_one_tells_them_apart(ba
     # A row's value is its own, whatever it is computed beside.
     (alone,) = model.compute(ROWS[2:3])
     assert alone == pytest.approx(model.compute(ROWS)[2], abs=1e-5)
+
+
+@pytest.mark.parametrize("lora", [None, "{rank: 4, alpha: 8}"])
+def test_a_fit_teaches_the_body_and_not_the_head_alone(base: Base, tmp_path: Path, lora: str | None) -> None:
+    """Of a body under an adapter, the adapter."""
+    model = TokenValues(override(QUICK, ["passes=2", f"lora={lora or 'null'}"]), base, device="cpu")
+    model.save(tmp_path / "before")
+    model.fit(ROWS, TARGETS, seed=1)
+    model.save(tmp_path / "after")
+    (weights,) = [one.name for one in tmp_path.glob("after/*.safetensors") if "moments" not in one.name]
+    before, after = (load_file(tmp_path / place / weights) for place in ("before", "after"))
+    body = [name for name in before if not name.startswith("head.")]
+    assert body
+    assert [name for name in body if before[name].equal(after[name])] == []
 
 
 @pytest.mark.parametrize("level", ["action", "token"])
