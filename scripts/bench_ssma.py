@@ -16,15 +16,17 @@ learn    log-probabilities before the update, then forward and backward pass of 
 Left out are the critic's reward of the executed action, the comparison of Q with the truth, and building prompts again.
 "sample" is of real replies. "rate" and "learn" are of k replies that have nothing in common but their prompt, which is
 the dearest case: equal replies are computed once. Arms: "shared" computes what replies of a pass have in common once,
-"padded" computes each reply with its whole prompt. A phone that takes its time is added: `--latency` times the model's
-whole time of a step with one reply, as the paper measured it on emulators (figure 1: 1.7). The result is each k's whole
-step over that of k = 1 in the same arm.
+"padded" computes each reply with its whole prompt. Every k is timed `--rounds` times, upwards and downwards in turn,
+and the median counts. A phone that takes its time is added: `--latency` times "play", as in the paper emulators took
+1.7 times as long as loading and asking the model did (figure 1). The result is each k's whole step over that of k = 1
+in the same arm.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -75,10 +77,12 @@ async def play(options: argparse.Namespace, out: Path) -> float:
     return (time.perf_counter() - began) / steps
 
 
-async def measure_sampling(states: Sequence[VisitedState], k: int, run: Path, at_once: int) -> tuple[float, float]:
-    """Sample k replies at each state; return seconds per state, and the share of different replies."""
+async def measure_sampling(
+    states: Sequence[VisitedState], k: int, run: Path, at_once: int, name: str
+) -> tuple[float, float]:
+    """Sample k replies at each state, as `name`; return seconds per state, and the share of different replies."""
     began = time.perf_counter()
-    found = await sample_states(states, k=k, run=run, name=f"k{k}", seed=k, policy="benchmark", concurrency=at_once)
+    found = await sample_states(states, k=k, run=run, name=name, seed=k, policy="benchmark", concurrency=at_once)
     seconds = (time.perf_counter() - began) / len(states)
     distinct = [len({one.text for one in each}) / len(each) for each in found.replies.values()]
     return seconds, sum(distinct) / len(distinct)
@@ -149,7 +153,6 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     method: Any = load_method(load_algorithm("coach"))
     options.vocabulary = open_base(checkpoint, method.rl).config.vocab_size
     suite, team = build_suite(config), build_team(config)
-    cells: list[dict[str, Any]] = []
     with RunStore.open(run).open_reader() as reader:
         chats = {slot: open_chat(checkpoint) for slot in config.agents}
         builder = TurnBuilder.of(RecordedRun.of(config, reader), run=str(run), path=run, chats=chats)
@@ -157,13 +160,18 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         judged = list_judged(str(run), 1, episodes, {one.id: float(one.success) for one in episodes})
         states = list(list_states(judged, builder, team.network.agents, suite.space))[: options.states]
         turns = [build_turn(builder, state) for state in states]
-        for k in options.k:
-            sampled, distinct = await measure_sampling(states, k, run, options.at_once)
-            for arm, sharing in (("shared", "prefix"), ("padded", "none")):
-                learned = measure_learning(turns, k, checkpoint, sharing, options, place / f"{arm}-{k}")
-                parts = {"play": played, "sample": sampled, **learned}
-                cells.append({"k": k, "arm": arm, "seconds": parts, "whole": sum(parts.values()), "distinct": distinct})
-                print(format_cell(cells[-1]), flush=True)
+        # An engine is loaded with its first reply.
+        await measure_sampling(states[:1], 1, run, options.at_once, "warm-up")
+        timed: dict[tuple[int, str], list[dict[str, float]]] = {}
+        shares: dict[int, float] = {}
+        for number in range(options.rounds):
+            for k in options.k if number % 2 == 0 else options.k[::-1]:
+                sampled, shares[k] = await measure_sampling(states, k, run, options.at_once, f"k{k}-{number}")
+                for arm, sharing in (("shared", "prefix"), ("padded", "none")):
+                    learned = measure_learning(turns, k, checkpoint, sharing, options, place / f"{arm}-{k}-{number}")
+                    timed.setdefault((k, arm), []).append({"play": played, "sample": sampled, **learned})
+                    print(f"round {number + 1}: {format_parts(k, arm, timed[k, arm][-1])}", flush=True)
+    cells = [build_cell(k, arm, timed[k, arm], shares[k]) for k in options.k for arm in ("shared", "padded")]
     await team.close()
     await suite.close()
     tokens = {
@@ -190,10 +198,10 @@ def compute_ratios(cells: Sequence[dict[str, Any]], latency: float) -> list[dict
     """Return each whole step over that of k = 1 in its arm, without and with the environment's time.
 
     Args:
-        latency: of the environment, in whole steps of k = 1 of the shared arm.
+        latency: of the environment, relative to what playing a step takes without it.
     """
     first = {one["arm"]: one["whole"] for one in cells if one["k"] == 1}
-    waited = latency * first["shared"]
+    waited = latency * cells[0]["seconds"]["play"]
     return [
         {
             "k": one["k"],
@@ -206,19 +214,26 @@ def compute_ratios(cells: Sequence[dict[str, Any]], latency: float) -> list[dict
     ]
 
 
-def format_cell(cell: dict[str, Any]) -> str:
-    """Return a cell in a line."""
-    parts = ", ".join(f"{name} {1000 * one:.0f}" for name, one in cell["seconds"].items())
-    return f"k = {cell['k']}, {cell['arm']}: {1000 * cell['whole']:.0f} ms a state ({parts})"
+def build_cell(k: int, arm: str, rounds: Sequence[dict[str, float]], distinct: float) -> dict[str, Any]:
+    """Return the medians of the rounds of one k in one arm, and their sum."""
+    seconds = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
+    return {"k": k, "arm": arm, "seconds": seconds, "whole": sum(seconds.values()), "distinct": distinct}
+
+
+def format_parts(k: int, arm: str, seconds: dict[str, float]) -> str:
+    """Return the parts of one round in a line."""
+    parts = ", ".join(f"{name} {1000 * one:.0f}" for name, one in seconds.items())
+    return f"k = {k}, {arm}: {1000 * sum(seconds.values()):.0f} ms a state ({parts})"
 
 
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="16 states, k = 1 and 4")
+    parser.add_argument("--quick", action="store_true", help="16 states, k = 1 and 4, one round")
     parser.add_argument("--states", type=int, default=96, help="at most so many states")
     parser.add_argument("--k", type=int, nargs="+", default=[1, 2, 4, 8], help="replies to a state, 1 among them")
-    parser.add_argument("--latency", type=float, default=1.7, help="of the environment, in steps of the model")
+    parser.add_argument("--latency", type=float, default=1.7, help="of the environment, in times of playing")
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is timed")
     parser.add_argument("--agents", default="early", help="agents file of a local checkpoint")
     parser.add_argument("--at-once", type=int, default=48, help="episodes and states at once")
     parser.add_argument("--rehearsed", type=int, default=0, help="candidates that an epoch's fit learns again")
@@ -226,7 +241,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="JSON file")
     options = parser.parse_args()
     if options.quick:
-        options.states, options.k = 16, [1, 4]
+        options.states, options.k, options.rounds = 16, [1, 4], 1
     if 1 not in options.k:
         parser.error("--k: 1 is what the others are compared with; name it, too")
     with tempfile.TemporaryDirectory() as place:
