@@ -12,7 +12,7 @@ and threads of one process would only stand in the other's way.
 
 Episodes that were really played and recorded: a rehearsing team in the corridor and on phones.
 
-`toy_training` has the fixtures of small trainings in the corridor.
+`toy_training` has the fixtures of small trainings in the corridor, `real_server` a server of its own process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from collab.store.run import RunRecorder, RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.types import Sampling, Trajectory
 
-pytest_plugins = ("tests.toy_training",)
+pytest_plugins = ("tests.toy_training", "tests.real_server")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported: after this, in children too

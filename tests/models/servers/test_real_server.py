@@ -1,15 +1,6 @@
 """Against a real chat-completions server: `transformers serve` on a tiny checkpoint."""
 
 import asyncio
-import os
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,35 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+def server(real_server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """(address, model name) of a running server."""
-    folder = make_tiny_checkpoint(tmp_path_factory.mktemp("served"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", "--host", "127.0.0.1", "--port", str(port)]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([*command, "--device", "cpu"], stdout=output, stderr=output, env=environment)
-    try:
-        deadline = time.monotonic() + 120
-        while not _healthy(port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the server did not start:\n{log.read_text()[-2000:]}")
-            time.sleep(0.2)
-        yield f"http://127.0.0.1:{port}/v1", str(folder)
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
-
-
-def _healthy(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    return real_server, str(make_tiny_checkpoint(tmp_path_factory.mktemp("served")))
 
 
 def test_a_real_server_is_probed_and_answers(server: tuple[str, str]) -> None:
