@@ -314,8 +314,10 @@ class Results:
             rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
         return format_markdown_table(["", "minutes", *parts, "other"], rows)
 
-    def format_reach_table(self, slow: Spot, fast: Spot, latency: float) -> str:
+    def format_reach_table(self, slow: Spot, fast: Spot, latency: float, wanted: float) -> str:
         """Return, by run seed, when two arms first reached the held-out success that the first one ends with.
+
+        The last column says whether the second one was `wanted` times faster.
 
         Times are of everything but evaluations, with an environment that takes `latency` times as long as the policy
         that plays in it: a simulated phone takes next to nothing. An arm is "not timed" where the playing of an epoch
@@ -325,7 +327,7 @@ class Results:
         for seed in self.plan.seeds:
             one, other = (self._find(spot, seed) for spot in (slow, fast))
             if one is None or other is None:
-                rows.append([str(seed), *[MISSING] * 4])
+                rows.append([str(seed), *[MISSING] * 5])
                 continue
             target = [epoch.success for epoch in one.epochs if epoch.success is not None][-1]
             seconds = [find_reached(done, target, latency) for done in (one, other)]
@@ -334,19 +336,22 @@ class Results:
                     str(seed),
                     f"{target:.0f}",
                     *map(_describe_reached, seconds),
-                    _describe_ratio(one, other, seconds[0], seconds[1]),
+                    *_judge_ratio(one, other, seconds[0], seconds[1], wanted),
                 ]
             )
         labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
+        heads.append(f"wanted {wanted:g}")
         return format_markdown_table(heads, rows)
 
     def _find(self, spot: Spot, seed: int) -> UnitRecord | None:
         """Return the record of a run seed; None while it is missing."""
         return next((done for done in self.of(spot) if done.seed == seed), None)
 
-    def format_pace_table(self, slow: Spot, fast: Spot, epoch: int) -> str:
+    def format_pace_table(self, slow: Spot, fast: Spot, epoch: int, wanted: float) -> str:
         """Return, by run seed, how fast two arms collected, and after how long the first one was at an epoch.
+
+        The last column says whether the second one collected `wanted` times as many episodes.
 
         Times are of all parts but evaluations, and those of two machines are not compared. Episodes that were played
         meanwhile and not learned do not count.
@@ -356,7 +361,7 @@ class Results:
         for seed in self.plan.seeds:
             one, other = (self._find(spot, seed) for spot in (slow, fast))
             if one is None or other is None:
-                rows.append([str(seed), *[MISSING] * 6])
+                rows.append([str(seed), *[MISSING] * 7])
                 continue
             whole = [measure_minutes(done) for done in (one, other)]
             pace = [
@@ -364,8 +369,8 @@ class Results:
                 for done, minutes in zip((one, other), whole, strict=True)
             ]
             shown = (*whole, measure_minutes(one, epoch), *pace)
-            times = _describe_ratio(one, other, pace[1], pace[0])
-            rows.append([str(seed), *(f"{number:.0f}" for number in shown), times])
+            times = _judge_ratio(one, other, pace[1], pace[0], wanted)
+            rows.append([str(seed), *(f"{number:.0f}" for number in shown), *times])
         labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
         heads = [
             "run seed",
@@ -373,6 +378,7 @@ class Results:
             f"{labels[0]}, to epoch {epoch}",
             *(f"{label}, episodes an hour" for label in labels),
             "times more",
+            f"wanted {wanted:g}",
         ]
         return format_markdown_table(heads, rows)
 
@@ -456,11 +462,14 @@ def _describe_reached(seconds: float) -> str:
     return f"{seconds / 60:.0f}" if math.isfinite(seconds) else "never"
 
 
-def _describe_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float) -> str:
+def _judge_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float, wanted: float) -> tuple[str, str]:
+    """Return a ratio in words, and whether it is as large as wanted."""
     if one.machine != other.machine:
-        return OTHER_MACHINE
-    # Neither infinity nor NaN is a time.
-    return f"{more / less:.2f}" if math.isfinite(more) and math.isfinite(less) else "-"
+        return OTHER_MACHINE, "-"
+    if math.isnan(more) or math.isnan(less):
+        return "-", "-"
+    ratio = more / less  # 0 where the second one never came there
+    return f"{ratio:.2f}" if ratio else "-", "reached" if ratio >= wanted else "missed"
 
 
 def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:

@@ -402,22 +402,23 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
         make("full", 1, ["11", "10"], fast),
         make("rft", 2, ["00", "10"], slow),
     )
-    pace = known.format_pace_table("rft/train", "full/train", 1)
+    pace = known.format_pace_table("rft/train", "full/train", 1, 1.5)
     # Of one played episode an epoch: two in six minutes, and one in two.
-    assert find_line(pace, "0") == "| 0 | 6 | 2 | 3 | 20 | 30 | 1.50 |"
+    assert find_line(pace, "0") == "| 0 | 6 | 2 | 3 | 20 | 30 | 1.50 | reached |"
     assert find_line(pace, "2").endswith(f"| {MISSING} |")
-    table = known.format_reach_table("rft/train", "full/train", 1.7)
+    table = known.format_reach_table("rft/train", "full/train", 1.7, 1.4)
     # Epoch 0 is what was there before, and reaches nothing.
-    assert find_line(table, "0") == "| 0 | 50 | 9 | 4 | 2.54 |"  # 2 · 282 s over 222 s
-    assert find_line(table, "1") == "| 1 | 100 | 5 | never | - |"
+    assert find_line(table, "0") == "| 0 | 50 | 9 | 4 | 2.54 | reached |"  # 2 · 282 s over 222 s
+    assert find_line(table, "1") == "| 1 | 100 | 5 | never | - | missed |"
     assert find_line(table, "2").endswith(f"| {MISSING} |")
     assert "rft" in table or "rejective" in table
     # Two machines have two paces.
     quick = make("full", 0, ["00", "11"], fast)
     quick = quick.model_copy(update={"machine": {**quick.machine, "model": "another"}})
     mixed = build_results(make("rft", 0, ["00", "", "10"], slow), quick)
-    assert find_line(mixed.format_pace_table("rft/train", "full/train", 1), "0").endswith("| on another machine |")
-    assert find_line(mixed.format_reach_table("rft/train", "full/train", 1.7), "0").endswith("| on another machine |")
+    arms = ("rft/train", "full/train")
+    for table in (mixed.format_pace_table(*arms, 1, 1.5), mixed.format_reach_table(*arms, 1.7, 1.4)):
+        assert find_line(table, "0").endswith("| on another machine | - |")
     # What is reached behind an epoch that was not timed has no time; what is not reached is not, timed or not.
     resumed = {"training": 60.0}
     untimed = build_results(
@@ -426,6 +427,6 @@ def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_r
         make("rft", 1, ["00", "11"], fast),
         make("full", 1, ["00", "10"], resumed),
     )
-    table = untimed.format_reach_table("rft/train", "full/train", 1.7)
-    assert find_line(table, "0") == "| 0 | 50 | not timed | 4 | - |"
-    assert find_line(table, "1") == "| 1 | 100 | 4 | never | - |"
+    table = untimed.format_reach_table("rft/train", "full/train", 1.7, 1.4)
+    assert find_line(table, "0") == "| 0 | 50 | not timed | 4 | - | - |"
+    assert find_line(table, "1") == "| 1 | 100 | 4 | never | - | missed |"
