@@ -70,24 +70,30 @@ def parse_policy(text: str) -> PolicyName | None:
 def load_policy_agents(
     name: PolicyName, slots: Sequence[str], *, as_trained: bool = False
 ) -> dict[str, AgentDefinition]:
-    """Load the agents that fill a graph's slots with a trained policy.
+    """Load the agents that fill a graph's slots with a trained policy: all of its team, or some.
 
     Args:
         as_trained: sample as the training did; by default the agents files that it began with decide.
 
     Raises:
         RunFormatError: there is no training in that directory.
-        GraphError: the graph's agents are not those that were trained.
+        GraphError: the graph has agents that were not trained.
         UnknownName: that epoch is not over.
         UsageError: there is no best epoch yet, or none is over; or it names parts that may not run.
     """
     folder = TrainingDir(name.run)
     head, config = read_training(folder)
     check_plain(name.run, "training")
-    check_slots(config, slots, str(name.run))
+    known = config.run.graph.slots
+    if not set(slots) <= set(known):
+        raise GraphError(
+            f"{name.run}: was trained as {', '.join(known)}, the graph has {', '.join(slots)}; choose a graph with "
+            "these agents, or some of them"
+        )
     policy = load_policy(folder, config, resolve_epoch(name, folder, config, head))
     run = config.run if as_trained else config.as_declared
-    agents = dict(assign_policy(run, policy, config.method.determinism).agents)
+    every = assign_policy(run, policy, config.method.determinism).agents
+    agents = {slot: every[slot] for slot in slots}
     check_trusted({slot: agent.model_dump(mode="json") for slot, agent in agents.items()}, str(folder.file))
     return agents
 
@@ -156,24 +162,15 @@ def list_differences(agents: str, run: RunConfig) -> list[str]:
         )
     trained, played = measured.sampling, run.sampling
     # Played as it was measured, or by another team: nothing to say.
-    if trained != played and trained.keys() == played.keys():
-        found = [f"{trained[slot].temperature:g}" for slot in run.graph.slots]
+    if played.keys() <= trained.keys() and any(trained[slot] != one for slot, one in played.items()):
+        trained = {slot: trained[slot] for slot in run.graph.slots}
+        found = [f"{one.temperature:g}" for one in trained.values()]
         value = f"[{','.join(found)}]" if len(set(found)) > 1 else found[0]
         lines.append(
             f"{name.run} measured its team at {describe_sampling(trained)}, and it is played at "
             f"{describe_sampling(played)}; to use the measured setting: --set 'agents.*.sampling.temperature={value}'"
         )
     return lines
-
-
-def check_slots(config: TrainingConfig, slots: Sequence[str], where: str) -> None:
-    """Raise a GraphError unless a graph has the agents of a trained team, in any order."""
-    known = config.run.graph.slots
-    if set(slots) != set(known):
-        raise GraphError(
-            f"{where}: was trained as {', '.join(known)}, the graph has {', '.join(slots)}; "
-            "choose a graph with these agents"
-        )
 
 
 def _is_file(name: str) -> bool:

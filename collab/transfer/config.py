@@ -169,6 +169,7 @@ async def configure(library: Library, request: TransferRequest) -> TransferConfi
     )
     training, first = None, list[RunConfig]()
     if source is not None:
+        _check_whole(request.graph, source, transferred[0])
         # Measured in the environment it was trained in, a transfer would be an ordinary evaluation.
         _check_elsewhere(source, transferred)
         # Instances that were trained on, or chosen by, must not be measured.
@@ -351,6 +352,16 @@ def _check_settings(request: TransferRequest) -> None:
     if request.mode == "direct" and method:
         instead = _ELSEWHERE.get(method[0].partition(".")[0], "leave it out, or add --mode continual")
         raise UsageError(f"--set {method[0]}: direct trains nothing; {instead}")
+
+
+def _check_whole(graph: str, source: TransferSource, run: RunConfig) -> None:
+    """Refuse a graph with some of a team's agents: forgetting is measured with all of them."""
+    known, played = source.config.run.graph.slots, run.graph.slots
+    if set(played) != set(known):
+        raise UsageError(
+            f"--graph {graph}: the team was trained as {', '.join(known)}, the graph has {', '.join(played)}; a team "
+            "is transferred whole: choose a graph with these agents"
+        )
 
 
 def _check_elsewhere(source: TransferSource, runs: Sequence[RunConfig]) -> None:

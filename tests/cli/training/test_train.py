@@ -16,6 +16,7 @@ from collab.library import list_presets
 from collab.loop.config import Ablation
 from collab.loop.interfaces import load_algorithm
 from collab.rollout import build
+from collab.rollout.run import read_stored_config
 from collab.testing.corridor import CorridorSuite
 from collab.testing.fake_server import FakeServer
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
@@ -327,7 +328,7 @@ def test_a_team_is_planned_trained_and_played(capsys: pytest.CaptureFixture[str]
     plan = json.loads(capsys.readouterr().out)
     assert plan["episodes"] == 6 + 2 * 2
     assert plan["calls"] == {"low": 10 * 4, "high": 10 * 4 * 3}
-    assert plan["sampled"] == "rollouts at temperatures 0.3, 0.5, held-out evaluations at temperature 0.7"
+    assert plan["sampled"] == "rollouts at temperatures 0.5, 0.8, held-out evaluations at temperature 0.7"
     assert not Path(out).exists()
     assert main([*train, "--out", out, "--budget", "usd=1"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -341,6 +342,9 @@ def test_a_team_is_planned_trained_and_played(capsys: pytest.CaptureFixture[str]
     capsys.readouterr()
     assert main([*play, "--graph", "others", "--out", str(tmp_path / "other")]) == 2
     assert "was trained as ada, ben" in capsys.readouterr().err
+    # One of a team plays alone.
+    assert main([*play, "--graph", "single", "--out", str(tmp_path / "alone")]) == 0
+    assert list(read_stored_config(tmp_path / "alone").agents) == ["ada"]
 
 
 @pytest.mark.slow
