@@ -12,7 +12,6 @@ where a step waits to be admitted after its picture was taken, waiting counts. T
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import platform
@@ -33,19 +32,18 @@ from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Row, Seconds,
 from collab.library import ROOMS, Library, find_builtin_root, resolve_checkpoint
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
-from collab.loop.phases import is_over, load_trajectories
+from collab.loop.phases import is_over, load_collected
 from collab.loop.record import EpochRecord, Trained, TrainingDir, read_record
 from collab.loop.recorded import FORKED
 from collab.models.checkpoint_card import hash_played_weights
 from collab.rewards.labels import list_label_sets, read_label_head
 from collab.store.events import EpisodeFinished, EpisodeResumed, EpisodeStarted, Record, StepRecorded
-from collab.store.fingerprint import hash_run
+from collab.store.fingerprint import CODE, hash_files, hash_run, list_code
 from collab.store.run import RunStore
 from collab.utils.machine import read_commit, read_processor_model
 
 Interval: TypeAlias = tuple[float, float]
 """From when to when, in seconds."""
-_CODE = {".py", ".yaml", ".js"}
 
 
 def hash_base(agents: str, library: Library) -> str:
@@ -64,13 +62,10 @@ def hash_base(agents: str, library: Library) -> str:
 
 def hash_code() -> str:
     """Return the SHA-256 over everything of the package that can change what a run does, weights aside."""
-    digest, home, top = hashlib.sha256(), find_builtin_root(), Path(__file__).parents[2]
-    files = {file.relative_to(top): file for file in (top / "collab").rglob("*") if file.suffix in _CODE}
-    files |= {file.relative_to(home): file for room in ROOMS for file in (home / room).rglob("*")}
-    for name, file in sorted(files.items()):
-        if file.suffix in _CODE | {".jinja"}:
-            digest.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
-    return digest.hexdigest()
+    home = find_builtin_root()
+    listed = {file.relative_to(home).as_posix(): file for room in ROOMS for file in (home / room).rglob("*")}
+    definitions = {name: file for name, file in listed.items() if file.suffix in CODE | {".jinja"}}
+    return hash_files(list_code() | definitions)
 
 
 def describe_machine() -> dict[str, str | int | None]:
@@ -183,7 +178,7 @@ def _gather_epoch(
     training: TrainingDir, config: TrainingConfig, base: Mapping[str, str], record: EpochRecord
 ) -> EpochNumbers:
     folder = training.get_epoch(record.epoch)
-    played = load_trajectories(folder.rollout, config.method.get_steps(record.epoch)) if folder.rollout.exists() else []
+    played = load_collected(training, record.epoch, config.method.get_steps(record.epoch))
     rollout = _rows(EpisodeResult.of(one) for one in played)
     runs = [read_run(path) for path in find_runs(folder.evaluation)]
     # Curves are drawn of the first policy: all agents share one in every arm.

@@ -478,6 +478,18 @@ def load_trajectories(path: Path, steps: int | None = None) -> list[Trajectory]:
     return list(iterate_trajectories(path, steps))
 
 
+def load_collected(folder: TrainingDir, number: int, steps: int | None) -> list[Trajectory]:
+    """Load the finished episodes that an epoch learned from, none if it played none; `steps` as its method has them.
+
+    Those of a training that plays on are the ones that arrived in the epoch, whichever policies began them.
+    """
+    epoch = folder.get_epoch(number)
+    if (arrivals := read_arrivals(epoch)) is not None:
+        with _open_arrived(folder, number, arrivals) as collected:
+            return [one for rollout in collected.rollouts for one in rollout.trajectories]
+    return load_trajectories(epoch.rollout, steps) if epoch.rollout.exists() else []
+
+
 def iterate_trajectories(path: Path, steps: int | None = None) -> Iterator[Trajectory]:
     """Yield the finished episodes of a run one at a time: long ones need not fit into memory together.
 
