@@ -160,8 +160,7 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
         judged = list_judged(str(run), 1, episodes, {one.id: float(one.success) for one in episodes})
         states = list(list_states(judged, builder, team.network.agents, suite.space))[: options.states]
         turns = [build_turn(builder, state) for state in states]
-        # An engine is loaded with its first reply.
-        await measure_sampling(states[:1], 1, run, options.at_once, "warm-up")
+        await measure_sampling(states[:1], 1, run, options.at_once, "loading")
         timed: dict[tuple[int, str], list[dict[str, float]]] = {}
         shares: dict[int, float] = {}
         for number in range(options.rounds):
@@ -170,7 +169,7 @@ async def measure(options: argparse.Namespace, place: Path) -> dict[str, Any]:
                 for arm, sharing in (("shared", "prefix"), ("padded", "none")):
                     learned = measure_learning(turns, k, checkpoint, sharing, options, place / f"{arm}-{k}-{number}")
                     timed.setdefault((k, arm), []).append({"play": played, "sample": sampled, **learned})
-                    print(f"round {number + 1}: {format_parts(k, arm, timed[k, arm][-1])}", flush=True)
+                    print(f"round {number + 1}: k = {k}, {arm}: {learned}", flush=True)
     cells = [build_cell(k, arm, timed[k, arm], shares[k]) for k in options.k for arm in ("shared", "padded")]
     await team.close()
     await suite.close()
@@ -215,15 +214,9 @@ def compute_ratios(cells: Sequence[dict[str, Any]], latency: float) -> list[dict
 
 
 def build_cell(k: int, arm: str, rounds: Sequence[dict[str, float]], distinct: float) -> dict[str, Any]:
-    """Return the medians of the rounds of one k in one arm, and their sum."""
+    """Return the medians of the rounds of one k, and their sum."""
     seconds = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
     return {"k": k, "arm": arm, "seconds": seconds, "whole": sum(seconds.values()), "distinct": distinct}
-
-
-def format_parts(k: int, arm: str, seconds: dict[str, float]) -> str:
-    """Return the parts of one round in a line."""
-    parts = ", ".join(f"{name} {1000 * one:.0f}" for name, one in seconds.items())
-    return f"k = {k}, {arm}: {1000 * sum(seconds.values()):.0f} ms a state ({parts})"
 
 
 def main() -> None:

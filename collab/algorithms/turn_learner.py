@@ -95,10 +95,9 @@ class TurnMethod(Method):
 
     RECIPE: ClassVar[str] = "rl"
     PATIENCE: ClassVar[int] = 1
-    """First epochs that may find nothing to learn before a training ends: where it remembers no episodes, the next ones
-    may do what these did not."""
+    """First epochs that may find nothing to learn before a training ends; other episodes may do what theirs did not."""
     REMEDY: ClassVar[str] = ""
-    """What of the method's own settings may mend that, in words that others follow."""
+    """What of the method's own settings may mend that, in words before others."""
     rl: RLRecipe
     verifier: str = RULES
     """Verifier whose verdicts on rollouts are learned from, an agents file or a kind (docs/verifiers.md). The rules are

@@ -131,6 +131,10 @@ class TrainingPlan:
     """Processes that train one policy together."""
     shared_s: Range
     """Training time if all processes share it evenly."""
+    is_continuous: bool
+    """Whether episodes are played on meanwhile; then the longer of playing and all other work counts."""
+    versions: int
+    """Versions of the policy that playing may have in memory at once."""
     total_s: Range | None
     """The lower end with training shared evenly; None if a part is unknown."""
     sampled: str
@@ -222,6 +226,8 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
         )
         for one in found.labels
     )
+    learn_s = _sum(*(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high))
+    overlap = Range(low=max(play_s.low, learn_s.low), high=max(play_s.high, learn_s.high)) if learn_s else None
     # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
         episodes=(1 + method.branches)
@@ -242,7 +248,9 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
         train_s=train_s,
         processes=method.processes,
         shared_s=shared_s,
-        total_s=_sum(play_s, *(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high)),
+        is_continuous=method.is_continuous,
+        versions=config.run.concurrency + 1 if method.is_continuous else 1,
+        total_s=overlap if method.is_continuous else _sum(play_s, learn_s),
         sampled=f"rollouts at {describe_sampling(config.run.sampling)}, held-out evaluations at "
         f"{describe_sampling(config.held_out[0].sampling)}",
         likely_s=_estimate_seconds(config, steps, tried, shared_s),
@@ -265,6 +273,8 @@ def format_plan(plan: TrainingPlan) -> str:
     many = f"; {plan.processes} processes take {_format_time(plan.shared_s)} at best" if plan.processes > 1 else ""
     amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
+    versions = f"; up to {plan.versions} versions of the policy to play with" if plan.versions > 1 else ""
+    beside = ", the first beside the others" if plan.is_continuous else ""
     # One line per question that a user asks before starting: how much, how long, how dear.
     return "\n".join(
         [
@@ -275,10 +285,10 @@ def format_plan(plan: TrainingPlan) -> str:
             f"tokens    {_format_range(plan.tokens)} of the policies{_format_asked(plan, 'tokens')}",
             f"{plan.noun:<10}{_format_range(plan.examples)}, {_format_range(plan.trained)} tokens to train",
             f"memory    {plan.memory.low / GIB:.2f} to {plan.memory.high / GIB:.2f} GiB per process that trains "
-            f"(at most {held})",
+            f"(at most {held}){versions}",
             f"disk      {plan.disk.low / MIB:,.0f} to {plan.disk.high / MIB:,.0f} MiB",
             f"time      {_format_likely_time(plan)}{_format_time(plan.total_s)}: "
-            f"{', '.join(f'{name} {_format_time(one)}' for name, one in parts)}",
+            f"{', '.join(f'{name} {_format_time(one)}' for name, one in parts)}{beside}",
             f"money     {_format_cost(plan)}",
             f"measured  on this machine, one step of {probe.calls} calls: {probe.seconds * probe.at_once:.2f} s, "
             f"{spoken}; {amount_at_once}; training by {how}, in one process{many}",
@@ -449,16 +459,16 @@ def _estimate_seconds(
     played = rolled + max(steps[1].low, steps[1].high * _LIKELY) * sum(
         map(method.is_measured, range(method.epochs + 1))
     )
-    found = played * tried.seconds
+    play_s = played * tried.seconds
     if tried.estimate.fixed:
-        found += shared_s.high
+        learn_s = shared_s.high
     else:
-        found += shared_s.high * (rolled + recorded) / (steps[0].high + recorded) * _LIKELY_EXAMPLES
+        learn_s = shared_s.high * (rolled + recorded) / (steps[0].high + recorded) * _LIKELY_EXAMPLES
     for one in tried.estimate.labels:
         if one.seconds is None:
             return None
-        found += (rolled + recorded) * one.seconds + one.fixed_s
-    return found
+        learn_s += (rolled + recorded) * one.seconds + one.fixed_s
+    return max(play_s, learn_s) if method.is_continuous else play_s + learn_s
 
 
 def _sum_cost(step: Step) -> float | None:

@@ -1,4 +1,6 @@
-"""The run hash: equal for runs with the same screens, replies and decisions.
+"""Hashes of runs, and of the code that plays them.
+
+The run hash is equal for runs with the same screens, replies and decisions.
 
 It covers tasks, screens, prompts, replies, token ids, actions, votes and outcomes, and no times, costs,
 log-probabilities, ends of replies, file names or log order: a run that was killed and resumed hashes like one that was
@@ -7,12 +9,16 @@ not. It compares runs on one machine; another machine may round a model's number
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from collab.errors import RunFormatError
+from collab.store.manifest import collect_versions
 from collab.store.run import RunStore
 from collab.types import Observation, Step, Trajectory, Utterance
 
@@ -82,3 +88,28 @@ def _get_screen_digest(observation: Observation | None) -> str | None:
 def _encode_json(value: Any) -> bytes:
     """Encode as canonical JSON, one line."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
+
+
+CODE = frozenset({".py", ".yaml", ".js"})
+"""Files of the package that can change what a run does."""
+
+
+def list_code() -> dict[str, Path]:
+    """Return name → file of the package's own code; definitions that come with it (`collab.library`) aside."""
+    package = Path(__file__).resolve().parents[1]
+    files = {file.relative_to(package).as_posix(): file for file in package.rglob("*") if file.suffix in CODE}
+    return {f"collab/{name}": file for name, file in files.items() if not name.startswith("library/")}
+
+
+def hash_files(files: Mapping[str, Path]) -> str:
+    """Return the SHA-256 over names and contents of files."""
+    digest = hashlib.sha256()
+    for name, file in sorted(files.items()):
+        digest.update(f"{name}\x1f{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+@functools.cache
+def describe_package() -> str:
+    """Return version and code of the package, e.g. "0.1.0 (code 1f3a5c7e9b0d)"; changed code counts as another."""
+    return f"{collect_versions(())['collab']} (code {hash_files(list_code())[:12]})"

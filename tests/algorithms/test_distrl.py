@@ -34,7 +34,10 @@ from collab.algorithms.turn_learner import DrawnLesson, get_lesson_dir
 from collab.cli.main import main
 from collab.config import override
 from collab.errors import ConfigError, RunFormatError, UsageError
+from collab.evidence.gather import _gather_training
+from collab.evidence.record import UnitRecord
 from collab.loop.continuous import Arrival, read_arrivals, take_enough
+from collab.loop.estimate import format_plan, plan
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir, read_record, read_records
@@ -197,6 +200,23 @@ def test_a_server_that_cannot_tell_the_probability_of_a_reply_is_refused(finetun
     assert not (tmp_path / "run").exists()
 
 
+def test_what_a_method_cannot_hold_is_told_before_the_start(finetuned: Path, tmp_path: Path) -> None:
+    """A warm-up beyond the buffer, and exact sampling of episodes whose order time decides; a plan overlaps."""
+    library = write_library(tmp_path / "library", finetuned)
+    settings = (*DISTRL.toy, "capacity=20", "collection=async", "steps=10", "determinism=exact")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
+    told = DISTRL.list_doubts(config, CorridorSuite())
+    assert any("of the 30 steps that epoch 1 begins with, only the newest are" in one for one in told)
+    assert any(one.startswith("determinism=exact: with collection=async") for one in told)
+    found = asyncio.run(plan(config, library, "cpu"))
+    assert found.total_s is not None
+    learned = found.train_s.high + sum(one.seconds.high for one in found.labels if one.seconds is not None)
+    assert found.total_s.high == pytest.approx(max(found.play_s.high, learned))
+    shown = format_plan(found)
+    assert f"; up to {config.run.concurrency + 1} versions of the policy to play with" in shown
+    assert ", the first beside the others" in shown
+
+
 @pytest.mark.timeout(600)
 def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -337,6 +357,15 @@ def test_episodes_are_played_on_while_the_policy_learns(
         assert all(one.epoch <= number for one in arrivals)
     # While epoch 1 learned, its policy went on beginning episodes.
     assert any(one.epoch < number for number, arrivals in enumerate(taken, 1) for one in arrivals)
+    # The record of evidence is of what was learned, too.
+    unit = UnitRecord(
+        **{"arm": "x", "seed": 3, "phase": "train", "base": "x", "code": ["x"], "commit": None, "command": "x"},
+        **{"machine": {}, **_gather_training(result.path, tmp_path, 60.0)},
+    )
+    learned = [[(row[0], row[4]) for row in epoch.rollout] for epoch in unit.epochs[1:]]
+    told = [[(one.trajectory.split("/")[0], one.steps) for one in arrivals] for arrivals in taken]
+    assert [sorted(one) for one in learned] == [sorted(one) for one in told]
+    assert unit.steps == sum(one.steps for arrivals in taken for one in arrivals)
     ages = [one.metrics["distrl"]["staleness"] for one in result.records[1:]]
     assert list(ages[0]) == ["0"]
     assert max(map(int, ages[-1])) >= 1

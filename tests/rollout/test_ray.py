@@ -22,7 +22,7 @@ from collab.rollout.executors import cluster
 from collab.rollout.executors import ray as executor
 from collab.rollout.plan import Placement
 from collab.rollout.run import resume
-from collab.store.fingerprint import hash_run
+from collab.store.fingerprint import describe_package, hash_run
 from collab.store.run import RunStore
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
@@ -297,6 +297,16 @@ def test_what_does_not_fit_is_told_before_anything_is_written(
         play(library, tmp_path / "run", env=env)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_worker_with_other_code_is_refused(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the same version, as two checkouts are between releases."""
+    here = describe_package()
+    monkeypatch.setattr("collab.rollout.executors.ray.describe_package", lambda: f"{here[:-4]}xyz)")
+    with pytest.raises(UsageError) as refused:
+        play(library, tmp_path / "run")
+    assert f"has Collab {here}, this machine {here[:-4]}xyz); install the same there" in str(refused.value)
     assert not (tmp_path / "run").exists()
 
 

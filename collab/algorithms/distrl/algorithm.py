@@ -82,7 +82,7 @@ class DistRL(TurnAlgorithm):
                 f"collection: async, but {suite.label} has {suite.most_environments} environments, which evaluations "
                 "need while episodes are played on; set collection=sync"
             )
-        return super().list_doubts(config, suite)
+        return [*super().list_doubts(config, suite), *_list_own_doubts(config, method)]
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Estimate verdicts, values, and learning from the turns that are drawn."""
@@ -136,6 +136,21 @@ class DistRL(TurnAlgorithm):
         """Format replay, corrections and V behind what all learners of turns tell, line by line."""
         told = _read_metrics(record)
         return [*super().format_lines(record), *([] if told is None else format_metrics(told))]
+
+
+def _list_own_doubts(config: TrainingConfig, method: DistRLMethod) -> list[str]:
+    doubts = []
+    if method.offline is not None and method.offline.steps > method.capacity:
+        doubts.append(
+            f"capacity={method.capacity}: of the {method.offline.steps} steps that epoch 1 begins with, only the "
+            f"newest are remembered and learned; --set capacity={method.offline.steps} remembers all"
+        )
+    if method.is_continuous and method.determinism == "exact":
+        doubts.append(
+            "determinism=exact: with collection=async an epoch learns from what ended first, so two trainings differ "
+            "all the same; collection=sync makes them alike, and --replay proves one as it was"
+        )
+    return doubts
 
 
 def build_histograms(told: DistRLMetrics) -> dict[str, Mapping[str, int]]:

@@ -60,6 +60,8 @@ class DistRLMethod(ReplayMethod):
     is not learned. None learns all. Runs that were recorded before the training have no version of it: all are
     learned."""
     offline: DistRLOffline | None = None
+    capacity: int = Field(default=5000, ge=1)
+    """Environment steps that are remembered, also in epoch 1; whole episodes are forgotten, the oldest first."""
     values: ValueRecipe = ValueRecipe()
     """V of states, on frozen features of the first policy."""
     value_updates: int = Field(default=5, ge=1)

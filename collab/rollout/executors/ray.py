@@ -30,7 +30,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import collab
 from collab import errors
 from collab.config import RunConfig
 from collab.envs.base import Bounded, Suite
@@ -72,6 +71,7 @@ from collab.store.events import (
     TextRecorded,
     decode,
 )
+from collab.store.fingerprint import describe_package
 from collab.store.run import InterruptibleRecorder
 from collab.types import EpisodeError, Step, Trajectory
 from collab.utils.concurrency import find_plain_error, note_doing, run_together
@@ -237,10 +237,8 @@ class RayWorker:
 
     def _check(self, state: WorkerState) -> None:
         """Refuse a process that would play something else than the host says."""
-        if state.version != collab.__version__:
-            raise UsageError(
-                f"{self._place}: has Collab {state.version}, this machine {collab.__version__}; install the same there"
-            )
+        if state.version != (here := describe_package()):
+            raise UsageError(f"{self._place}: has Collab {state.version}, this machine {here}; install the same there")
         if state.environment and state.environment != self._version:
             raise UsageError(
                 f"{self._place}: has version {state.environment} of the environment, this machine {self._version}; "

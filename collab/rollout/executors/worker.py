@@ -32,7 +32,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
-import collab
 from collab.config import RunConfig
 from collab.errors import CollabError, ModelFailure
 from collab.models.base import Capabilities, Reply, Request
@@ -50,6 +49,7 @@ from collab.store.events import (
     TextRecorded,
     without_secrets,
 )
+from collab.store.fingerprint import describe_package
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling, Step, Trajectory
 from collab.utils.redact import list_secrets, redact
 
@@ -76,7 +76,7 @@ class WorkerState:
     """Name of its machine."""
     process: int
     version: str
-    """Collab's."""
+    """Collab's, as `describe_package`."""
     environment: str = ""
     """Version of the environment; empty before it is built."""
     problem: str = ""
@@ -194,7 +194,7 @@ class WorkerActor:
         self._job: concurrent.futures.Future[None] | None = None
         self._spoke = time.monotonic()
         self._state = WorkerState(
-            name=spec.name, node=socket.gethostname(), process=os.getpid(), version=collab.__version__
+            name=spec.name, node=socket.gethostname(), process=os.getpid(), version=describe_package()
         )
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="collab-episode", daemon=True).start()
