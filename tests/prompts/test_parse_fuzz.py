@@ -88,7 +88,7 @@ def damaged(text: str, rng: random.Random) -> str:
     return text
 
 
-@BOTH
+@pytest.mark.parametrize("space", [MOBILE, pytest.param(WEB, marks=pytest.mark.slow)], ids=["mobile", "web"])
 def test_ten_thousand_damaged_replies(space):
     rng = random.Random(7)
     kinds = {}
