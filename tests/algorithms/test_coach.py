@@ -45,7 +45,7 @@ from collab.trainers.rl.turns import read_lesson
 COACH = load_algorithm("coach")
 SMALL = (
     *("episodes=4", "k=3", "rl.batch_rows=6", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"),
-    *("determinism=fast", "held_out.before=false", "held_out.episodes=1"),
+    *("determinism=fast", "held_out.before=false", "held_out.episodes=1", "rl.save_every=200"),
 )
 
 

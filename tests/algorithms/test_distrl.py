@@ -49,7 +49,7 @@ from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import read_lesson
 
 DISTRL = load_algorithm("distrl")
-UNMEASURED = ("held_out.before=false", "held_out.episodes=1")
+UNMEASURED = ("held_out.before=false", "held_out.episodes=1", "rl.save_every=200")
 FEW = "offline={steps: 15, updates: 2, value_updates: 5}"
 """A first epoch that is as short as the others."""
 TOGETHER = (*DISTRL.toy, *UNMEASURED, "determinism=fast")

@@ -27,7 +27,7 @@ from collab.trainers.rl.token_values import TokenValues
 from collab.trainers.rl.turns import read_lesson
 
 PPO = load_algorithm("ppo")
-SMALL = ("determinism=fast", "episodes=4", "held_out.before=false", "held_out.episodes=1")
+SMALL = ("determinism=fast", "episodes=4", "held_out.before=false", "held_out.episodes=1", "rl.save_every=200")
 
 
 def make_method(*settings: str) -> PPOMethod:

@@ -28,7 +28,7 @@ from collab.view.inspector import Inspector
 ASYNC = (
     *("collection=async", "epochs=3", "run.concurrency=4", "determinism=fast"),
     "offline={steps: 12, updates: 2, value_updates: 2}",
-    *("held_out.before=false", "held_out.every=9", "held_out.episodes=1"),
+    *("held_out.before=false", "held_out.every=9", "held_out.episodes=1", "rl.save_every=200"),
 )
 
 
