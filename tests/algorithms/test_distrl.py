@@ -258,6 +258,7 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
         asyncio.run(resume(spoilt.path))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_replies_of_recorded_runs_have_no_known_age(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -206,8 +206,9 @@ def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
     assert set(read("episode_resumed")) >= begun
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("collection", ["async", pytest.param("sync", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("collection", ["async", "sync"])
 def test_a_lost_worker_is_told_while_it_trains(
     collection: str,
     library: Library,

@@ -174,6 +174,7 @@ def test_a_page_without_an_end_is_played_as_far_as_it_came(play: Play, server: S
     play("<p>", script)
 
 
+@pytest.mark.slow
 def test_a_page_whose_first_script_never_comes_has_a_blank_picture(play: Play, server: Server) -> None:
     server.stuck.add("/stuck.js")
 
