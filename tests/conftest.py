@@ -1,7 +1,7 @@
 """Profiles for property tests: no deadline per example, because a busy machine is not a wrong program.
 
 Where a change is checked (`CI` is set) the examples are always the same, so that it fails for its own faults only;
-elsewhere they are drawn anew each time. The fast suite tries a quarter of the examples.
+elsewhere they are drawn anew each time. The fast suite tries a few of them.
 
 A test marked `variations` is fast with its first parameters and slow with all others.
 
@@ -49,6 +49,7 @@ from collab.store.manifest import Manifest
 from collab.store.run import RunRecorder, RunStore
 from collab.testing.corridor import CorridorSuite
 from collab.types import Sampling, Trajectory
+from tests.properties import FAST
 
 pytest_plugins = ("tests.toy_training", "tests.real_server")
 
@@ -58,8 +59,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
-FAST = 25
-"""Examples of a property where slow tests are left out."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -73,12 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect without the garbage collector, and keep it from what lives until the end, so that a run is short."""
+    """Collect without the garbage collector, keep it from what lives until the end, and then let it come less often."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000, 20, 20)
         gc.enable()
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.sources import nodes, tree
+
 ROOT = Path(__file__).parents[1]
+SOURCES = sorted((ROOT / "collab").rglob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 CALL = re.compile(r"(\.?)\b([A-Za-z_]\w*)\(")
@@ -25,9 +28,9 @@ FORMULAS = frozenset({"P", "SR", "r"})
 """Functions of a formula in a docstring."""
 
 
-def defined_names(tree: ast.AST) -> Iterator[str]:
+def defined_names(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield what a piece of code defines: functions, classes, imports, variables, parameters and fields."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -43,15 +46,9 @@ FOREIGN = METHODS | set(dir(builtins)) | ELSEWHERE | YOURS | FORMULAS
 
 
 @pytest.fixture(scope="module")
-def trees() -> dict[Path, ast.Module]:
-    """The code of the package, read once."""
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted((ROOT / "collab").rglob("*.py"))}
-
-
-@pytest.fixture(scope="module")
-def known(trees: dict[Path, ast.Module]) -> frozenset[str]:
+def known() -> frozenset[str]:
     """Every name that an example may call."""
-    return frozenset(name for tree in trees.values() for name in defined_names(tree)) | FOREIGN
+    return frozenset(name for path in SOURCES for name in defined_names(nodes(path))) | FOREIGN
 
 
 def unknown_calls(code: str, known: frozenset[str]) -> list[str]:
@@ -61,25 +58,23 @@ def unknown_calls(code: str, known: frozenset[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_an_example_of_a_page_imports_and_calls_what_exists(
-    page: Path, trees: dict[Path, ast.Module], known: frozenset[str]
-) -> None:
+def test_an_example_of_a_page_imports_and_calls_what_exists(page: Path, known: frozenset[str]) -> None:
     for block in FENCE.findall(page.read_text(encoding="utf-8")):
-        tree = ast.parse(block)
-        own = set(defined_names(tree))
+        written = tuple(ast.walk(ast.parse(block)))
+        own = set(defined_names(written))
         assert not set(unknown_calls(block, known)) - own, block
-        for node in ast.walk(tree):
+        for node in written:
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "collab":
                 home = ROOT.joinpath(*(node.module or "").split("."))
                 file = home.with_suffix(".py") if home.with_suffix(".py").exists() else home / "__init__.py"
-                names = set(defined_names(trees[file])) | {path.stem for path in home.glob("*.py")}
+                names = set(defined_names(nodes(file))) | {path.stem for path in home.glob("*.py")}
                 assert {alias.name for alias in node.names} <= names, f"{page.name}: from {node.module}"
 
 
-def test_an_example_of_a_docstring_calls_what_exists(trees: dict[Path, ast.Module], known: frozenset[str]) -> None:
+def test_an_example_of_a_docstring_calls_what_exists(known: frozenset[str]) -> None:
     wrong = []
-    for path, tree in trees.items():
-        for line in (ast.get_docstring(tree) or "").splitlines():
+    for path in SOURCES:
+        for line in (ast.get_docstring(tree(path)) or "").splitlines():
             # Examples are indented; in lists of terms no word stands right before a parenthesis.
             if line.startswith("    ") and (unknown := unknown_calls(line, known)):
                 wrong.append(f"{path.relative_to(ROOT)}: {', '.join(unknown)}")

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 
 import collab
 from collab.library import ROOMS as DECLARATION_ROOMS
+from tests.sources import nodes, tree
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "collab").rglob("*.py"))
@@ -40,16 +41,6 @@ NEIGHBOURS = ("collab.envs.simphone", "collab.envs.web", "collab.envs.android")
 HEAVY = {"torch", "transformers", "playwright", "ray", "openai", "PIL", "pyarrow", "uiautomator2"}
 
 PUBLIC = ["CollabError", "Library", "RunResult", "collect", "evaluate", "open_run", "train"]
-
-
-@functools.cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-
-
-@functools.cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    return tuple(ast.walk(tree(path)))
 
 
 @functools.cache

@@ -146,7 +146,7 @@ def test_faults_of_a_server_change_nothing(collab, agent: str) -> None:
     assert hash_run(RunStore.open(Path("faulty"))) == hash_run(RunStore.open(Path("whole")))
 
 
-@pytest.mark.parametrize("agent", ["m3a", "seeact"])
+@pytest.mark.parametrize("agent", ["m3a", pytest.param("seeact", marks=pytest.mark.slow)])
 def test_a_stopped_run_resumes_as_if_it_had_not_stopped(collab, agent: str) -> None:
     with FakeServer(["images"], says=say) as server:
         whole = play(collab, server, agent, "whole")

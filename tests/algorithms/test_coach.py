@@ -47,8 +47,8 @@ from collab.trainers.rl.turns import read_lesson
 
 COACH = load_algorithm("coach")
 SMALL = (
-    *("episodes=8", "k=3", "rl.batch_rows=6", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"),
-    *("determinism=fast", "held_out.before=false", "held_out.episodes=1"),
+    *("episodes=4", "k=3", "rl.batch_rows=6", "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"),
+    *("determinism=fast", "held_out.before=false", "held_out.episodes=1", "rl.save_every=200"),
 )
 
 
@@ -225,7 +225,7 @@ def test_replies_that_failed_are_left_out_and_counted(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("lost", ["failed", "withheld"])
+@pytest.mark.parametrize("lost", ["withheld", pytest.param("failed", marks=pytest.mark.slow)])
 def test_a_reply_whose_companions_are_lost_teaches_nothing_and_is_counted(
     lost: str, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,6 +260,7 @@ def test_a_reply_whose_companions_are_lost_teaches_nothing_and_is_counted(
     assert f"{len(alone)} it has one reply, and none to compare that with" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -326,7 +327,7 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("tried", [3, 0])
+@pytest.mark.parametrize("tried", [3, pytest.param(0, marks=pytest.mark.slow)])
 def test_while_q_learns_alone_replies_are_sampled_where_q_is_compared_with_the_truth(
     tried: int, finetuned: Path, tmp_path: Path
 ) -> None:
@@ -407,7 +408,15 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
     told, known = {}, {}
     taught = (f"pretraining={tmp_path / 'made'}", "rehearsed=5")
     for name, settings in (("blank", ()), ("taught", taught)):
-        settings = (*settings, *SMALL, "values.passes=6", "warmup_epochs=1", "epochs=1", "determinism=exact")
+        settings = (
+            *settings,
+            *SMALL,
+            "episodes=8",
+            "values.passes=6",
+            "warmup_epochs=1",
+            "epochs=1",
+            "determinism=exact",
+        )
         config = asyncio.run(configure_toy_training(library, *settings, algorithm="coach", seed=3))
         result = asyncio.run(start(config, tmp_path / name, device="cpu"))
         told[name] = result.records[1].metrics["coach"]
@@ -485,7 +494,7 @@ def test_what_does_not_fit_is_one_line(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("every", "is_asked"), [(5, True), (15, True), (2, False)])
+@pytest.mark.parametrize(("every", "is_asked"), [(5, True), (2, False), pytest.param(15, True, marks=pytest.mark.slow)])
 def test_a_judge_that_says_neither_too_often_stops_the_epoch(
     every: int, is_asked: bool, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,7 +514,7 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
         return build_judgement(case, self, dict.fromkeys(cells, CellScore.none(cause)), [call] if is_asked else [])
 
     monkeypatch.setattr(SolutionCritic, "judge", mumble)
-    result = train_in_corridor(finetuned, tmp_path, "epochs=1")
+    result = train_in_corridor(finetuned, tmp_path, "epochs=1", "episodes=4" if every == 2 else "episodes=8")
     if every == 5:
         assert "the critic gave no score about" in str(result.stopped)
         assert "Hm." in str(result.stopped)
@@ -523,6 +532,7 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
     assert f"{told[cause]} {cause}" in lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     library = write_library(tmp_path / "library", tiny)

@@ -52,7 +52,9 @@ from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.turns import read_lesson
 
 DISTRL = load_algorithm("distrl")
-UNMEASURED = ("held_out.before=false", "held_out.episodes=1")
+UNMEASURED = ("held_out.before=false", "held_out.episodes=1", "rl.save_every=200")
+FEW = "offline={steps: 15, updates: 2, value_updates: 5}"
+"""A first epoch that is as short as the others."""
 TOGETHER = (*DISTRL.toy, *UNMEASURED, "determinism=fast")
 """Replies are sampled together, as nothing is compared with another training that plays."""
 
@@ -222,7 +224,7 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = write_library(tmp_path / "library", finetuned)
-    settings = (*DISTRL.toy, *UNMEASURED, "epochs=3", "episodes=5")
+    settings = (*DISTRL.toy, *UNMEASURED, "epochs=3", "episodes=4", FEW)
     config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     folder = TrainingDir(result.path)
@@ -276,6 +278,7 @@ def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
         asyncio.run(resume(spoilt.path))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_replies_of_recorded_runs_have_no_known_age(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -331,7 +334,7 @@ def list_finished(folder: TrainingDir, epochs: int) -> list[Arrival]:
     return [arrival for _, arrival in sorted(found, key=lambda one: one[0])]
 
 
-ASYNC = ("collection=async", "steps=24", "epochs=3", "run.concurrency=4")
+ASYNC = ("collection=async", FEW, "steps=12", "epochs=3", "run.concurrency=4")
 
 
 @pytest.mark.timeout(600)
@@ -350,7 +353,7 @@ def test_episodes_are_played_on_while_the_policy_learns(
     assert len(every) == len(set(every)), "an episode is learned once as a new one"
     for number, arrivals in enumerate(taken, 1):
         steps = [one.steps for one in arrivals]
-        wanted = 30 if number == 1 else 24
+        wanted = 15 if number == 1 else 12
         assert sum(steps[:-1]) < wanted <= sum(steps)
         experience = read_experience(folder, number)
         assert {one.trajectory for one in experience} == {one.trajectory for one in arrivals if one.steps}
@@ -401,7 +404,7 @@ def test_episodes_are_played_on_while_the_policy_learns(
     assert resumed.summary is not None
     afresh = list_taken(again, 3)
     assert afresh[:2] == taken[:2]
-    assert afresh[2] == take_enough(left, 24), "they have the steps of an epoch, so none is played anew for it"
+    assert afresh[2] == take_enough(left, 12), "they have the steps of an epoch, so none is played anew for it"
 
 
 @pytest.mark.slow
@@ -421,6 +424,7 @@ def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path
         assert set(found) == old
 
 
+@pytest.mark.slow
 def test_a_replay_computes_in_the_threads_in_which_was_learned(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,7 +462,7 @@ def test_a_replay_that_learns_otherwise_or_cannot_is_refused(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = write_library(tmp_path / "library", finetuned)
-    config = asyncio.run(configure_toy_training(library, *TOGETHER, "epochs=1", algorithm="distrl", seed=3))
+    config = asyncio.run(configure_toy_training(library, *TOGETHER, FEW, "epochs=1", algorithm="distrl", seed=3))
     run = asyncio.run(start(config, tmp_path / "run", device="cpu")).path
     assert main(["train", "--replay", str(run), "--out", str(tmp_path / "a"), "--seed", "1"]) == 2
     assert "--replay repeats the training as it is; leave out --seed" in capsys.readouterr().err

@@ -257,6 +257,7 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     assert f"epoch 1: its lessons and weights are those of {out}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_plan_counts_the_episodes_that_begin_in_states_of_others(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -142,7 +142,7 @@ SMALL_PRESET = (
 )
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_published_presets_train_a_policy(preset: str, hesitant: Library, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ WEIGHTLESS = {
 }
 
 
-@pytest.mark.variations
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("algorithm", TRAININGS)
 def test_weights_of_0_leave_the_policy_as_it_was(algorithm: str, train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,10 @@ def test_a_server_that_cuts_or_masks_the_distribution_is_refused(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("algorithm", [*ALGORITHMS, "filtered-bc"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["ppo", "filtered-bc", *(pytest.param(one, marks=pytest.mark.slow) for one in ("coach", "grpo"))],
+)
 def test_replies_without_tokens_end_a_training_in_its_first_epoch(
     algorithm: str, finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -115,10 +118,11 @@ def test_replies_without_tokens_end_a_training_in_its_first_epoch(
 @pytest.mark.parametrize(
     ("algorithm", "settings", "line"),
     [
-        (
+        pytest.param(
             "coach",
             ("warmup_epochs=0", "values={learning_rate: 3.0e+37, batch_rows: 256}"),
             r"epoch 1: the replies to 0 of \d+ states differ in value, and only these teach anything; raise k or ",
+            marks=pytest.mark.slow,
         ),
         (
             "grpo",

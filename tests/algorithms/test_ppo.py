@@ -27,7 +27,7 @@ from collab.trainers.rl.token_values import TokenValues
 from collab.trainers.rl.turns import read_lesson
 
 PPO = load_algorithm("ppo")
-SMALL = ("determinism=fast", "episodes=5", "held_out.before=false", "held_out.episodes=1")
+SMALL = ("determinism=fast", "episodes=4", "held_out.before=false", "held_out.episodes=1", "rl.save_every=200")
 
 
 def make_method(*settings: str) -> PPOMethod:
@@ -145,6 +145,7 @@ def test_a_plan_times_values_whose_fit_would_be_lost(
     assert "valuing" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

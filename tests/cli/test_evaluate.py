@@ -1,11 +1,13 @@
 """Evaluations over several seeds, comparisons of them, tables, and greedy replies; played for real, without a model."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collab.cli.main import main
 from collab.testing.fake_server import FakeServer, Fault
 
 DEFINITIONS = {
@@ -43,13 +45,17 @@ PLAY = (
 Result = tuple[int, str, str]
 
 
+def write_definitions(library: Path) -> None:
+    for name, text in DEFINITIONS.items():
+        path = library / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
 @pytest.fixture
 def collab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Runs a command with a library of its own in an empty folder: (exit code, stdout, stderr)."""
-    for name, text in DEFINITIONS.items():
-        path = tmp_path / "library" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_definitions(tmp_path / "library")
     (tmp_path / "here").mkdir()
     monkeypatch.setenv("COLLAB_LIBRARY", str(tmp_path / "library"))
     monkeypatch.chdir(tmp_path / "here")
@@ -185,11 +191,22 @@ def test_a_rehearsal_of_several_seeds_is_called_one(collab):
 # ------------------------------------------------------------------------------------------------------ comparisons
 
 
-@pytest.fixture
-def arms(collab):
-    """Two evaluations over two seeds: `still` solves nothing, `first` something."""
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two evaluations over two seeds: `still` solves nothing, `first` something; not to be changed."""
+    folder = tmp_path_factory.mktemp("recorded")
+    write_definitions(folder / "library")
     for name in ("still", "first"):
-        assert collab(*PLAY, "--agents", name, "--seeds", "30,31", "--out", name)[0] == 0
+        own = ("--library", str(folder / "library"), "--agents", name, "--out", str(folder / name))
+        assert main((*PLAY, *own, "--seeds", "30,31")) == 0
+    return folder
+
+
+@pytest.fixture
+def arms(collab, recorded: Path):
+    """A copy of those evaluations in `still` and `first`."""
+    for name in ("still", "first"):
+        shutil.copytree(recorded / name, name)
     return collab
 
 

@@ -21,6 +21,7 @@ from collab.envs.simphone.core import SimPhone
 from collab.envs.simphone.suite import SimPhoneSuite
 from collab.errors import UnknownName
 from collab.types import Box, Element, Observation
+from tests.properties import examples
 
 REPLIES = Path(__file__).parent / "replies"
 EACH = pytest.mark.parametrize("name", DIALECTS)
@@ -113,7 +114,7 @@ def actions(draw, dialect: Dialect, world: str) -> GuiAction:
 
 
 @EACH
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(data=st.data())
 def test_what_is_written_is_read_back(name, data):
     dialect = DIALECTS[name]

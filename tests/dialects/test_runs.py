@@ -321,7 +321,7 @@ def test_the_check_says_which_dialect_is_spoken_and_where_it_comes_from(collab) 
 TEACHER = "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\nmodality: image\n"
 
 
-@pytest.mark.parametrize("dialect", ["appvlm", "qwen2.5-vl"])
+@pytest.mark.parametrize("dialect", ["appvlm", pytest.param("qwen2.5-vl", marks=pytest.mark.slow)])
 def test_solutions_are_played_in_a_dialect(collab, dialect: str) -> None:
     """Demonstrations for a policy that sees: the family's prompt and replies, and a picture of every screen."""
     Path("teacher.yaml").write_text(f"{TEACHER}dialect: {dialect}\n")

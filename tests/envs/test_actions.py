@@ -12,6 +12,7 @@ from collab.envs.grammar import MOBILE, SPACES, WEB, ActionSpace, ActionSpec, Fi
 from collab.envs.text import find_element_at
 from collab.prompts.parse import read_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure, Point
+from tests.properties import examples
 
 BOTH = pytest.mark.parametrize("space", [MOBILE, WEB], ids=["mobile", "web"])
 COUNTS = st.integers(0, 10**8)
@@ -87,7 +88,7 @@ def innermost(observation: Observation, x: int, y: int) -> Element | None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=examples(600))
 @given(any_action)
 def test_parse_reads_what_format_writes(drawn):
     space, action = drawn
@@ -96,7 +97,7 @@ def test_parse_reads_what_format_writes(drawn):
     assert space.parse(text) == action
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(keyword_arguments(MOBILE), st.randoms(use_true_random=False))
 def test_json_fields_may_come_in_any_order(drawn, rng):
     name, fields = drawn
@@ -105,7 +106,7 @@ def test_json_fields_may_come_in_any_order(drawn, rng):
     assert MOBILE.parse(json.dumps(dict(pairs))) == MOBILE.make(name, **fields)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(keyword_arguments(WEB), st.randoms(use_true_random=False))
 def test_call_arguments_may_come_in_any_order(drawn, rng):
     name, fields = drawn
@@ -196,7 +197,7 @@ def test_the_two_spaces():
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(any_action, screens())
 def test_canonical_is_idempotent_and_stays_in_the_grammar(drawn, screen):
     space, action = drawn
@@ -207,7 +208,7 @@ def test_canonical_is_idempotent_and_stays_in_the_grammar(drawn, screen):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(screens(), st.data())
 def test_a_point_and_the_element_under_it_are_one_target(screen, data):
     x = data.draw(st.integers(0, screen.width - 1))
@@ -334,7 +335,7 @@ def test_which_fields_make_a_difference(space, one, other, equal):
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(any_action, screens())
 def test_describe_gives_one_line(drawn, screen):
     space, action = drawn
@@ -549,7 +550,7 @@ wild_calls = st.builds(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(wild_objects.map(json.dumps) | wild_calls | st.text(st.characters()))
 def test_whatever_is_read_gives_an_action_or_a_failure(text):
     for space in (MOBILE, WEB):

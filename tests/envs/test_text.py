@@ -14,6 +14,7 @@ from collab.envs.text import (
     format_element,
 )
 from collab.types import Element
+from tests.properties import examples
 
 anything = st.text(st.characters())
 elements = st.builds(
@@ -61,7 +62,7 @@ def test_flat():
     assert flatten("👨‍👩‍👧 שלום naïve") == "👨‍👩‍👧 שלום naïve"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(anything)
 def test_flat_is_one_line_that_can_be_stored_and_stays(text):
     once = flatten(text)
@@ -71,7 +72,7 @@ def test_flat_is_one_line_that_can_be_stored_and_stays(text):
     assert not re.search(r"[\x00-\x1f\x7f]|  ", once)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(elements)
 def test_every_element_is_one_line_with_its_index(element):
     text = format_element(element)

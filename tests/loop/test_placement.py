@@ -89,6 +89,7 @@ def test_a_moved_training_ends_like_one_that_stayed(
     assert {one.worker for one in plays if one.again} <= {"worker 1", "worker 2"}
 
 
+@pytest.mark.slow
 def test_a_training_stays_where_it_was_moved_to(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So the command that a stopped one prints resumes it."""
     short = ["--budget", "minutes=0.000001"]

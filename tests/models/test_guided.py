@@ -14,6 +14,7 @@ from collab.models.completion import reply_pattern
 from collab.prompts.parse import read_reply, write_reply
 from collab.prompts.render import Template, read_templates
 from collab.types import Element, Observation
+from tests.properties import examples
 
 TEMPLATE = Template("default", read_templates(Library().find_path("prompts", "default")))
 SPACES = pytest.mark.parametrize("space", [MOBILE, WEB], ids=lambda space: space.name)
@@ -41,7 +42,7 @@ def test_what_an_agent_writes_keeps_to_the_pattern(space: ActionSpace, seed: int
 
 
 @SPACES
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
 def test_what_keeps_to_the_pattern_is_well_formed(space: ActionSpace, data: st.DataObject) -> None:
     """Which fields there are is not the pattern's business; that it is one action of a known type is."""

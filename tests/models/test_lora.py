@@ -63,10 +63,7 @@ QUICK = {
     "tokens of both",
     "plain",
     "dora",
-    "bias all",
     "modules to save: lm_head",
-    "embed_tokens",
-    "tokens",
     "pissa",
 }
 """Those that stand for the others where time is short."""

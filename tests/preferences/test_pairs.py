@@ -33,6 +33,7 @@ from collab.rewards.base import CriticCall, Judgement
 from collab.rewards.credit import JudgedStep, Negative, find_behind_errors, list_rewarded, list_rewarded_actions
 from collab.store.rewards import CellReward, PreferencePair, RewardMatrix
 from collab.types import Action, ActionMatrix, CellRef, Outcome, PolicyRef, PromptRef, Sampling, Trajectory, Utterance
+from tests.properties import examples
 
 ADVERSARY, CONTRAST, MIX = Sources(), Sources(adversary=0, contrast=1), Sources(adversary=1, contrast=1)
 CORRECTION = Sources(adversary=0, correction=1)
@@ -335,7 +336,7 @@ def test_missing_rewards_are_on_neither_side(step: JudgedStep, sources: Sources,
         assert not missing & {ref.cell for ref in (*one.chosen, *one.rejected)}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(STEPS, max_size=5, unique_by=lambda step: step.place), SOURCES, st.randoms(use_true_random=False))
 def test_the_order_of_what_is_given_changes_nothing(
     steps: list[JudgedStep], sources: Sources, rng: random.Random
@@ -441,7 +442,7 @@ def test_another_negative_is_another_pair_and_never_turned() -> None:
     assert (found.dropped, found.added, found.flipped) == (before, after, ())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(STEPS, STEPS, st.integers(0, 99))
 def test_every_pair_is_in_exactly_one_part_of_the_difference(one: JudgedStep, other: JudgedStep, seed: int) -> None:
     before, after = build_step_pairs(one, MIX, seed).pairs, build_step_pairs(other, MIX, seed).pairs

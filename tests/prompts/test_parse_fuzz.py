@@ -14,6 +14,7 @@ from collab.envs.grammar import MOBILE, WEB
 from collab.envs.random_actions import draw_action
 from collab.prompts.parse import read_reply, write_reply
 from collab.types import Action, Box, Element, Observation, ParseFailure
+from tests.properties import examples
 
 BOTH = pytest.mark.parametrize("space", [MOBILE, WEB], ids=["mobile", "web"])
 SCREEN = Observation(
@@ -88,7 +89,7 @@ def damaged(text: str, rng: random.Random) -> str:
     return text
 
 
-@BOTH
+@pytest.mark.parametrize("space", [MOBILE, pytest.param(WEB, marks=pytest.mark.slow)], ids=["mobile", "web"])
 def test_ten_thousand_damaged_replies(space):
     rng = random.Random(7)
     kinds = {}
@@ -103,14 +104,14 @@ def test_ten_thousand_damaged_replies(space):
 
 
 @BOTH
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(text=st.text(st.characters(), max_size=60))
 def test_any_text(space, text):
     verdict(text, space)
 
 
 @BOTH
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(reason=st.text(max_size=60), seed=st.integers(0, 10**6))
 def test_what_is_written_is_read_back(space, reason, seed):
     action = draw_action(space, SCREEN, random.Random(seed))

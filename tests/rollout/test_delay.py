@@ -25,6 +25,7 @@ def measure(result: RunResult) -> dict[str, float]:
     return {one.id: min(step.environment_s for step in one.steps) for one in result.trajectories}
 
 
+@pytest.mark.slow
 def test_each_instance_takes_its_own_time_whoever_plays_it(tmp_path: Path) -> None:
     slow = "environment.delay={step_s: 0.05, spread: 100}"
     first, again, quick = (measure(play(tmp_path, *asked)) for asked in ((slow,), (slow, "concurrency=1"), ()))

@@ -164,6 +164,7 @@ def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: 
     check_resumed(killed, whole, library)
 
 
+@pytest.mark.slow
 def test_a_killed_run_whose_episodes_end_with_their_first_error_continues(library: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     result = play(library, whole, env="stopping", agents="erring", episodes=12, concurrency=3)

@@ -20,6 +20,7 @@ def test_the_bound_is_that_of_list_scheduling(bench) -> None:
     assert [bench.schedule(total, 2, iter([5.0, 1.0, 1.0, 9.0, 9.0, 9.0])) for total in (1, 2, 3, 4)] == [1, 2, 5, 11]
 
 
+@pytest.mark.slow
 def test_who_plays_on_waits_for_no_slow_episode(bench, monkeypatch, tmp_path, capsys) -> None:
     """At least 2.7 and 4.7 times as fast at a spread of 100, and no worker is idle."""
     out = tmp_path / "collect.json"

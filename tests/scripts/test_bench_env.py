@@ -51,6 +51,7 @@ def test_a_part_that_cannot_be_measured_says_why(bench_env, monkeypatch, capsys)
     assert "not measured: MiniWoB++ needs playwright" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_phones_in_a_crowd_are_really_there(bench_env):
     import asyncio
 

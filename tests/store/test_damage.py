@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from collab.errors import RunFormatError, StoreFailure, UsageError
 from collab.store.run import RunStore
 from collab.types import Outcome
+from tests.properties import examples
 
 LOOP = """
 import sys
@@ -70,7 +71,7 @@ def test_a_last_line_cut_anywhere_is_skipped(
     whole = segment.read_bytes()
     start = whole.rindex(b"\n", 0, -1) + 1
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(st.integers(start, len(whole) - 1))
     def law(cut: int) -> None:
         segment.write_bytes(whole[:cut])
@@ -174,7 +175,7 @@ def test_any_byte_of_a_run_may_be_spoilt(store: RunStore, make: SimpleNamespace,
         make.play(writer, "A/0", 1)
     files = [path for path in store.path.rglob("*") if path.is_file() and path.stat().st_size]
 
-    @settings(max_examples=80, deadline=None)
+    @settings(max_examples=examples(80), deadline=None)
     @given(st.sampled_from(files), st.floats(0, 1, exclude_max=True), st.binary(min_size=1, max_size=8))
     def law(path: Path, where: float, junk: bytes) -> None:
         copy = tmp_path / "copy"

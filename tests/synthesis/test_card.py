@@ -35,7 +35,7 @@ def table(card: str, title: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^\| (.+) \| (\d+) \|$", body, re.MULTILINE)}
 
 
-@pytest.fixture(params=["oracle", "tutor"])
+@pytest.fixture(params=["oracle", pytest.param("tutor", marks=pytest.mark.slow)])
 def config(request: pytest.FixtureRequest, build_config: Wanted) -> SynthConfig:
     return build_config(teacher=request.param, tasks=["PressButton", "OpenDoors"], settings=["history=3"])
 

@@ -17,6 +17,7 @@ from collab.data.example import Example, Provenance, Sampled
 from collab.data.parquet import COLUMNS, ExampleWriter, read_rows
 from collab.errors import ConfigError, StoreFailure, UsageError
 from collab.types import Prompt, Segment
+from tests.properties import examples
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -64,13 +65,13 @@ def write(path: Path, rows: Iterable[Example], *, sampled: bool = False) -> Path
     return path
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(st.lists(ROWS, max_size=5))
 def test_rows_survive_the_round_trip(tmp_path: Path, rows: list[Example]) -> None:
     assert list(read_rows(write(tmp_path / "basic.parquet", rows))) == rows
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(40))
 @given(st.lists(ROWS, max_size=5), st.data())
 def test_what_was_sampled_survives_the_round_trip(tmp_path: Path, rows: list[Example], data: st.DataObject) -> None:
     """Of any side and any segment, beside rows that hold none."""

@@ -111,7 +111,7 @@ def know_doors(body: Mapping[str, Any]) -> str:
 
 @pytest.mark.timeout(600)
 @pytest.mark.variations
-@pytest.mark.parametrize(("algo", "more"), [("collabuiagents", ("episodes=3",)), ("coach", ("episodes=6", "k=2"))])
+@pytest.mark.parametrize(("algo", "more"), [("coach", ("episodes=6", "k=2")), ("collabuiagents", ("episodes=3",))])
 def test_a_training_learns_from_its_judgements(
     collab, finetuned: Path, tmp_path: Path, algo: str, more: tuple[str, ...]
 ) -> None:

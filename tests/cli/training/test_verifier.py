@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from collab.cli.main import main
 from collab.store.run import RunStore
+from tests.cli.conftest import LIBRARY
 
 PLAY = ("rollout", "--env", "corridor", "--graph", "single", "--agents", "rehearsal", "--episodes", "12")
 
@@ -19,11 +22,19 @@ def read(result: tuple[int, str, str], code: int = 0) -> Any:
     return json.loads(result[1])
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with solved and unsolved episodes; not to be changed."""
+    run = tmp_path_factory.mktemp("recorded") / "first"
+    options = ("--set", "agents.*.options.error_base=0.6", "--library", LIBRARY, "--out", str(run))
+    assert main((*PLAY, *options)) == 0
+    return run
+
+
 @pytest.fixture
-def played(collab) -> dict[str, bool]:
-    """A run in `first` with solved and unsolved episodes; whether each was solved."""
-    code, _, err = collab(*PLAY, "--set", "agents.*.options.error_base=0.6", "--out", "first")
-    assert code == 0, err
+def played(collab, recorded: Path) -> dict[str, bool]:
+    """A copy of that run in `first`; whether each episode was solved."""
+    shutil.copytree(recorded, "first")
     with RunStore.open(Path("first")).open_reader() as reader:
         outcomes = {one.id: one.success for one in reader.iterate_trajectories()}
     assert {True, False} == set(outcomes.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from collab.cli.main import main
 from collab.data.parquet import read_rows
 from collab.rewards.answers import EMPTY
 from collab.rewards.verifiers.judge import VERDICT
 from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer, Fault
+from tests.cli.conftest import LIBRARY
 
 PLAY = ("rollout", "--env", "corridor", "--graph", "single", "--agents", "rehearsal")
 AGREE = ("verifier", "agree", "--runs", "first")
@@ -28,12 +31,19 @@ def read(result: tuple[int, str, str], code: int = 0) -> Any:
     return json.loads(result[1])
 
 
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with solved and unsolved episodes; not to be changed."""
+    run = tmp_path_factory.mktemp("recorded") / "first"
+    options = ("--episodes", "24", "--set", "agents.*.options.error_base=0.6", "--library", LIBRARY, "--out", str(run))
+    assert main((*PLAY, *options)) == 0
+    return run
+
+
 @pytest.fixture
-def played(collab) -> dict[str, bool]:  # type: ignore[no-untyped-def]
-    """A run in `first` with solved and unsolved episodes; whether each was solved."""
-    options = ("--episodes", "24", "--set", "agents.*.options.error_base=0.6", "--out", "first")
-    code, _, err = collab(*PLAY, *options)
-    assert code == 0, err
+def played(collab, recorded: Path) -> dict[str, bool]:  # type: ignore[no-untyped-def]
+    """A copy of that run in `first`; whether each episode was solved."""
+    shutil.copytree(recorded, "first")
     with RunStore.open(Path("first")).open_reader() as reader:
         return {one.id: one.success for one in reader.iterate_trajectories()}
 

@@ -137,7 +137,14 @@ def test_a_line_break_opens_nothing_from_the_home_screen():
 
 
 @pytest.mark.parametrize("kind", ["swipe", pytest.param("scroll", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("direction", "asked"), [("left", True), ("right", True), ("up", False), ("down", False)])
+@pytest.mark.parametrize(
+    ("direction", "asked"),
+    [
+        *(("left", True), ("up", False)),
+        pytest.param("right", True, marks=pytest.mark.slow),
+        pytest.param("down", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_finger_sideways_over_a_row_needs_permission(kind, direction, asked):
     way = [MOBILE.make("open_app", app_name="Settings"), on("Display", kind, direction=direction)]
     with on_device() as (suite, _):

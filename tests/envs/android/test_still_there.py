@@ -154,7 +154,7 @@ CARD = (0, 500, 1080, 640)
     ],
 )
 @pytest.mark.parametrize("type", ["click", "keyboard_enter"])
-@pytest.mark.parametrize("heading", ["android:id/title", "app:id/about"])
+@pytest.mark.parametrize("heading", ["android:id/title", pytest.param("app:id/about", marks=pytest.mark.slow)])
 def test_numbers_say_what_a_screen_is_about_unless_they_tick(device, was, became, touched, type, heading):
     field = view("hello", CARD, "EditText").replace('enabled="true"', 'enabled="true" focused="true"')
     before, now = (

@@ -12,6 +12,7 @@ from collab.envs.simphone.ui.render import RENDERER, render, render_png
 from collab.envs.simphone.ui.roles import PAINTERS
 from collab.errors import UsageError
 from collab.types import Box, Element, Observation
+from tests.properties import examples
 
 ROW = Box(0, 400, 1080, 600)
 BARE = Observation(
@@ -180,7 +181,7 @@ elements = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(elements, hostile, st.booleans(), st.sampled_from([None, "shade", "overview"]))
 def test_no_screen_breaks_the_renderer(drawn, words, marks, surface):
     numbered = tuple(replace(element, index=index) for index, element in enumerate(drawn))

@@ -19,6 +19,7 @@ from collab.envs.simphone.shell import run
 from collab.envs.simphone.state import Manner, Phone, put_field, put_setting, start
 from collab.envs.simphone.touch import act
 from collab.envs.simphone.ui.screen import look
+from tests.properties import examples
 
 APP = start(FACTORY, settings.PACKAGE, settings.APP.pages)
 KEY = settings.PACKAGE + ":id/"
@@ -38,7 +39,7 @@ def screens(phone: Phone) -> list[Phone]:
     ]
 
 
-@hypothesis_settings(deadline=None, max_examples=40)
+@hypothesis_settings(deadline=None, max_examples=examples(40))
 @given(st.dictionaries(st.sampled_from(sorted(DEFAULTS)), VALUES, min_size=1), st.randoms(use_true_random=False))
 def test_every_screen_shows_and_obeys_whatever_the_tables_hold(values: dict[str, str], rng: random.Random) -> None:
     phone = APP

@@ -381,7 +381,7 @@ def test_a_screenshot_is_a_picture_of_the_window(play: Callable[[Check], None]) 
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["click-color", "enter-date", "search-engine"])
+@pytest.mark.parametrize("name", ["click-color", "enter-date", pytest.param("search-engine", marks=pytest.mark.slow)])
 def test_a_solution_solves(name: str, play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()

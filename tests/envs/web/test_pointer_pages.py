@@ -151,6 +151,8 @@ PAGES: dict[str, Callable[[str, Observation], Plan]] = {
     "use-slider-2": slide,
 }
 """Page → plan of the present screen, by the pointer."""
+LIKE_OTHERS = ("copy-paste-2", "drag-circle", "highlight-text-2", "use-slider-2")
+"""Pages that the plan of another one solves."""
 
 
 def test_no_solution_by_elements_is_known() -> None:
@@ -158,7 +160,9 @@ def test_no_solution_by_elements_is_known() -> None:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name for name in PAGES]
+)
 def test_a_page_is_solved(play: Callable[[Check], None], name: str) -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()

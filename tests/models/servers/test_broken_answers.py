@@ -142,10 +142,10 @@ def test_json_is_read_whatever_its_content_type_says() -> None:
 
 @functools.cache
 def squeezed(encoding: str) -> bytes:
-    """About 0.4 MB that unfold into 400 MB."""
+    """About 0.2 MB that unfold into 200 MB."""
     compressor = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16 if encoding == "gzip" else zlib.MAX_WBITS)
     block = b" " * 2**20
-    return b"".join(compressor.compress(block) for _ in range(400)) + compressor.flush()
+    return b"".join(compressor.compress(block) for _ in range(200)) + compressor.flush()
 
 
 @functools.cache
@@ -169,7 +169,13 @@ def test_a_small_body_that_unfolds_into_a_huge_one_takes_no_memory(encoding: str
     assert grown < 150_000, "kB"
 
 
-@pytest.mark.parametrize("encoding", ["gzip, gzip", "deflate, gzip", "br", "zstd", "gzip, identity, gzip"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        *("gzip, gzip", "br", "zstd", "gzip, identity, gzip"),
+        pytest.param("deflate, gzip", marks=pytest.mark.slow),
+    ],
+)
 def test_a_body_that_may_unfold_without_bound_is_not_read(encoding: str) -> None:
     bomb = squeezed_twice("deflate" if "deflate" in encoding else "gzip")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -32,6 +32,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation")  # of
 
 LIKE_OTHERS = {"qwen2_5_vl", "qwen3_vl_moe", "qwen3_5_moe"}
 FAMILIES = [pytest.param(name, marks=pytest.mark.slow if name in LIKE_OTHERS else ()) for name in MAKERS]
+ONE_IS_FAST = pytest.mark.parametrize(
+    "checkpoint",
+    [pytest.param(name, marks=() if name == "qwen3_5" else pytest.mark.slow) for name in MAKERS],
+    indirect=True,
+)
+"""For what hardly depends on the family."""
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -184,6 +190,7 @@ def test_cells_that_look_at_one_picture_are_computed_together(checkpoint: Path) 
     assert [reply.width for reply in replies] == [4.0] * 4
 
 
+@ONE_IS_FAST
 def test_a_picture_is_computed_once_for_all_cells_and_rounds(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crowd = tuple(asked(f"Cell {number}.", picture(1), max_tokens=1) for number in range(3))
     model = LocalModel(path=str(checkpoint), max_batch=2)
@@ -209,6 +216,7 @@ def test_a_picture_is_computed_once_for_all_cells_and_rounds(checkpoint: Path, m
         assert reply.logprobs == pytest.approx(alone.logprobs, abs=1e-4)
 
 
+@ONE_IS_FAST
 def test_pictures_beyond_the_budget_are_computed_apart_or_refused(checkpoint: Path) -> None:
     sight = PictureReader(ChatTokenizer(str(checkpoint)))
     largest, most = (sum(one.tokens for one in sight.read(CROWD[number].images)) for number in (1, 3))
@@ -292,6 +300,7 @@ def refuse(tmp_path: Path, checkpoint: Path, fields: str, options: str = "") -> 
     return str(refused.value)
 
 
+@ONE_IS_FAST
 def test_points_in_pixels_need_the_picture_that_was_sent(checkpoint: Path, tmp_path: Path) -> None:
     message = refuse(tmp_path, checkpoint, "dialect: qwen2.5-vl\n")
     seen = "16 × 16" if "paligemma" in str(checkpoint) else "40 × 88"
@@ -300,6 +309,7 @@ def test_points_in_pixels_need_the_picture_that_was_sent(checkpoint: Path, tmp_p
 
 
 @pytest.mark.filterwarnings("ignore:.*no dialect is set")
+@ONE_IS_FAST
 def test_a_run_is_refused_if_a_picture_is_beyond_the_budget(checkpoint: Path, tmp_path: Path) -> None:
     message = refuse(tmp_path, checkpoint, "", ", picture_tokens: 8")
     assert re.search(r"the picture takes \d+ tokens, picture_tokens allows 8; make pictures smaller", message)
@@ -313,6 +323,7 @@ def test_a_run_is_refused_if_a_local_model_takes_no_pictures(tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:.*no dialect is set")
+@ONE_IS_FAST
 def test_an_episode_on_a_phone_that_is_looked_at(checkpoint: Path, tmp_path: Path) -> None:
     modality = "image" if "paligemma" in str(checkpoint) else "both"
     agents = tmp_path / "library" / "agents"

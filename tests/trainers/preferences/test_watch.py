@@ -34,7 +34,8 @@ def test_the_alarm_of_displacement(now: dict[str, float], alarm: str | None) -> 
     assert alarm is None or alarm in str(found)
 
 
-@pytest.mark.parametrize("sharing", ["prefix", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharing", ["prefix", "none"])
 def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, base: Path, tmp_path: Path) -> None:
     """Against another reference margins are not 0; rows that are held on to change no metric of pairs."""
     other = make_tiny_checkpoint(tmp_path / "other", hidden=32, layers=2, context=512, seed=1)

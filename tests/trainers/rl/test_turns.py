@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,11 @@ def run_lesson(
     return folder
 
 
+@functools.lru_cache(maxsize=2)
+def load_float(checkpoint: str) -> Any:
+    return AutoModelForCausalLM.from_pretrained(checkpoint).float()
+
+
 def compute_logp(checkpoint: str, turn: Turn) -> float:
     """Σ log π of a turn's reply at its temperature, by transformers alone."""
     return float(list_logps(checkpoint, turn).sum())
@@ -84,7 +90,7 @@ def compute_logp(checkpoint: str, turn: Turn) -> float:
 
 def list_logps(checkpoint: str, turn: Turn) -> Any:
     """Log π of each token of a turn's reply."""
-    model = AutoModelForCausalLM.from_pretrained(checkpoint).float()
+    model = load_float(checkpoint)
     ids = torch.tensor(np.concatenate((turn.prompt, turn.reply)), dtype=torch.long)[None]
     with torch.no_grad():
         logits = model(ids).logits[0, :-1] / turn.temperature
@@ -92,7 +98,7 @@ def list_logps(checkpoint: str, turn: Turn) -> Any:
     return chosen[len(turn.prompt) - 1 :].double().numpy()
 
 
-@pytest.mark.parametrize("per_token", ["true", "false"])
+@pytest.mark.parametrize("per_token", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_a_shared_prompt_is_computed_once_with_the_same_weights_behind(
     tiny: str, tmp_path: Path, per_token: str
 ) -> None:
@@ -210,7 +216,7 @@ def test_an_adapter_hands_moments_on_only_if_it_is_kept(tiny: str, tmp_path: Pat
     assert (folder.final / "adapter_config.json").exists() is not merge
 
 
-@pytest.mark.parametrize("loss", ["likelihood", "ppo-clip"])
+@pytest.mark.parametrize("loss", ["ppo-clip", pytest.param("likelihood", marks=pytest.mark.slow)])
 def test_learning_with_an_adapter_reaches_the_adapter_alone(tiny: str, tmp_path: Path, loss: str) -> None:
     turns = [make_turn(one) for one in range(4)]
     folder = run_lesson(

@@ -128,9 +128,9 @@ def test_estimates_can_be_read_by_all_on_all_windows(training, episode, open_pag
     address, _, id = training
     page = open_page(address, color_scheme=theme)
     found = {}
-    for place in (f"#/run/{id}", step_place(episode.run, episode.id, 1)):
+    for place, quick in ((f"#/run/{id}", (1280,)), (step_place(episode.run, episode.id, 1), (390,))):
         turn(page, place)
-        found[place] = faults(page)
+        found[place] = faults(page, quick if theme == "light" else (390, 1280))
     assert {place: told for place, told in found.items() if told} == {}
 
 
@@ -172,6 +172,7 @@ def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_pag
     assert [one.epoch for one in build_calibrations(estimated.path)[0] if one.rated == "states"] == [1]
 
 
+@pytest.mark.slow
 def test_how_right_q_is_is_drawn_over_epochs(estimated, serving, open_page, turn):
     for number in (1, 2):
         truth = {"states": 9, "pairs": 7, "rank_accuracy": 0.5 + number / 10, "auc": None, "regret": 0.2, "chance": 0.4}

@@ -22,6 +22,7 @@ def reheat(run: Path, temperature: float) -> None:
     file.write_text(json.dumps(head))
 
 
+@pytest.mark.slow
 def test_runs_of_different_temperatures_are_told_apart(recorded, serving, open_page, turn, tmp_path):
     for name, temperature in (("cold", 0.3), ("hot", 1.5)):
         reheat(Path(shutil.copytree(recorded, tmp_path / "runs" / name)), temperature)

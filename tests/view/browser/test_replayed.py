@@ -11,7 +11,7 @@ from collab.loop.loop import start
 from collab.testing.toy_team import configure_toy_training, write_library
 from collab.view.schema.episodes import EpisodeFilter
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 DISTRL = load_algorithm("distrl")
 SETTINGS = (

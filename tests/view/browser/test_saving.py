@@ -48,6 +48,7 @@ def test_a_plot_is_saved_as_it_stands(team, open_page, turn, saved):
     assert b"oklab" not in content
 
 
+@pytest.mark.slow
 def test_a_plot_is_saved_in_pixels(team, open_page, turn, saved):
     from PIL import Image
 

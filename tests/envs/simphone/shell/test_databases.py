@@ -17,6 +17,7 @@ from collab.envs.simphone.shell import run, tree
 from collab.envs.simphone.ui.screen import look
 from collab.seeds import generator
 from tests.envs.simphone.shell.commands import MESSAGES, SDCARD, after, out
+from tests.properties import examples
 
 
 def test_sms_are_told_as_the_content_provider_tells_them():
@@ -146,7 +147,7 @@ VALUES = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), st.floats(), st.
 
 
 @given(st.sampled_from(sorted(STANDARD.tables)), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_whatever_a_database_holds_the_phone_can_show_and_dump_it(path, data):
     with closing(sqlite3.connect(":memory:")) as connection:
         for table in STANDARD.tables[path]:

@@ -9,6 +9,7 @@ from collab.envs.simphone.shell import run, tree
 from collab.envs.simphone.state import write
 from collab.seeds import generator
 from tests.envs.simphone.shell.commands import SDCARD, after, out
+from tests.properties import examples
 
 
 def test_files_are_written_read_copied_moved_and_removed():
@@ -90,7 +91,7 @@ def test_no_path_leaves_the_phone(path):
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_files_keep_their_bytes(data):
     path = f"{SDCARD}/Download/x"
     assert tree.read_bytes(tree.write_bytes(FACTORY, path, data), path) == data

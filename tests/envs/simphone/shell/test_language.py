@@ -14,6 +14,7 @@ from collab.envs.simphone.shell.commands import COMMANDS
 from collab.envs.simphone.state import write
 from collab.envs.simphone.ui.screen import look
 from tests.envs.simphone.shell.commands import MESSAGES, SDCARD, out
+from tests.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_streams_are_kept_apart_and_in_order():
 
 
 @given(st.text(alphabet=string.printable + "äß🎉\ud800\x00", max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_text_breaks_the_shell(text):
     result = run(FACTORY, text)
     assert 0 <= result.exit_code <= 255
@@ -124,7 +125,7 @@ STARTS = [
 
 
 @given(st.sampled_from(sorted(STARTS)), ARGUMENTS, st.booleans())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_no_arguments_break_a_command(command, arguments, piped):
     quoted = " ".join([command, *(one if one == "*" else shlex.quote(one.strip("'")) for one in arguments)])
     result = run(MESSAGES, f"echo some text | {quoted}" if piped else quoted)
@@ -133,7 +134,7 @@ def test_no_arguments_break_a_command(command, arguments, piped):
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_is_quoted_arrives_unchanged(text):
     expected = text.encode("utf-8", "replace").decode().replace("\0", "")
     assert out(f"printf %s {shlex.quote(expected)}") == expected

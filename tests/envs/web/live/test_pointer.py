@@ -104,15 +104,15 @@ def test_text_is_typed_at_the_cursor_and_in_place_of_a_selection(on_page: Callab
 def test_a_point_is_not_touched_when_something_else_lies_there(on_page: Callable[..., None]) -> None:
     late = (
         PAGE
-        + """<script>setTimeout(() => { const n = document.createElement("button"); n.textContent = "Buy";
+        + """<script>change = () => { const n = document.createElement("button"); n.textContent = "Buy";
     n.style = "left: 600px; top: 200px; width: 200px; height: 200px"; n.onclick = () => log("bought");
-    document.body.append(n); }, 2500);</script>"""
+    document.body.append(n); };</script>"""
     )
 
     async def script(player: Player) -> None:
         seen = await player.start("page")
         assert find_element_at(seen, 700, 300) is None
-        await player.environment.window.page.wait_for_selector("text=Buy")
+        await player.environment.window.page.evaluate("change()")  # while the team talks
         told = await player.do("click", x=700, y=300)
         assert told.info["effect"].startswith("the page changed; nothing happened: something else lies there now")
         assert "bought" not in player.seen.text

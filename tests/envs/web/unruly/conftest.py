@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from collab.envs.web import live
 from collab.envs.web.browser import Browser
 from collab.envs.web.live import LiveSuite
 from tests.envs.web.unruly.site import Play, Player, Script, Server
@@ -15,6 +16,14 @@ def server() -> Iterator[Server]:
     server = Server()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def calm() -> Iterator[None]:
+    """Take these pages, which change at once or never, as settled sooner."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live, "_QUIET_S", 0.05)
+        yield
 
 
 @pytest.fixture(scope="module")

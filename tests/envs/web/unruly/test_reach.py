@@ -67,9 +67,18 @@ AREA = "<div class=area style='height:150px;overflow:auto'><p style='height:900p
 @pytest.mark.parametrize(
     "html",
     [
-        f'<body><iframe width=600 height=400 srcdoc="{AREA}"></iframe>',
-        "<body><iframe width=600 height=400 srcdoc=\"<p style='height:1500px'>top</p><p>bottom</p>\"></iframe>",
-        f'<body><div id=host></div><script>host.attachShadow({{mode: "open"}}).innerHTML = "{AREA}"</script>',
+        pytest.param(
+            f'<body><iframe width=600 height=400 srcdoc="{AREA}"></iframe>',
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "<body><iframe width=600 height=400 srcdoc=\"<p style='height:1500px'>top</p><p>bottom</p>\"></iframe>",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            f'<body><div id=host></div><script>host.attachShadow({{mode: "open"}}).innerHTML = "{AREA}"</script>',
+            marks=pytest.mark.slow,
+        ),
         f"""<body><iframe width=600 height=400 srcdoc="<div id=host></div><script>
         host.attachShadow({{mode: 'open'}}).innerHTML = `{AREA}`</script>"></iframe>""",
         "<html style='overflow:hidden;height:100%'><body style='overflow:auto;height:100%'>"
@@ -96,7 +105,7 @@ def test_every_part_that_scrolls_can_be_scrolled(play: Play, server: Server, htm
     play(html.replace("PORT", str(server.port)), script)
 
 
-@pytest.mark.parametrize("direction", ["ltr", "rtl"])
+@pytest.mark.parametrize("direction", ["rtl", pytest.param("ltr", marks=pytest.mark.slow)])
 def test_a_wide_page_is_scrolled_sideways(play: Play, direction: str) -> None:
     ahead, back = ("right", "left") if direction == "ltr" else ("left", "right")
 
@@ -149,6 +158,7 @@ def test_what_begins_at_its_end_is_scrolled_to_its_beginning(play: Play, directi
     play(html.replace("DIV", "height:200px;width:300px;overflow:auto;display:flex"), script)
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"], ids=["process of its own", "same process"])
 def test_frames_of_other_origins_are_entered(play: Play, server: Server, host: str) -> None:
     other = Server()
@@ -187,6 +197,7 @@ def test_frames_of_other_origins_are_entered(play: Play, server: Server, host: s
     other.close()
 
 
+@pytest.mark.variations
 @pytest.mark.parametrize("around", ["transform:scale(.5)", "transform:scale(1.5)", "zoom:2"])
 def test_scaled_frames_are_clicked_where_they_are_drawn(play: Play, server: Server, around: str) -> None:
     button = "<div style='height:60px'></div><button onclick=\"parent.postMessage('NAME', '*')\">NAME</button>"
