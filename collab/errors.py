@@ -14,7 +14,7 @@
         ├── ModelFailure          a model call failed after its retries
         ├── TrainingFailure       a training ended early
         │   ├── Diverged              a loss is no longer a number
-        │   └── NothingToLearn        a first rollout holds no example; to resume would end alike
+        │   └── NothingToLearn        first rollouts hold no example; to resume would end alike
         └── StoreFailure          a run could not be written (disk full, no permission)
 
 A run that stops early (on request, by its budget, or after ten broken episodes in a row) raises nothing:
@@ -155,7 +155,7 @@ class TrainingFailure(RunError):
 
 
 class NothingToLearn(TrainingFailure):
-    """The first rollout of a training gives no example; resuming it would end alike."""
+    """The first rollouts of a training give no example; resuming it would end alike."""
 
 
 class Diverged(TrainingFailure):

@@ -27,10 +27,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from collab.algorithms.barren import NOTHING, BarrenEpoch, pass_over
 from collab.algorithms.experience import (
     JudgedEpisode,
     SeenPictures,
@@ -46,10 +47,9 @@ from collab.errors import RunFormatError, UsageError
 from collab.loop.checks import check_bases
 from collab.loop.config import Method, TrainingConfig
 from collab.loop.estimate import build_likely_examples
-from collab.loop.examples import RETOKENISED, UNKNOWN, read_counts, write_counts
+from collab.loop.examples import RETOKENISED, read_counts, write_counts
 from collab.loop.finetuning import Finetuning, build_task, finetune
 from collab.loop.interfaces import Labels, Rollout, TriedStep, Update, join_labels
-from collab.loop.phases import refuse_barren_rollout
 from collab.loop.policy import Policy, build_chat_tokenizer, get_template
 from collab.loop.ranges import Estimate, LabelEstimate, Range
 from collab.loop.record import ExampleCounts, TrainingDir, hash_json
@@ -76,7 +76,6 @@ from collab.types import Step, Usage, Utterance
 from collab.utils.files import hash_file, resolve_within
 from collab.utils.text import format_amount
 
-NOTHING = "no turn to learn in this epoch"
 VALUING = "values"
 """Name of the work of value models in the records of an epoch."""
 
@@ -304,17 +303,16 @@ class TurnLearner:
         state.progress.update(examples=counts, metrics={**told, **metrics})
         obstacles = {group: self.read_obstacle(state, number, group) for group in state.config.groups}
         if not any(one.examples for one in counts.values()) and not any(obstacles.values()):
-            judge = None if labelled[0][1].value is None else method.verifier
             causes = sum((Counter(one["left_out"]) for one in lessons.values()), Counter[str]())
             causes += sum((Counter(one.refused) for one in counts.values()), Counter[str]())
-            facts = _describe_barren(fresh, judge, causes, capacity)
-            # Other episodes would not bring tokens that a model does not tell.
-            patience = 1 if causes.get(RETOKENISED) or causes.get(UNKNOWN) else min(method.PATIENCE, method.epochs)
-            if number < patience:
-                state.note(f"epoch {number}: nothing to learn: {facts}")
-            elif not policy.version:  # no epoch before has trained anything
-                advice = _advise(state.config, number, judge, causes)
-                refuse_barren_rollout(first, facts, advice, patience=patience)
+            barren = BarrenEpoch(
+                rollout=first,
+                episodes=fresh,
+                verifier=None if labelled[0][1].value is None else method.verifier,
+                causes=causes,
+                capacity=capacity,
+            )
+            pass_over(state, method, barren)
         finetuning = Finetuning(
             nothing=NOTHING,
             has_examples=lambda group: counts[group].examples > 0,
@@ -440,42 +438,6 @@ def get_lesson_dir(folder: TrainingDir, number: int, group: str) -> Path:
 
 
 # ------------------------------------------------------------------------------------------------------ inside
-
-
-def _describe_barren(
-    fresh: Sequence[JudgedEpisode], verifier: str | None, causes: Mapping[str, int], capacity: int | None
-) -> str:
-    """Return in words why none of these episodes has a turn to learn.
-
-    Args:
-        verifier: that judged them; None for the environment.
-        causes: reason → steps or replies that it left out; empty if nothing was remembered.
-    """
-    if not fresh:
-        return "no episode was judged"
-    if not causes:
-        steps = max(one.steps for one in fresh)
-        return f"every episode is longer than capacity={capacity}, the longest has {format_amount(steps, 'step')}"
-    solved, by = sum(one.reward > 0 for one in fresh), "" if verifier is None else f" by verdict of {verifier}"
-    why = ", ".join(f"{count} {cause}" for cause, count in Counter(causes).most_common())
-    return f"{solved} of {format_amount(len(fresh), 'judged episode')} solved{by}; steps without a turn to learn: {why}"
-
-
-def _advise(config: TrainingConfig, number: int, verifier: str | None, causes: Mapping[str, int]) -> str:
-    """Return what may mend an epoch without a turn to learn; see `_describe_barren`."""
-    method = config.method
-    assert isinstance(method, TurnMethod), "the loop gives each algorithm its own method"
-    if causes.get(RETOKENISED):
-        told = "a model that reports the tokens of its replies"
-        can_keep = "keep" in get_args(type(method).model_fields["retokenised"].annotation)
-        return f"retokenised=keep, or {told}" if can_keep else told
-    if causes.get(UNKNOWN):
-        return "a model that reports the tokens and probabilities of its replies, the end of each turn included"
-    if not config.is_played(number):
-        return "other runs (--offline)"
-    steps = "steps" if method.get_offline(number) is None else "offline.steps"
-    advice = f"{method.REMEDY}another base (--agents), easier tasks (--tasks) or more steps (--set {steps}=N)"
-    return advice if verifier is None else f"another verifier, {advice}"
 
 
 def _remember(folder: TrainingDir, number: int, policy: Policy, capacity: int | None) -> Experience:

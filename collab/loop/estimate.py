@@ -132,7 +132,7 @@ class TrainingPlan:
     shared_s: Range
     """Training time if all processes share it evenly."""
     is_continuous: bool
-    """Whether episodes are played on meanwhile; then the longer of playing and all other work counts."""
+    """Whether episodes are played on beside all other work but evaluations."""
     versions: int
     """Versions of the policy that playing may have in memory at once."""
     total_s: Range | None
@@ -212,6 +212,7 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
     if (most := method.recipe.max_steps) is not None:
         rows = float(most * method.recipe.batch_rows * method.epochs)
         seen = Range(low=min(seen.low, rows), high=min(seen.high, rows))
+    measured_s = steps[1].times(measures * tried.seconds)
     play_s, train_s = played.times(tried.seconds), seen.times(found.training.seconds_per_item * found.slower)
     # Processes share the work at best evenly; the upper bound stays that of one process.
     shared_s = train_s.times(1 / method.processes)
@@ -227,7 +228,6 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
         for one in found.labels
     )
     learn_s = _sum(*(one.seconds for one in labels), Range(low=shared_s.low, high=train_s.high))
-    overlap = Range(low=max(play_s.low, learn_s.low), high=max(play_s.high, learn_s.high)) if learn_s else None
     # Built at once, so that no line of the plan rests on another number than its neighbour.
     return TrainingPlan(
         episodes=(1 + method.branches)
@@ -249,8 +249,8 @@ def build_plan(config: TrainingConfig, steps: tuple[Range, Range], tried: Probe)
         processes=method.processes,
         shared_s=shared_s,
         is_continuous=method.is_continuous,
-        versions=config.run.concurrency + 1 if method.is_continuous else 1,
-        total_s=overlap if method.is_continuous else _sum(play_s, learn_s),
+        versions=min(config.run.concurrency + 1, method.epochs) if method.is_continuous else 1,
+        total_s=_overlap(play_s, measured_s, learn_s) if method.is_continuous else _sum(play_s, learn_s),
         sampled=f"rollouts at {describe_sampling(config.run.sampling)}, held-out evaluations at "
         f"{describe_sampling(config.held_out[0].sampling)}",
         likely_s=_estimate_seconds(config, steps, tried, shared_s),
@@ -274,7 +274,7 @@ def format_plan(plan: TrainingPlan) -> str:
     amount_at_once = "1 episode at a time" if probe.at_once == 1 else f"{probe.at_once} episodes at once"
     spoken = f"{probe.prompt_tokens:,} tokens read, {probe.completion_tokens:,} said"
     versions = f"; up to {plan.versions} versions of the policy to play with" if plan.versions > 1 else ""
-    beside = ", the first beside the others" if plan.is_continuous else ""
+    beside = "; playing continues beside the rest" if plan.is_continuous else ""
     # One line per question that a user asks before starting: how much, how long, how dear.
     return "\n".join(
         [
@@ -456,10 +456,9 @@ def _estimate_seconds(
     if None not in budgets:
         rolled = min(rolled, sum(filter(None, budgets)) * with_branches)
     recorded = sum(one.steps for one in config.recorded)
-    played = rolled + max(steps[1].low, steps[1].high * _LIKELY) * sum(
-        map(method.is_measured, range(method.epochs + 1))
-    )
-    play_s = played * tried.seconds
+    measures = sum(map(method.is_measured, range(method.epochs + 1)))
+    measured_s = max(steps[1].low, steps[1].high * _LIKELY) * measures * tried.seconds
+    roll_s = rolled * tried.seconds
     if tried.estimate.fixed:
         learn_s = shared_s.high
     else:
@@ -468,7 +467,9 @@ def _estimate_seconds(
         if one.seconds is None:
             return None
         learn_s += (rolled + recorded) * one.seconds + one.fixed_s
-    return max(play_s, learn_s) if method.is_continuous else play_s + learn_s
+    if method.is_continuous:  # the first epoch is played before anything is learned, the last learned behind all others
+        return measured_s + max(roll_s, learn_s) + min(roll_s, learn_s) / method.epochs
+    return measured_s + roll_s + learn_s
 
 
 def _sum_cost(step: Step) -> float | None:
@@ -492,6 +493,14 @@ def _sum(*parts: Range | None) -> Range | None:
             return None
         total = total.plus(part)
     return total
+
+
+def _overlap(play_s: Range, measured_s: Range, learn_s: Range | None) -> Range | None:
+    """Return the time where playing, evaluations aside, continues beside learning: at worst none of it does."""
+    if learn_s is None:
+        return None
+    beside = max(play_s.low - measured_s.low, learn_s.low)
+    return Range(low=beside + measured_s.low, high=play_s.high + learn_s.high)
 
 
 def _format_range(value: Range) -> str:

@@ -429,21 +429,20 @@ def require_played(state: LoopState, report: Report, place: Path) -> Report:
     )
 
 
-def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str, *, patience: int = 1) -> None:
-    """Stop a training whose first rollouts give nothing to learn from; later epochs may have nothing left to learn.
+def refuse_barren_rollout(rollout: Rollout, facts: str, advice: str) -> None:
+    """Stop a training whose first rollout gives nothing to learn from; later epochs may have nothing left to learn.
 
     Args:
         facts: what the rollout has, in words.
         advice: what to begin another training with, in words.
-        patience: how many first rollouts may be so; call it where all before this one were.
 
     Raises:
-        NothingToLearn: it is the last of these.
+        NothingToLearn: it is the first rollout.
     """
-    if rollout.number == patience:
-        which = "this first rollout: " if patience == 1 else f"the first {patience} rollouts, of the last: "
+    if rollout.number == 1:
         raise NothingToLearn(
-            f"{rollout.path}: there is nothing to learn from {which}{facts}; begin another training with {advice}"
+            f"{rollout.path}: there is nothing to learn from this first rollout: {facts}; begin another training with "
+            f"{advice}"
         )
 
 
@@ -479,9 +478,10 @@ def load_trajectories(path: Path, steps: int | None = None) -> list[Trajectory]:
 
 
 def load_collected(folder: TrainingDir, number: int, steps: int | None) -> list[Trajectory]:
-    """Load the finished episodes that an epoch learned from, none if it played none; `steps` as its method has them.
+    """Load the finished episodes that an epoch collected, none if it played none; `steps` as its method has them.
 
-    Those of a training that plays on are the ones that arrived in the epoch, whichever policies began them.
+    Those of a training that plays on are the ones that arrived in the epoch, whichever policies began them, also those
+    that are too old to be learned. Branches are left out.
     """
     epoch = folder.get_epoch(number)
     if (arrivals := read_arrivals(epoch)) is not None:

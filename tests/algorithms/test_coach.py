@@ -65,18 +65,6 @@ def train_in_corridor(checkpoint: Path, folder: Path, *settings: str, seed: int 
     return asyncio.run(start(config, folder / "run", device="cpu"))
 
 
-def test_a_reply_is_compared_with_the_others_to_its_state() -> None:
-    """Q of 1, 2, 3 and 6, the third given twice: each less the mean of the other four."""
-    found = compare([1.0, 2.0, 3.0, 6.0], [1, 1, 2, 1], make_method())
-    assert found == pytest.approx([1 - 14 / 4, 2 - 13 / 4, 3 - 12 / 4, 6 - 9 / 4])
-    assert np.dot(found, [1, 1, 2, 1]) == pytest.approx(0)
-    assert compare([0.7], [4], make_method()).tolist() == [0.0]
-    assert compare([0.7], [1], make_method("k=1")).tolist() == [0.7]
-    assert compare([0.7], [1], make_method("k=2")).tolist() == [0.0], "the other failed"
-    assert compare([0.7], [1], make_method("k=2", "baseline=none")).tolist() == [0.7]
-    assert compare([1.0, 2.0], [1, 3], make_method("baseline=none")).tolist() == [1.0, 2.0]
-
-
 def test_replies_to_a_state_are_learned_in_one_step() -> None:
     method = make_method("k=4", "rl.batch_rows=16", "passes=2")
     steps = method.draw(1, 10, generator(0))

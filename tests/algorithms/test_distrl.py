@@ -213,10 +213,13 @@ def test_what_a_method_cannot_hold_is_told_before_the_start(finetuned: Path, tmp
     found = asyncio.run(plan(config, library, "cpu"))
     assert found.total_s is not None
     learned = found.train_s.high + sum(one.seconds.high for one in found.labels if one.seconds is not None)
-    assert found.total_s.high == pytest.approx(max(found.play_s.high, learned))
+    assert found.total_s.high == pytest.approx(found.play_s.high + learned), "a single epoch may overlap nothing"
+    assert found.total_s.low < found.play_s.low + found.shared_s.low
+    assert found.likely_s is not None
+    assert found.total_s.low <= found.likely_s <= found.total_s.high
     shown = format_plan(found)
-    assert f"; up to {config.run.concurrency + 1} versions of the policy to play with" in shown
-    assert ", the first beside the others" in shown
+    assert f"; up to {config.method.epochs} versions of the policy to play with" in shown
+    assert "; playing continues beside the rest" in shown
 
 
 @pytest.mark.timeout(600)

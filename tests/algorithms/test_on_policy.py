@@ -170,7 +170,7 @@ def test_epochs_that_teach_nothing_are_passed_over_and_three_at_first_end_a_trai
         assert re.search(rf"epoch {epoch}: nothing to learn: 0 of \d judged episodes solved; .*: \d+ {why}", told)
     assert "epoch 3: nothing to learn" not in told
     last = told.splitlines()[-1]
-    assert "there is nothing to learn from the first 3 rollouts, of the last: 0 of" in last
+    assert "there is nothing to learn from this rollout and the 2 before it; in this one: 0 of" in last
     assert f"begin another training with {remedy}" in last
     folder = TrainingDir(tmp_path / "run")
     assert [folder.get_epoch(number).record.exists() for number in (1, 2, 3)] == [True, True, False]

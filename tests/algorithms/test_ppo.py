@@ -145,7 +145,6 @@ def test_a_plan_times_values_whose_fit_would_be_lost(
     assert "valuing" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -184,7 +184,7 @@ class Coach(OnPolicyAlgorithm):
         return replace(found, labels=tuple(labels))
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
-        """Return how many states teach something and how right Q is, beside the columns of all learners of turns."""
+        """Return at how many states replies differ in Q, and how right Q is, beside the columns of all learners."""
         told = read_metrics(record)
         if told is None:
             return super().build_columns(record)

@@ -115,7 +115,9 @@ class CoachLearner(TurnLearner):
             with state.time_part(VALUING, whole=True):
                 told |= await run_in_background(rate_replies, model, visited, method)
                 if "unread" in told:
-                    model = await run_in_background(_begin_again, state, group)
+                    del model  # two would not fit where one just does
+                    model, begun = await run_in_background(_begin_again, state, group)
+                    told |= {"pretrained": begun.get("pretrained", 0), "lost": begun.get("lost") or told.get("lost")}
             truth = await _look_at_truth(state, number, builder, suite, visited)
         idle = WARMING if is_warming else NO_NUMBERS if "unread" in told else None
         lesson.estimates = [_describe(one, idle, method) for one in visited]
@@ -162,12 +164,14 @@ class CoachLearner(TurnLearner):
         return {PART: sum((*(one.spent for one in stored.judged.values()), *stored.lost), Usage())}
 
 
-def _begin_again(state: LoopState, group: str) -> TokenValues:
-    """Return the Q that the next epoch begins with where this one's gives no numbers: as the first epoch's began."""
+def _begin_again(state: LoopState, group: str) -> tuple[TokenValues, dict[str, Any]]:
+    """Return the Q that the next epoch begins with where this one's gives no numbers, and its fit to candidates.
+
+    It begins as the first epoch's did, but learns no epoch alone.
+    """
     model = make_values(state, group, narrow_config(state.config).method.values)
-    if (known := read_judged(state, group, True)) is not None:
-        pretrain(state, group, model, known)
-    return model
+    known = read_judged(state, group, True)
+    return model, {} if known is None else pretrain(state, group, model, known)
 
 
 # ------------------------------------------------------------------------------------------------------ returns

@@ -150,6 +150,7 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
         read, unread = compute_values(model, rows)
         if read is None:
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_NUMBERS) for one in known}
+            del model  # two would not fit where one just does
             fresh = make_values(state, group, method.values)
             told = StateValues(states=0, unread=f"{unread}; the next epoch begins with new ones")
             save_values(state, group, number, fresh, start, told)

@@ -66,7 +66,7 @@ def coach_returns(
     more than a short one.
 
     Args:
-        process: r^p of each step, (T,). NaN where the judge gave none: that step is left out of every sum.
+        process: r^p of each step, (T,). NaN where the judge gave none: it adds nothing, as 0 does.
         outcome: r_o of the episode.
         gamma: γ.
         process_weight: ω_p.
