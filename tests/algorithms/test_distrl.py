@@ -337,7 +337,7 @@ def list_finished(folder: TrainingDir, epochs: int) -> list[Arrival]:
     return [arrival for _, arrival in sorted(found, key=lambda one: one[0])]
 
 
-ASYNC = ("collection=async", FEW, "steps=12", "epochs=3", "run.concurrency=4")
+ASYNC = ("collection=async", "steps=24", "epochs=3", "run.concurrency=4")
 
 
 @pytest.mark.timeout(600)
@@ -356,7 +356,7 @@ def test_episodes_are_played_on_while_the_policy_learns(
     assert len(every) == len(set(every)), "an episode is learned once as a new one"
     for number, arrivals in enumerate(taken, 1):
         steps = [one.steps for one in arrivals]
-        wanted = 15 if number == 1 else 12
+        wanted = 30 if number == 1 else 24
         assert sum(steps[:-1]) < wanted <= sum(steps)
         experience = read_experience(folder, number)
         assert {one.trajectory for one in experience} == {one.trajectory for one in arrivals if one.steps}
@@ -407,7 +407,7 @@ def test_episodes_are_played_on_while_the_policy_learns(
     assert resumed.summary is not None
     afresh = list_taken(again, 3)
     assert afresh[:2] == taken[:2]
-    assert afresh[2] == take_enough(left, 12), "they have the steps of an epoch, so none is played anew for it"
+    assert afresh[2] == take_enough(left, 24), "they have the steps of an epoch, so none is played anew for it"
 
 
 @pytest.mark.slow
