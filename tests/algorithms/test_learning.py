@@ -35,7 +35,7 @@ from collab.seeds import derive
 from collab.testing import toy_team
 from collab.testing.corridor import CorridorSuite
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
-from collab.trainers.rl.step_estimates import read_estimates
+from collab.trainers.rl.step_estimates import StepEstimate, read_estimates
 from collab.trainers.rl.turns import Lesson, read_lesson
 
 FAKE = "run.environment.backends.fake.options"
@@ -196,6 +196,20 @@ def test_published_presets_of_distrl_train_a_policy(preset: str, hesitant: Libra
         assert {one.weight for one in learned} == {0.0, 1.0}
 
 
+def train_published(
+    algorithm: str, preset: str, hesitant: Library, folder: Path, small: tuple[str, ...]
+) -> list[StepEstimate]:
+    """Train two epochs by a preset, both of which teach, and return the estimates of the second."""
+    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
+    config = asyncio.run(configure(hesitant, algorithm=algorithm, preset=preset, **choices))
+    result = asyncio.run(start(config, folder / "run", device="cpu"))
+    assert result.summary is not None
+    _, first, second = result.records
+    assert first.weights != second.weights
+    assert all(one.trained["shared"].steps for one in (first, second))
+    return list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo"])
@@ -207,14 +221,7 @@ def test_published_presets_of_coachs_baselines_train_a_policy(
         *(f"{FAKE}.declared=false", f"{FAKE}.max_steps={LIMIT}", "epochs=2", "episodes=16", "rl.batch_rows=8"),
         *("rl.context=2048", "held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
     )
-    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
-    config = asyncio.run(configure(hesitant, algorithm=algorithm, preset="paper", **choices))
-    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
-    assert result.summary is not None
-    _, first, second = result.records
-    assert first.weights != second.weights
-    assert all(one.trained["shared"].steps for one in (first, second))
-    estimates = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+    estimates = train_published(algorithm, "paper", hesitant, tmp_path, small)
     if algorithm == "ppo":  # whitened over the epoch, with λ = 1: the verdict less V
         assert np.mean([one.weight for one in estimates]) == pytest.approx(0, abs=1e-6)
         assert np.std([one.weight for one in estimates]) == pytest.approx(1, abs=1e-3)
@@ -235,14 +242,7 @@ def test_published_presets_of_coach_train_a_policy(preset: str, hesitant: Librar
         *("rl.context=2048", "values.batch_rows=8", "critic=critic-oracle"),
         *("held_out.before=false", "held_out.episodes=2", "held_out.every=9"),
     )
-    choices = {"env": "corridor", "graph": "single", "agents": "toy", "settings": small}
-    config = asyncio.run(configure(hesitant, algorithm="coach", preset=preset, **choices))
-    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
-    assert result.summary is not None
-    _, first, second = result.records
-    assert first.weights != second.weights
-    assert all(one.trained["shared"].steps for one in (first, second))
-    estimates = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 2, "shared")))
+    estimates = train_published("coach", preset, hesitant, tmp_path, small)
     lengths = Counter(one.trajectory for one in estimates)
     for one in estimates:
         if preset == "released":

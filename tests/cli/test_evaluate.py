@@ -192,7 +192,7 @@ def test_a_rehearsal_of_several_seeds_is_called_one(collab):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded_arms(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two evaluations over two seeds: `still` solves nothing, `first` something; not to be changed."""
     folder = tmp_path_factory.mktemp("recorded")
     write_definitions(folder / "library")
@@ -203,10 +203,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def arms(collab, recorded: Path):
+def arms(collab, recorded_arms: Path):
     """A copy of those evaluations in `still` and `first`."""
     for name in ("still", "first"):
-        shutil.copytree(recorded / name, name)
+        shutil.copytree(recorded_arms / name, name)
     return collab
 
 

@@ -32,7 +32,7 @@ def read(result: tuple[int, str, str], code: int = 0) -> Any:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with solved and unsolved episodes; not to be changed."""
     run = tmp_path_factory.mktemp("recorded") / "first"
     options = ("--episodes", "24", "--set", "agents.*.options.error_base=0.6", "--library", LIBRARY, "--out", str(run))
@@ -41,9 +41,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def played(collab, recorded: Path) -> dict[str, bool]:  # type: ignore[no-untyped-def]
+def played(collab, recorded_run: Path) -> dict[str, bool]:
     """A copy of that run in `first`; whether each episode was solved."""
-    shutil.copytree(recorded, "first")
+    shutil.copytree(recorded_run, "first")
     with RunStore.open(Path("first")).open_reader() as reader:
         return {one.id: one.success for one in reader.iterate_trajectories()}
 
