@@ -178,7 +178,7 @@ def check_agents(
             return _check_verifier(name, verifiers[name], call=call, timeout_s=timeout)
         return _check(definitions, name, agents[name], call=call, timeout_s=timeout)
 
-    found = {name: run_interruptible(check(name)) for name in names}
+    found = {name: run_interruptible(check, name) for name in names}
     # Everything is known before a line is printed, so JSON and text agree.
     if as_json:
         emit(found)
@@ -416,7 +416,7 @@ def serve(
     )
     # The whole command is shown, so that it can be repeated without Collab.
     note(f"running: {launch.shell_line}")
-    asyncio.run(_serve(launch, wait))
+    run_interruptible(_serve, launch, wait)
 
 
 def _resolve_model(model: str) -> str:

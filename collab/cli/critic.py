@@ -176,7 +176,7 @@ def rows(
         raise UsageError("--out is missing: name the directory that is to be made")
     chosen: dict[str, Any] = dict(env=env, critic=critic, cases=cases, seed=seed, settings=settings)
     config = _configure_calibration(library, {**chosen, "tasks": split_names("--tasks", tasks) or None})
-    made = run_interruptible(write_rows(config, out, plain=plain))
+    made = run_interruptible(write_rows, config, out, plain=plain)
     if as_json:
         emit({"file": str(out / FILE), "rows": len(made), "tasks": Counter(row.provenance.task for row in made)})
         return
@@ -193,9 +193,8 @@ def _configure_calibration(library: Path | None, chosen: dict[str, Any]) -> Cali
         raise UsageError(
             "--critic is missing: name an agents file that judges, e.g. critic-llm; see collab agents list"
         )
-    return run_interruptible(
-        configure(options.open_library(library), CalibrationRequest(**{"env": "androidworld", **asked}))
-    )
+    request = CalibrationRequest(**{"env": "androidworld", **asked})
+    return run_interruptible(configure, options.open_library(library), request)
 
 
 def _begin(config: CalibrationConfig, out: Path | None, *, as_json: bool) -> None:
@@ -318,7 +317,7 @@ def _show_plan(config: CalibrationConfig, *, as_json: bool) -> None:
     from collab.rewards.calibration.run import estimate
 
     # A plan opens environments and asks no model.
-    found = run_interruptible(estimate(config))
+    found = run_interruptible(estimate, config)
     if as_json:
         emit(to_data(found))
         return
@@ -521,7 +520,7 @@ def verifier_rows(
         raise UsageError("--out is missing: name the directory that is to be made")
     chosen = find_verifier(options.open_library(library), _require_verifier(verifier), settings or ())
     request = RowsRequest(runs=_find_runs(runs), verifier=chosen, held_out=hold_out, seed=seed)
-    made = run_interruptible(write_rows(request, out))
+    made = run_interruptible(write_rows, request, out)
     if as_json:
         emit({"file": str(out / FILE), **to_data(made)})
         return

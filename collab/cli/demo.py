@@ -261,7 +261,8 @@ def _begin(part: DemoPart, home: Path, library: Path | None) -> RunResult:
 
     # Through the same functions as `collab eval`, so that the demo's numbers are ordinary ones.
     definitions = options.open_library(library)
-    configured = configure_run(
+    config = run_interruptible(
+        configure_run,
         definitions,
         "eval",
         env=part.env,
@@ -279,10 +280,9 @@ def _begin(part: DemoPart, home: Path, library: Path | None) -> RunResult:
         allow_effects=False,
     )
     # Tasks are narrowed after resolving: only the suite knows how long their solutions are.
-    config = run_interruptible(configured)
     among = ""
     if part.most_steps is not None:
-        config = config.model_copy(update={"tasks": run_interruptible(_select_short_tasks(config, part.most_steps))})
+        config = config.model_copy(update={"tasks": run_interruptible(_select_short_tasks, config, part.most_steps)})
         among = f" of at most {part.most_steps} steps"
     if part.most_tasks is not None:
         config = config.model_copy(update={"episodes": min(part.most_tasks, len(config.tasks))})

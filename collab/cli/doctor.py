@@ -174,7 +174,7 @@ def _check_servers(definitions: Library, timeout_s: float) -> Iterator[Check]:
         # The same server behind several files is asked once.
         if definition.kind == "openai" and repr(definition.options) not in asked:
             asked.add(repr(definition.options))
-            yield run_interruptible(_ask(name, definition, timeout_s))
+            yield run_interruptible(_ask, name, definition, timeout_s)
     if not asked:
         yield Check(
             area="models",

@@ -80,7 +80,7 @@ def list_tasks(
         names = set(resolve_task_names(suite, split_names("--tasks", tasks) or definition.own_tasks, name, definition))
         infos = [info for info in suite.tasks() if info.name in names]
     finally:
-        asyncio.run(suite.close())
+        run_interruptible(suite.close)
     # A split narrows what was chosen; it never adds tasks.
     if split is not None:
         own = find_split(_load_splits(definitions, name, backend), split, name).tasks
@@ -112,7 +112,7 @@ def list_tasks(
 def _load_splits(definitions: Library, name: str, backend: str | None) -> dict[str, Split]:
     from collab.rollout.plan import load_splits
 
-    return run_interruptible(load_splits(name, load(definitions, name, backend)))
+    return run_interruptible(load_splits, name, load(definitions, name, backend))
 
 
 @app.command("splits")
@@ -179,7 +179,7 @@ def check_environments(
     wanted = split_names("--tasks", tasks)
     # Loaded before the first is checked: a misspelt setting must not show after minutes.
     worlds = [(name, _override_definition(load(definitions, name, backend), settings or [])) for name in chosen]
-    reports = [run_interruptible(_check(name, world, wanted, effort, timeout)) for name, world in worlds]
+    reports = [run_interruptible(_check, name, world, wanted, effort, timeout) for name, world in worlds]
     if as_json:
         emit([to_data(report) | {"ok": report.ok} for report in reports])
     else:
@@ -350,7 +350,7 @@ def serve(
     for place, handle in enumerate(handles.values()):
         if task is not None:
             begin(handle, name=task, seed=seed + place)
-    asyncio.run(_serve(handles, port))
+    run_interruptible(_serve, handles, port)
     # After the server has ended, what was done on each phone can be judged.
     for serial, handle in handles.items():
         if handle.exam is not None:

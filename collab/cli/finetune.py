@@ -125,7 +125,7 @@ def refuse_leaks(rows: Sequence[Example], definitions: Library, allowed: bool) -
 
     for name in list_undefined(rows, definitions):
         print_line(f"rows of {name}: not checked against evaluation splits: no environment of that name is defined")
-    for found in run_interruptible(check_rows(rows, definitions, allow_overlap=allowed)):
+    for found in run_interruptible(check_rows, rows, definitions, allow_overlap=allowed):
         print_line(str(found))
 
 

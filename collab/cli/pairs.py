@@ -296,7 +296,7 @@ def _list_pairs(run: Path, name: str | None, wanted: Mapping[str, str | None], l
     for what, of in (("task", _get_task), ("agent", _get_agent), ("source", operator.attrgetter("source"))):
         one = wanted[what]
         found = found if one is None else _select_only(found, what, one, of)
-    rows = run_interruptible(_build_rows(run, stored, found[:limit], read_short_ids(run)))
+    rows = run_interruptible(_build_rows, run, stored, found[:limit], read_short_ids(run))
     chosen = "" if len(found) == len(stored.pairs) else f" of {len(stored.pairs)}"
     told = {"name": stored.name, "head": to_data(stored.head), "pairs": rows}
     return _Listed(name=stored.name, rows=rows, counted=f"{len(found)}{chosen} pairs", data=told)
@@ -310,7 +310,7 @@ def show_pair(
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _find_run_with(run, id, name)
-    stored, told = run_interruptible(_explain_pair(run, id, name))
+    stored, told = run_interruptible(_explain_pair, run, id, name)
     if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:
@@ -333,7 +333,7 @@ def explain_pair(
     from collab.preferences.trajectory_pairs import TrajectoryPair
 
     run = _find_run_with(run, id, name)
-    stored, told = run_interruptible(_explain_pair(run, id, name))
+    stored, told = run_interruptible(_explain_pair, run, id, name)
     if isinstance(told, TrajectoryPair):
         _show_whole(run, stored, told, as_json)
     elif as_json:

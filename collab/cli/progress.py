@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Protocol, TypeVar
 
 import typer
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collab.store.run_dir import RunDir
 
 
+Arguments = ParamSpec("Arguments")
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHOW_CURSOR = b"\r\x1b[J\x1b[?25h"
 """Erases the live line of a terminal and shows the cursor that it hid."""
@@ -138,15 +139,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     handler(signal.SIGINT, frame)
 
 
-def run_interruptible(job: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Run work that records nothing; the first signal interrupts it, also where it computes in this thread.
+def run_interruptible(
+    job: Callable[Arguments, Coroutine[Any, Any, ResultT]], *args: Arguments.args, **kwargs: Arguments.kwargs
+) -> ResultT:
+    """Call and run what records nothing; the first signal interrupts it, also where it computes in this thread.
 
     asyncio's own handler would only cancel what waits: a plan that measures a step in one long call would not stop.
+    The coroutine is made here: one that a signal leaves unawaited would be told of by a warning.
     """
-    # Elsewhere signals are not heard, and in a shell's background Ctrl-C is ignored.
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
-        return asyncio.run(job)
-
     is_at_work = was_asked = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -157,24 +157,36 @@ def run_interruptible(job: Coroutine[Any, Any, ResultT]) -> ResultT:
 
     async def work() -> ResultT:
         nonlocal is_at_work
-        is_at_work = True
+        awaited = job(*args, **kwargs)
         try:
+            is_at_work = True
             if was_asked:
                 raise KeyboardInterrupt
-            return await job
+            return await awaited
         finally:
             is_at_work = False
+            awaited.close()  # it may not have begun
+
+    # Elsewhere signals are not heard, and in a shell's background Ctrl-C is ignored.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main_thread():
+        return _run(work())
 
     # asyncio leaves another handler than Python's own alone. While it opens or closes its loop nothing may be raised.
     before = signal.signal(signal.SIGINT, interrupt)
     try:
-        result = asyncio.run(work())
+        result = _run(work())
     finally:
         signal.signal(signal.SIGINT, before)
-        job.close()  # it may not have begun
     if was_asked:
         raise KeyboardInterrupt
     return result
+
+
+def _run(working: Coroutine[Any, Any, ResultT]) -> ResultT:
+    try:
+        return asyncio.run(working)
+    finally:
+        working.close()  # a signal may have come before it began
 
 
 def _is_main_thread() -> bool:

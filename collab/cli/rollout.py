@@ -70,7 +70,8 @@ def rollout(
 
     # Everything is resolved before the run directory is made: a refusal leaves nothing behind.
     definitions, named = options.open_library(library), split_names("--tasks", tasks)
-    configured = configure_run(
+    config = run_interruptible(
+        configure_run,
         definitions,
         "rollout",
         env=env,
@@ -90,7 +91,6 @@ def rollout(
         budget=budget,
         settings=settings or (),
     )
-    config = run_interruptible(configured)
     # What was chosen is shown, with seed and number, before the first call is paid.
     report_left_out(named, config.split, config.tasks)
     options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
@@ -194,7 +194,8 @@ def evaluate(
 
     def configure(chosen: int, tells: bool) -> RunConfig:
         # One configuration per seed; doubts are printed once, not once per seed.
-        configured = configure_run(
+        return run_interruptible(
+            configure_run,
             definitions,
             "eval",
             env=env,
@@ -215,7 +216,6 @@ def evaluate(
             settings=settings or (),
             tells=tells,
         )
-        return run_interruptible(configured)
 
     # All seeds are configured before the first is played: a mistake must not show after hours.
     configs = [configure(one, not number) for number, one in enumerate(choose_seeds(seed, seeds, settings or ()))]
@@ -237,7 +237,7 @@ def _play_series(configs: list[RunConfig], definitions: Library, out: Path | Non
     from collab.rollout.seeds import plan_series
 
     folder = out or choose_out(configs[0])
-    runs = run_interruptible(plan_series(configs, definitions, folder))
+    runs = run_interruptible(plan_series, configs, definitions, folder)
     again = f" the same command and --out {shlex.quote(str(folder))}"
     _finish_series(folder, runs, definitions, configs[0].budget, again=again, as_json=as_json)
 
@@ -254,7 +254,7 @@ def resume_series(folder: Path, budget: Budget | None, placement: Placement, *, 
     """
     from collab.rollout.seeds import load_series
 
-    runs = run_interruptible(load_series(folder, placement))
+    runs = run_interruptible(load_series, folder, placement)
     # Everything is over: what could still be wanted is more seeds.
     if all(run.over for run in runs):
         seeds = ",".join(str(run.config.seed) for run in runs)
@@ -335,7 +335,7 @@ def show_workers(
         return
     from collab.rollout.executors.cluster import read_workers
 
-    states = run_interruptible(read_workers())
+    states = run_interruptible(read_workers)
     if as_json:
         emit(to_data(states))
         return

@@ -98,7 +98,7 @@ def _collect_held_out(definitions: Library, runs: list[Path], wanted: list[str])
     backend = configs[0].environment.backend
     if backend in definition.backends:
         definition = definition.model_copy(update={"backend": backend})
-    splits = run_interruptible(load_splits(names[0], definition))
+    splits = run_interruptible(load_splits, names[0], definition)
     # Without --with, everything that is kept for evaluation.
     if not wanted:
         return list_kept_by(splits.values())

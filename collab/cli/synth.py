@@ -180,7 +180,7 @@ def _configure_synthesis(library: Path | None, chosen: dict[str, Any]) -> SynthC
     # None stands for "not given", which the environment or the preset fills in.
     asked = {name: value for name, value in chosen.items() if value is not None}
     request = SynthesisRequest(**{"env": "androidworld", **asked})
-    config = run_interruptible(configure(options.open_library(library), request))
+    config = run_interruptible(configure, options.open_library(library), request)
     report_left_out(request.tasks or (), config.split, [*config.tasks, *config.unsolved])
     if config.episodes:
         options.print_sample(config.tasks, config.episodes, f"seed {config.seed}")
@@ -303,7 +303,7 @@ SYNTHESIS = Resumable(describe=describe, show=show_result, to_json=build_result_
 def _show_plan(config: SynthConfig, *, as_json: bool) -> None:
     from collab.synthesis.estimate import estimate
 
-    found: SynthesisEstimate = run_interruptible(estimate(config))
+    found: SynthesisEstimate = run_interruptible(estimate, config)
     if as_json:
         emit(to_data(found))
         return

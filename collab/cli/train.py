@@ -255,7 +255,7 @@ def _configure_training(definitions: Library, agents: str | None, **choices: Any
         raise UsageError(
             "--agents is missing: name the policy to begin with (an agents file of kind local, for example)"
         )
-    return run_interruptible(configure(definitions, agents=agents, **choices))
+    return run_interruptible(configure, definitions, agents=agents, **choices)
 
 
 def _check_algorithm(context: typer.Context, algo: str) -> None:
@@ -316,7 +316,7 @@ def _replay(path: Path, out: Path, as_json: bool) -> None:
 def _show_plan(config: TrainingConfig, definitions: Library, device: str, as_json: bool) -> None:
     from collab.loop.estimate import format_plan, plan
 
-    found = run_interruptible(plan(config, definitions, device))
+    found = run_interruptible(plan, config, definitions, device)
     if as_json:
         emit(to_data(found))
     else:

@@ -303,7 +303,7 @@ def _configure_transfer(library: Path | None, request: TransferRequest) -> Trans
     from collab.api import report_left_out
     from collab.transfer.config import configure
 
-    config = run_interruptible(configure(options.open_library(library), request))
+    config = run_interruptible(configure, options.open_library(library), request)
     # Both environments are shown before anything is paid: their tasks, doubts and samples.
     runs = [config.base[0], *([] if config.training is None else [config.training.run])]
     for run in runs:
@@ -332,7 +332,7 @@ def _begin(config: TransferConfig, out: Path, *, as_json: bool, **choices: Any) 
 def _show_plan(config: TransferConfig, folder: TransferDir | None, device: str | None, *, as_json: bool) -> None:
     from collab.transfer.run import plan
 
-    found = run_interruptible(plan(config, folder, device))
+    found = run_interruptible(plan, config, folder, device)
     if as_json:
         emit(to_data(found))
     else:

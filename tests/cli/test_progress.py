@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import io
 import json
 import os
@@ -12,12 +13,15 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from collab.cli import progress as watch
 from collab.cli.main import main
+from collab.cli.progress import run_interruptible
 from collab.rollout.collector import RolloutProgress
 from collab.types import Usage
 from collab.utils import progress as display
@@ -250,6 +254,21 @@ def test_ctrl_c_before_a_command_begins_is_one_line(capsys, monkeypatch):
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["a terminal", "background"])
+def test_a_signal_before_the_work_begins_leaves_no_warning(monkeypatch, handler: Callable[..., object]) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("collab.cli.progress.asyncio.run", interrupt)
+    monkeypatch.setattr("collab.cli.progress.signal.getsignal", lambda _: handler)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            run_interruptible(asyncio.sleep, 0)
+        gc.collect()
+    assert not caught
+
+
 LOOP = "from collab.cli.progress import run_interruptible"
 COMPUTE = """
 from collab.cli.progress import run_interruptible
@@ -264,8 +283,8 @@ async def compute():
     ("body", "before"),
     [
         pytest.param("time.sleep(60)", "", id="waiting"),
-        pytest.param("run_interruptible(asyncio.sleep(60))", LOOP, id="in a loop", marks=pytest.mark.variations),
-        pytest.param("run_interruptible(compute())", COMPUTE, id="computing in a loop"),
+        pytest.param("run_interruptible(asyncio.sleep, 60)", LOOP, id="in a loop", marks=pytest.mark.variations),
+        pytest.param("run_interruptible(compute)", COMPUTE, id="computing in a loop"),
         pytest.param(
             "time.sleep(60)",
             "signal.signal(signal.SIGINT, signal.SIG_IGN)",
