@@ -446,7 +446,7 @@ def fit_shared(
     told = min(history, len(context.history))
     for kept in range(told, -1, -1):
         text = template.render_shared(context, history=kept, lines=None, screen=screen)
-        if count(text) <= space_left:
+        if _fits(text, space_left, count):
             trimmed = (f"history:{told - kept}",) if kept < told else ()
             return SharedPrompt(system=system, text=text, images=images, trimmed=trimmed)
 
@@ -485,7 +485,7 @@ def fit_change(
         return template.render_change(change, lines=lines, screen=screen, pictures=bool(images))
 
     whole = render(None)
-    if count(whole) <= limit:
+    if _fits(whole, limit, count):
         return SharedPrompt(system="", text=whole, images=images, trimmed=())
     total = max(one.text.count("\n") + 1 for one in (change.before, change.after))
     low = _find_most_lines(render, total, limit, count)
@@ -495,6 +495,15 @@ def fit_change(
             "raise context_tokens"
         )
     return SharedPrompt(system="", text=render(low), images=images, trimmed=(f"elements:{total - low}",))
+
+
+def _fits(text: str, limit: int, count: Callable[[str], int]) -> bool:
+    """Return whether a text has at most `limit` tokens; it is counted only if it could have more.
+
+    No tokenizer makes more tokens than bytes from what a screen shows. Where the model is in another process, a count
+    is a call.
+    """
+    return len(text.encode("utf-8", "surrogatepass")) <= limit or count(text) <= limit
 
 
 def _find_most_lines(render: Callable[[int], str], total: int, limit: int, count: Callable[[str], int]) -> int:

@@ -6,7 +6,8 @@
         for message in await reference:                        # a Line, a ScreenPicture, a ReplyCall, …
             await worker.answer.remote(message.number, CallAnswer(…))
 
-The messages of an episode keep their order; those that are ready at once travel together. A `Line` is a line of the
+The messages of an episode keep their order; those that are ready at once travel together, and what waits for no answer
+is held for `HOLD_S`, so that it travels with the next call. A `Line` is a line of the
 run's log and a `ScreenPicture` a screen: both are recorded as they are, once checked. Three messages wait for an
 answer: a `ReplyCall` for a model's reply, a `CountCall` for a count of tokens, an `AdmitCall` for leave to continue.
 The step before a call is therefore always recorded before that call is answered.
@@ -53,6 +54,9 @@ from collab.store.fingerprint import describe_package
 from collab.types import Action, Observation, PolicyRef, Prompt, Sampling, Step, Trajectory
 from collab.utils.redact import list_secrets, redact
 
+HOLD_S = 0.05
+"""Seconds for which a step waits for the call behind it: each sending costs both sides milliseconds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
@@ -84,7 +88,7 @@ class WorkerState:
     episode: str = ""
     """The one that is played; empty between two."""
     steps: int = 0
-    """Made in that episode."""
+    """Sent of that episode."""
     idle_s: float = 0.0
     """Since its last message."""
     played: int = 0
@@ -109,6 +113,7 @@ class Line:
     """A line of the run's log."""
 
     line: bytes
+    is_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,11 @@ class CallAnswer:
     """Why there is no reply, as a ModelFailure says it."""
 
 
+def _is_urgent(message: Message | None) -> bool:
+    """Return whether somebody waits for it: it asks, or ends the episode (None)."""
+    return not isinstance(message, Line | ScreenPicture)
+
+
 class WorkerActor:
     """Plays episodes in a process of its own, which Ray starts; holds no model."""
 
@@ -221,11 +231,17 @@ class WorkerActor:
         ended = False
         while not ended:
             ready = [await outbox.get()]
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(HOLD_S):
+                    while not _is_urgent(ready[-1]):
+                        ready.append(await outbox.get())
             while not outbox.empty():
                 ready.append(outbox.get_nowait())
             ended = ready[-1] is None
             self._spoke = time.monotonic()
             yield [message for message in ready if message is not None]
+            sent = sum(isinstance(message, Line) and message.is_step for message in ready)
+            self._state = replace(self._state, steps=self._state.steps + sent)
         self._job.result()  # a fault in the code raises here
         self._state = replace(self._state, episode="", steps=0, played=self._state.played + 1)
 
@@ -268,14 +284,10 @@ class WorkerActor:
                 replace(build_stage(self._spec.config, self._suite), seeds=order.seeds),
                 RemoteRecorder(send),
                 done=order.done,
-                watch=self._count_step,
                 admit=self._desk.admit if order.admits else None,
             )
         except CollabError as error:
             send(WorkerRefusal(type(error).__name__, redact(str(error))))
-
-    def _count_step(self, step: Step) -> None:
-        self._state = replace(self._state, steps=step.index + 1)
 
     async def _close(self) -> None:
         await self._worker.close()
@@ -432,4 +444,4 @@ class RemoteRecorder:
 
     def _write(self, event: Event) -> None:
         record = Record.of(event, seq=next(self._numbers), writer="worker")
-        self._send(Line(without_secrets(record, self._secrets)[1]))
+        self._send(Line(without_secrets(record, self._secrets)[1], is_step=isinstance(event, StepRecorded)))
