@@ -137,6 +137,23 @@ def test_guard_then_drops_far_elements_and_says_so(template: Template) -> None:
     assert "Thing number 199" not in cut.text
 
 
+def test_a_text_is_counted_only_if_its_bytes_are_more_than_the_limit(template: Template) -> None:
+    """A count may be a call to another process."""
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    scene, system = context(goal="Schließe Ä. " * 20, steps=2), template.render_system(MOBILE)
+    text = template.render_shared(scene, history=5, lines=None, screen=True)
+    size = len(text.encode())
+    assert fit_shared(template, scene, history=5, limit=len(system) + size, count=count).trimmed == ()
+    assert counted == [system]
+    assert fit_shared(template, scene, history=5, limit=len(system) + size - 1, count=count).trimmed == ()
+    assert counted == [system, system, text], "two bytes of a letter may be two tokens"
+
+
 def test_a_task_that_does_not_fit_is_an_error(template: Template) -> None:
     with pytest.raises(ModelFailure, match="raise context_tokens"):
         fit_shared(template, context(goal="word " * 500), history=5, limit=300, count=words)
