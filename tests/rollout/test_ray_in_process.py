@@ -3,25 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import collab
 from collab.errors import UsageError
+from collab.models.base import Capabilities, Reply, Request
 from collab.rollout.executors import ray as host
+from collab.rollout.executors import worker
 from collab.rollout.executors.worker import WorkerActor
+from collab.store.events import Record
 from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
+from collab.testing.scripted import ScriptedModel
 
 DEFINITIONS = {
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
     "agents/erring.yaml": "kind: rehearsal\noptions: {error_base: 0.5}\n",
 }
+
+
+class NotingModel(ScriptedModel):
+    """Opens an app and goes home, so that screens change, and keeps what it was asked."""
+
+    asked: ClassVar[list[Request]] = []
+    running: ClassVar[int] = 0
+    most_at_once: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        opening, leaving = '{"action_type": "open_app", "app_name": "Contacts"}', '{"action_type": "navigate_home"}'
+        super().__init__(replies=[f"Action: {action}" for action in (opening, leaving, leaving)])
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(images=True)
+
+    async def generate(self, request: Request) -> Reply:
+        self.asked.append(request)
+        NotingModel.running += 1
+        NotingModel.most_at_once = max(NotingModel.most_at_once, NotingModel.running)
+        await asyncio.sleep(0.01)
+        NotingModel.running -= 1
+        return await super().generate(request)
+
+    @classmethod
+    def take(cls) -> list[dict[str, Any]]:
+        """Return what was asked since the last time, without clocks."""
+        found = [{one.name: getattr(request, one.name) for one in dataclasses.fields(Request)} for request in cls.asked]
+        cls.asked.clear()
+        return [{**request, "clock": None} for request in found]
 
 
 class RayError(Exception):
@@ -145,6 +180,98 @@ def test_a_lost_worker_is_replaced_and_its_episode_goes_on(ray: StandIn, play: C
     (loss,) = there.progress.losses
     assert loss.endswith("continues after 1 step in another worker")
     assert ": its process died; " in loss
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"modality": "both", "prompt": "m3a", "step_summaries": "true"},
+        {"modality": "image", "dialect": "ui-tars-1.5"},
+        {"modality": "image", "dialect": "qwen3-vl"},
+    ],
+    ids=["the screens before and after", "points in pixels of a fitted picture", "points of a grid"],
+)
+def test_models_see_what_they_see_in_one_process(
+    ray: StandIn, play: Callable[..., collab.RunResult], tmp_path: Path, agent: dict[str, str]
+) -> None:
+    words = "".join(f"{name}: {value}\n" for name, value in agent.items())
+    file = tmp_path / "noting.yaml"
+    file.write_text(f"kind: 'tests.rollout.test_ray_in_process:NotingModel'\nsampling: {{temperature: 0}}\n{words}")
+    phone = {"env": "androidworld", "tasks": "ContactsAddContact", "episodes": 1, "graph": "single"}
+    choices = {**phone, "agents": str(file), "settings": ["environment.limits.max_steps=3"], "concurrency": 1}
+    here = play("here", **choices)
+    alone = NotingModel.take()
+    there = play("there", executor="ray", workers=1, **choices)
+    assert NotingModel.take() == alone
+    assert all(request["images"] for request in alone)
+    assert len({len(request["images"]) for request in alone}) == 1 + ("step_summaries" in agent)
+    assert alone[0]["has_pixel_points"] == (agent.get("dialect") == "ui-tars-1.5")
+    assert hash_of(here) == hash_of(there)
+
+
+def test_calls_of_all_workers_meet_in_one_model(
+    ray: StandIn, play: Callable[..., collab.RunResult], tmp_path: Path
+) -> None:
+    file = tmp_path / "noting.yaml"
+    file.write_text("kind: 'tests.rollout.test_ray_in_process:NotingModel'\n")
+    NotingModel.most_at_once = 0
+    play("run", agents=str(file), graph="single", executor="ray", workers=2, episodes=4)
+    NotingModel.take()
+    assert NotingModel.most_at_once == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda line: b"no line", "it sent a line that cannot be recorded: "),
+        (lambda line: line.replace(b'"index":0', b'"index":7'), "it sent step 7 after 0 steps"),
+    ],
+    ids=["no event", "a step too far"],
+)
+def test_a_line_that_cannot_be_recorded_costs_a_worker(
+    ray: StandIn,
+    play: Callable[..., collab.RunResult],
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[bytes], bytes],
+    why: str,
+) -> None:
+    """Another one plays the episode."""
+    without_secrets, spoilt = worker.without_secrets, list[bytes]()
+
+    def write(record: Record, secrets: Any) -> tuple[Record, bytes]:
+        record, line = without_secrets(record, secrets)
+        if spoilt or b'"type":"step"' not in line:
+            return record, line
+        spoilt.append(line)
+        return record, spoil(line)
+
+    here = play("here")
+    monkeypatch.setattr(worker, "without_secrets", write)
+    there = play("there", executor="ray", workers=1)
+    assert hash_of(here) == hash_of(there)
+    (loss,) = there.progress.losses
+    assert why in loss
+
+
+@pytest.mark.parametrize(("hold_s", "together"), [(60.0, True), (0.01, False)])
+def test_a_step_waits_shortly_for_the_call_behind_it(
+    monkeypatch: pytest.MonkeyPatch, hold_s: float, together: bool
+) -> None:
+    monkeypatch.setattr(worker, "HOLD_S", hold_s)
+    step, call = worker.Line(b"a step", is_step=True), worker.AdmitCall(number=0)
+
+    async def play(order: Any, send: Callable[[Any], None]) -> None:
+        send(step)
+        await asyncio.sleep(0.3)
+        send(call)
+
+    async def listen() -> list[list[Any]]:
+        actor = WorkerActor(worker.WorkerSpec(name="one", config=None, policies={}, folder=Path.cwd()))  # type: ignore[arg-type]
+        monkeypatch.setattr(actor, "_play", play)
+        order = SimpleNamespace(episode=SimpleNamespace(id="OpenDoors/0"), done=())
+        return [messages async for messages in actor.play(order) if messages]  # type: ignore[arg-type]
+
+    assert asyncio.run(listen()) == ([[step, call]] if together else [[step], [call]])
 
 
 def test_what_a_cluster_has_no_room_for_is_refused(ray: StandIn, play: Callable[..., collab.RunResult]) -> None:

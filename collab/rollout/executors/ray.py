@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -365,7 +366,7 @@ class _HostedEpisode:
     """The end; None while it is played."""
     started: float = field(default_factory=time.perf_counter)
     _pictures: dict[str, bytes] = field(default_factory=dict)
-    """Screens of the present step, by hash."""
+    """Those of the present step, by hash."""
     _answers: dict[int, asyncio.Task[None]] = field(default_factory=dict)
 
     async def listen(self, actor: Any, group: asyncio.TaskGroup) -> Trajectory:
@@ -425,8 +426,9 @@ class _HostedEpisode:
         match message:
             case Line(line):
                 self._record(line)
-            case ScreenPicture(picture):
-                self._pictures[self.recorder.store_picture(picture)] = picture
+            case ScreenPicture(picture, is_recorded):
+                name = self.recorder.store_picture(picture) if is_recorded else hashlib.sha256(picture).hexdigest()
+                self._pictures[name] = picture
             case CountCall():
                 tokens = self.network.agents[message.slot].model.count_tokens(message.text)
                 actor.answer.remote(message.number, CallAnswer(tokens=tokens))
@@ -454,6 +456,8 @@ class _HostedEpisode:
             case TextRecorded():
                 self.recorder.store_text(event.hash, event.text)
             case StepRecorded():
+                if event.step.index != len(self.steps):
+                    raise _WorkerLost(f"it sent step {event.step.index} after {format_amount(len(self.steps), 'step')}")
                 self.recorder.step(self.episode.id, event.step)
                 self.steps.append(event.step)
                 self._pictures.clear()
@@ -485,7 +489,8 @@ class _HostedEpisode:
             prompt=call.prompt,
             sampling=call.sampling,
             seed=call.seed,
-            images=tuple(self._pictures[name] for name in call.prompt.images),
+            images=tuple(self._pictures[name] for name in call.pictures),
+            has_pixel_points=call.has_pixel_points,
             privilege=self._grant_privilege(call),
             clock=clock,
         )

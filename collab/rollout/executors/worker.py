@@ -8,7 +8,8 @@
 
 The messages of an episode keep their order; those that are ready at once travel together, and what waits for no answer
 is held for `HOLD_S`, so that it travels with the next call. A `Line` is a line of the
-run's log and a `ScreenPicture` a screen: both are recorded as they are, once checked. Three messages wait for an
+run's log and a `ScreenPicture` a screen: both are recorded as they are, once checked. A picture that is fitted to a
+model is sent like a screen, and not recorded. Three messages wait for an
 answer: a `ReplyCall` for a model's reply, a `CountCall` for a count of tokens, an `AdmitCall` for leave to continue.
 The step before a call is therefore always recorded before that call is answered.
 
@@ -118,9 +119,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ScreenPicture:
-    """A screen that is recorded, or that an agent of this step sees."""
+    """A screen that is recorded, or a picture that a model sees: such a one is sent once per step."""
 
     picture: bytes
+    is_recorded: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,10 @@ class ReplyCall:
     number: int
     slot: str
     prompt: Prompt
-    """Its pictures were sent before."""
+    pictures: tuple[str, ...] = ()
+    """SHA-256 of each, in the order of `prompt.images`, as the model sees them; they were sent before, in this step."""
+    has_pixel_points: bool = False
+    """As in `Request`."""
     sampling: Sampling
     seed: int
     limit_s: float
@@ -276,13 +281,13 @@ class WorkerActor:
         self._worker = executor.open_worker()
 
     async def _play(self, order: Order, send: Callable[[Message], None]) -> None:
-        self._desk.send = send
+        self._desk.begin(send)
         try:
             await self._worker.play(
                 order.episode,
                 self._team.build_network(order.episode),
                 replace(build_stage(self._spec.config, self._suite), seeds=order.seeds),
-                RemoteRecorder(send),
+                RemoteRecorder(self._desk),
                 done=order.done,
                 admit=self._desk.admit if order.admits else None,
             )
@@ -295,12 +300,30 @@ class WorkerActor:
 
 
 class _CallDesk:
-    """The calls of the running episode that wait for their answers."""
+    """Where the running episode sends its messages: knows which calls wait for answers, and what the host was shown."""
 
     def __init__(self) -> None:
         self.send: Callable[[Message], None] = lambda message: None
+        self._shown: set[str] = set()
         self._numbers = itertools.count()
         self._waiting: dict[int, concurrent.futures.Future[CallAnswer]] = {}
+
+    def begin(self, send: Callable[[Message], None]) -> None:
+        """Begin an episode, whose messages are given to `send`."""
+        self.send = send
+        self.end_step()
+
+    def end_step(self) -> None:
+        """Take note that a step was sent: behind it the host forgets pictures."""
+        self._shown.clear()
+
+    def show(self, picture: bytes, *, is_recorded: bool = False) -> str:
+        """Send a picture, unless it is known from this step; return its SHA-256."""
+        name = hashlib.sha256(picture).hexdigest()
+        if is_recorded or name not in self._shown:
+            self._shown.add(name)
+            self.send(ScreenPicture(picture, is_recorded))
+        return name
 
     async def call(self, build: Callable[[int], Message]) -> CallAnswer:
         """Send the message that `build` makes with a number, and wait for its answer."""
@@ -355,11 +378,14 @@ class RemoteModel:
         limit_s, given = request.clock.limit_s, request.privilege
         # The host limits the call: only there the time in its queue is known.
         request.clock.hold()
+        pictures = tuple(map(self._desk.show, request.images))
         answer = await self._desk.call(
             lambda number: ReplyCall(
                 number=number,
                 slot=self._slot,
                 prompt=request.prompt,
+                pictures=pictures,
+                has_pixel_points=request.has_pixel_points,
                 sampling=request.sampling,
                 seed=request.seed,
                 limit_s=limit_s,
@@ -387,8 +413,8 @@ class RemoteModel:
 class RemoteRecorder:
     """Sends what is recorded to the host, without the secrets of this machine."""
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self._send = send
+    def __init__(self, desk: _CallDesk) -> None:
+        self._desk = desk
         self._secrets = list_secrets()
         self._numbers = itertools.count()
 
@@ -421,12 +447,12 @@ class RemoteRecorder:
 
     def store_picture(self, png: bytes) -> str:
         """Send a picture; return its SHA-256."""
-        self._send(ScreenPicture(png))
-        return hashlib.sha256(png).hexdigest()
+        return self._desk.show(png, is_recorded=True)
 
     def step(self, trajectory: str, step: Step) -> None:
         """Send a step."""
         self._write(StepRecorded(trajectory=trajectory, attempt=0, step=step))
+        self._desk.end_step()
 
     def end(self, trajectory: Trajectory) -> None:
         """Send the end of an episode."""
@@ -444,4 +470,4 @@ class RemoteRecorder:
 
     def _write(self, event: Event) -> None:
         record = Record.of(event, seq=next(self._numbers), writer="worker")
-        self._send(Line(without_secrets(record, self._secrets)[1], is_step=isinstance(event, StepRecorded)))
+        self._desk.send(Line(without_secrets(record, self._secrets)[1], is_step=isinstance(event, StepRecorded)))
