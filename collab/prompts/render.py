@@ -500,8 +500,8 @@ def fit_change(
 def _fits(text: str, limit: int, count: Callable[[str], int]) -> bool:
     """Return whether a text has at most `limit` tokens; it is counted only if it could have more.
 
-    No tokenizer makes more tokens than bytes from what a screen shows. Where the model is in another process, a count
-    is a call.
+    A token stands for at least one byte, but for rare letters that some tokenizers normalise to longer ones. Where the
+    model is in another process, a count is a call.
     """
     return len(text.encode("utf-8", "surrogatepass")) <= limit or count(text) <= limit
 

@@ -7,11 +7,10 @@
             await worker.answer.remote(message.number, CallAnswer(…))
 
 The messages of an episode keep their order; those that are ready at once travel together, and what waits for no answer
-is held for `HOLD_S`, so that it travels with the next call. A `Line` is a line of the
-run's log and a `ScreenPicture` a screen: both are recorded as they are, once checked. A picture that is fitted to a
-model is sent like a screen, and not recorded. Three messages wait for an
-answer: a `ReplyCall` for a model's reply, a `CountCall` for a count of tokens, an `AdmitCall` for leave to continue.
-The step before a call is therefore always recorded before that call is answered.
+is held for `HOLD_S`, so that it travels with the next call. A `Line` is a line of the run's log and a `ScreenPicture` a
+screen: both are recorded as they are, once checked. A picture that is fitted to a model is sent like a screen and not
+recorded. Three messages wait for an answer: a `ReplyCall` for a model's reply, a `CountCall` for a count of tokens, an
+`AdmitCall` for leave to continue. The step before a call is therefore always recorded before that call is answered.
 
 The episode runs in a thread with an event loop of its own. So the process also answers while an environment computes,
 and `count_tokens` may wait for its answer.
