@@ -446,7 +446,7 @@ def fit_shared(
     told = min(history, len(context.history))
     for kept in range(told, -1, -1):
         text = template.render_shared(context, history=kept, lines=None, screen=screen)
-        if _fits(text, space_left, count):
+        if _is_within(text, space_left, count):
             trimmed = (f"history:{told - kept}",) if kept < told else ()
             return SharedPrompt(system=system, text=text, images=images, trimmed=trimmed)
 
@@ -485,7 +485,7 @@ def fit_change(
         return template.render_change(change, lines=lines, screen=screen, pictures=bool(images))
 
     whole = render(None)
-    if _fits(whole, limit, count):
+    if _is_within(whole, limit, count):
         return SharedPrompt(system="", text=whole, images=images, trimmed=())
     total = max(one.text.count("\n") + 1 for one in (change.before, change.after))
     low = _find_most_lines(render, total, limit, count)
@@ -497,7 +497,7 @@ def fit_change(
     return SharedPrompt(system="", text=render(low), images=images, trimmed=(f"elements:{total - low}",))
 
 
-def _fits(text: str, limit: int, count: Callable[[str], int]) -> bool:
+def _is_within(text: str, limit: int, count: Callable[[str], int]) -> bool:
     """Return whether a text has at most `limit` tokens; it is counted only if it could have more.
 
     A token stands for at least one byte, but for rare letters that some tokenizers normalise to longer ones. Where the

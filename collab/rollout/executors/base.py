@@ -13,8 +13,8 @@ So order, budgets, stops and failures in a row are the same everywhere. These th
 - A worker plays one episode at a time. It waits for no other worker, so a slow one delays only its own episode.
 - Models stay in the process that runs the collection. It answers the calls of all workers, so a local engine batches
   them, budgets count them, and no key or checkpoint leaves it.
-- The recorder is called in this process, and with each step before the next one is decided. So the run has one writer, and
-  an episode whose worker dies is played on after its last recorded step.
+- The recorder is called in this process, and with each step before the next one is decided. So the run has one writer,
+  and an episode whose worker dies is played on after its last recorded step.
 - An episode depends on its seeds alone. Equal runs therefore hold equal trajectories, whatever played them.
 """
 

@@ -193,7 +193,7 @@ class CallAnswer:
 
 
 def _is_urgent(message: Message | None) -> bool:
-    """Return whether somebody waits for it: it asks, or ends the episode (None)."""
+    """Return whether it asks for something, or ends the episode (None)."""
     return not isinstance(message, Line | ScreenPicture)
 
 
@@ -299,7 +299,7 @@ class WorkerActor:
 
 
 class _CallDesk:
-    """Where the running episode sends its messages: knows which calls wait for answers, and what the host was shown."""
+    """Sends the running episode's messages; knows which calls wait for answers and which pictures the host has."""
 
     def __init__(self) -> None:
         self.send: Callable[[Message], None] = lambda message: None
