@@ -381,7 +381,7 @@ def _show_recorded_workers(path: Path, *, as_json: bool) -> None:
         emit(states)
         return
     if not states:
-        say(f"{path}: no episode was begun yet")
+        say(f"{path}: no episode {'of a rollout ' if is_training else ''}was begun yet")
         return
     # Each state has the columns' values, in their order.
     columns = ("worker", "state", "episode", "steps", "quiet for", "episodes played", "taken over", "cut off")

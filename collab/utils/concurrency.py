@@ -205,12 +205,12 @@ def find_plain_error(failures: ExceptionGroup[Exception]) -> Exception:
     return cause
 
 
-@dataclass(eq=False, frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Doing:
     """An operation that may take long."""
 
     what: str
-    """In words for people, e.g. "starting a browser"."""
+    """In words for people, e.g. "starting a browser"; may change, to tell how far it is."""
     since: float = field(default_factory=time.monotonic)
     """When it began."""
 
@@ -219,12 +219,12 @@ _DOING: list[Doing] = []
 
 
 @contextlib.contextmanager
-def note_doing(what: str) -> Iterator[None]:
+def note_doing(what: str) -> Iterator[Doing]:
     """Note an operation while the block runs, so that the command line can show it."""
     one = Doing(what)
     _DOING.append(one)
     try:
-        yield
+        yield one
     finally:
         _DOING.remove(one)
 

@@ -22,6 +22,7 @@ from collab.store.events import Record
 from collab.store.fingerprint import hash_run
 from collab.store.run import RunStore
 from collab.testing.scripted import ScriptedModel
+from collab.utils.concurrency import get_latest_doing
 
 DEFINITIONS = {
     "envs/corridor.yaml": "backend: fake\nbackends:\n  fake: {kind: fake}\n",
@@ -207,6 +208,25 @@ def test_models_see_what_they_see_in_one_process(
     assert len({len(request["images"]) for request in alone}) == 1 + ("step_summaries" in agent)
     assert alone[0]["has_pixel_points"] == (agent.get("dialect") == "ui-tars-1.5")
     assert hash_of(here) == hash_of(there)
+
+
+def test_it_is_told_how_many_workers_are_ready(
+    ray: StandIn, play: Callable[..., collab.RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each starts behind the one before here, and says what is shown meanwhile."""
+    start, mutex, told = host.RayWorker.start, asyncio.Lock(), list[str]()
+
+    async def start_in_turn(self: host.RayWorker) -> None:
+        async with mutex:
+            await asyncio.sleep(0)
+            doing = get_latest_doing()
+            assert doing is not None
+            told.append(doing.what)
+            await start(self)
+
+    monkeypatch.setattr(host.RayWorker, "start", start_in_turn)
+    play("run", executor="ray", workers=2)
+    assert told == ["starting 2 workers on 2 CPUs", "starting 2 workers on 2 CPUs: 1 ready"]
 
 
 def test_calls_of_all_workers_meet_in_one_model(

@@ -132,6 +132,14 @@ def check_room(workers: int) -> None:
         )
 
 
+def describe_room(workers: int) -> str:
+    """Return so many workers and the CPUs that the joined or started cluster has for them, in words."""
+    import ray
+
+    cpus = int(ray.cluster_resources().get("CPU", 0))
+    return f"{format_amount(workers, 'worker')} on {format_amount(cpus, 'CPU')}"
+
+
 async def read_workers() -> list[WorkerState]:
     """Return what all workers in the cluster of this machine do, those of other runs included."""
     connect(start=False)

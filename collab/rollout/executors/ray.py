@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import secrets
 import time
@@ -46,7 +47,14 @@ from collab.graphs.deliberation import Network
 from collab.models.base import CallClock, Privilege, Reply, Request
 from collab.rollout.build import Team
 from collab.rollout.episode import Admit, Episode, Stage, can_replay
-from collab.rollout.executors.cluster import NAMESPACE, check_room, connect, describe_ray_error, is_store_full
+from collab.rollout.executors.cluster import (
+    NAMESPACE,
+    check_room,
+    connect,
+    describe_ray_error,
+    describe_room,
+    is_store_full,
+)
 from collab.rollout.executors.worker import (
     AdmitCall,
     CallAnswer,
@@ -159,8 +167,16 @@ class RayExecutor:
             )
             for number in range(1, self._wanted + 1)
         ]
-        with note_doing(f"starting {format_amount(self._wanted, 'worker')}"):
-            await run_together([worker.start for worker in self._workers])
+        what, ready = f"starting {describe_room(self._wanted)}", 0
+        with note_doing(what) as doing:
+
+            async def start(worker: RayWorker) -> None:
+                nonlocal ready
+                await worker.start()
+                ready += 1
+                doing.what = f"{what}: {ready} ready"
+
+            await run_together([functools.partial(start, worker) for worker in self._workers])
         self._spare = list(self._workers)
 
     def open_worker(self) -> RayWorker:
