@@ -151,7 +151,7 @@ async def call_with_retries(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _note_wait(what: str, pause: float) -> contextlib.AbstractContextManager[None]:
+def _note_wait(what: str, pause: float) -> contextlib.AbstractContextManager[object]:
     """Tell what a long wait is for; short ones are over before a user wonders."""
     return contextlib.nullcontext() if pause < _TOLD_FROM_S else note_doing(f"{what} in {pause:.0f} s")
 
