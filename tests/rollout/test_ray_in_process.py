@@ -279,6 +279,8 @@ def test_a_step_waits_shortly_for_the_call_behind_it(
 ) -> None:
     monkeypatch.setattr(worker, "HOLD_S", hold_s)
     step, call = worker.Line(b"a step", is_step=True), worker.AdmitCall(number=0)
+    nothing: Any = None
+    order: Any = SimpleNamespace(episode=SimpleNamespace(id="OpenDoors/0"), done=())
 
     async def play(order: Any, send: Callable[[Any], None]) -> None:
         send(step)
@@ -286,10 +288,9 @@ def test_a_step_waits_shortly_for_the_call_behind_it(
         send(call)
 
     async def listen() -> list[list[Any]]:
-        actor = WorkerActor(worker.WorkerSpec(name="one", config=None, policies={}, folder=Path.cwd()))  # type: ignore[arg-type]
+        actor = WorkerActor(worker.WorkerSpec(name="one", config=nothing, policies={}, folder=Path.cwd()))
         monkeypatch.setattr(actor, "_play", play)
-        order = SimpleNamespace(episode=SimpleNamespace(id="OpenDoors/0"), done=())
-        return [messages async for messages in actor.play(order) if messages]  # type: ignore[arg-type]
+        return [messages async for messages in actor.play(order) if messages]
 
     assert asyncio.run(listen()) == ([[step, call]] if together else [[step], [call]])
 

@@ -122,9 +122,7 @@ def _keep_signals() -> Iterator[None]:
 
 def check_room(workers: int) -> None:
     """Refuse more workers than the joined cluster has CPUs, with a UsageError."""
-    import ray
-
-    cpus = int(ray.cluster_resources().get("CPU", 0))
+    cpus = _count_cpus()
     if workers > cpus:
         raise UsageError(
             f"--workers {workers}: the Ray cluster has {format_amount(cpus, 'CPU')}, and each worker takes one; "
@@ -134,10 +132,13 @@ def check_room(workers: int) -> None:
 
 def describe_room(workers: int) -> str:
     """Return so many workers and the CPUs that the joined or started cluster has for them, in words."""
+    return f"{format_amount(workers, 'worker')} on {format_amount(_count_cpus(), 'CPU')}"
+
+
+def _count_cpus() -> int:
     import ray
 
-    cpus = int(ray.cluster_resources().get("CPU", 0))
-    return f"{format_amount(workers, 'worker')} on {format_amount(cpus, 'CPU')}"
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 async def read_workers() -> list[WorkerState]:

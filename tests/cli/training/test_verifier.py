@@ -32,7 +32,7 @@ def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def played(collab, recorded_run: Path) -> dict[str, bool]:
+def outcomes(collab, recorded_run: Path) -> dict[str, bool]:
     """A copy of that run in `first`; whether each episode was solved."""
     shutil.copytree(recorded_run, "first")
     with RunStore.open(Path("first")).open_reader() as reader:
@@ -49,7 +49,7 @@ def write_noisy(positives: float, negatives: float) -> str:
 AGREE = ("verifier", "agree", "--runs", "first")
 
 
-def test_rules_agree_with_themselves(collab, played: dict[str, bool]) -> None:
+def test_rules_agree_with_themselves(collab, outcomes: dict[str, bool]) -> None:
     code, out, err = collab(*AGREE, "--verifier", "verifier-rules")
     assert code == 0, err
     assert "verifier-rules judges the episodes of 1 run" in err
@@ -65,13 +65,13 @@ def test_rules_agree_with_themselves(collab, played: dict[str, bool]) -> None:
         for path in Path("first/verdicts/verifier-rules/events").glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
-    assert {one["trajectory"]: one["success"] for one in stored} == played
+    assert {one["trajectory"]: one["success"] for one in stored} == outcomes
 
 
-def test_a_verifier_that_is_always_wrong_is_found_out(collab, played: dict[str, bool]) -> None:
+def test_a_verifier_that_is_always_wrong_is_found_out(collab, outcomes: dict[str, bool]) -> None:
     code, out, _ = collab(*AGREE, "--verifier", write_noisy(1, 1))
     assert code == 0
-    solved = sum(played.values())
+    solved = sum(outcomes.values())
     unsolved = 12 - solved
     assert re.search(r"^agreement +0\.0% ", out, re.MULTILINE)
     assert re.search(rf"^false positives +100\.0% \[.*\] \({unsolved}/{unsolved}\)", out, re.MULTILINE)
@@ -80,13 +80,13 @@ def test_a_verifier_that_is_always_wrong_is_found_out(collab, played: dict[str, 
     assert "gate     not to be learned from: agrees in 0.0%" in out
 
 
-def test_json_is_the_record_and_a_second_call_judges_nothing(collab, played: dict[str, bool]) -> None:
+def test_json_is_the_record_and_a_second_call_judges_nothing(collab, outcomes: dict[str, bool]) -> None:
     found = read(collab(*AGREE, "--verifier", write_noisy(1, 0), "--out", "made", "--json"))
     assert (found["out"], found["stopped"], found["left_out"]) == ("made", None, 0)
     assert found["verdicts"] == {"planned": 24, "done": 24}
     assert found["agreement"] == json.loads(Path("made/agreement.json").read_text())
     numbers = found["agreement"]["numbers"]
-    assert numbers["confusion"]["false_positives"] == numbers["positives"]["count"] == 12 - sum(played.values())
+    assert numbers["confusion"]["false_positives"] == numbers["positives"]["count"] == 12 - sum(outcomes.values())
     assert numbers["agreement"]["low"] < numbers["agreement"]["value"] < numbers["agreement"]["high"]
     assert sum(one["agreement"]["total"] for one in numbers["by_task"]) == 12
     before = sorted((path, path.read_bytes()) for path in Path("first/verdicts").rglob("*.jsonl"))
@@ -95,9 +95,9 @@ def test_json_is_the_record_and_a_second_call_judges_nothing(collab, played: dic
     assert before == sorted((path, path.read_bytes()) for path in Path("first/verdicts").rglob("*.jsonl"))
 
 
-def test_an_episode_shows_what_verifiers_said_of_it(collab, played: dict[str, bool]) -> None:
+def test_an_episode_shows_what_verifiers_said_of_it(collab, outcomes: dict[str, bool]) -> None:
     collab(*AGREE, "--verifier", write_noisy(1, 1))
-    name, won = next(iter(played.items()))
+    name, won = next(iter(outcomes.items()))
     told = ("failure", "success") if won else ("success", "failure")
     out = collab("runs", "show", "first", "--episode", name)[1]
     assert f"\nverdict  noisy: {told[0]}, inverted on purpose, " in out
@@ -106,10 +106,10 @@ def test_an_episode_shows_what_verifiers_said_of_it(collab, played: dict[str, bo
     assert (found["noisy"]["success"], found["noisy"]["original"]) == (not won, won)
 
 
-def test_tasks_restrict_it_and_any_verifier_may_be_the_reference(collab, played: dict[str, bool]) -> None:
+def test_tasks_restrict_it_and_any_verifier_may_be_the_reference(collab, outcomes: dict[str, bool]) -> None:
     noisy = write_noisy(1, 1)
     found = read(collab(*AGREE, "--verifier", noisy, "--against", "verifier-rules", "--tasks", "TypeWord", "--json"))
-    assert found["agreement"]["numbers"]["episodes"] == sum(name.startswith("TypeWord") for name in played)
+    assert found["agreement"]["numbers"]["episodes"] == sum(name.startswith("TypeWord") for name in outcomes)
     assert found["agreement"]["tasks"] == ["TypeWord"]
     found = read(collab(*AGREE, "--verifier", "rules", "--against", noisy, "--json"))
     assert found["agreement"]["against"] == "rules-1+fp1+fn1"
@@ -140,7 +140,7 @@ def test_broken_episodes_are_left_out_and_told(collab) -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_exit_2(
-    collab, played: dict[str, bool], arguments: tuple[str, ...], message: str
+    collab, outcomes: dict[str, bool], arguments: tuple[str, ...], message: str
 ) -> None:
     code, out, err = collab(*AGREE, *arguments)
     told = [line for line in err.splitlines() if line != "loading …" and not line.endswith("episodes of 1 run")]
@@ -149,7 +149,7 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert not Path("calibrations").exists()
 
 
-def test_runs_must_be_named_and_of_one_environment(collab, played: dict[str, bool]) -> None:
+def test_runs_must_be_named_and_of_one_environment(collab, outcomes: dict[str, bool]) -> None:
     code, _, err = collab("verifier", "agree", "--verifier", "verifier-rules")
     assert (code, "--runs is missing" in err) == (2, True)
     collab("rollout", "--agents", "rehearsal", "--graph", "single", "--tasks", "SystemWifiTurnOn", "--out", "phone")

@@ -41,7 +41,7 @@ def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def played(collab, recorded_run: Path) -> dict[str, bool]:
+def outcomes(collab, recorded_run: Path) -> dict[str, bool]:
     """A copy of that run in `first`; whether each episode was solved."""
     shutil.copytree(recorded_run, "first")
     with RunStore.open(Path("first")).open_reader() as reader:
@@ -66,7 +66,7 @@ def write_verifier(server: FakeServer, kind: str = "text-judge", name: str = "mi
     return f"{name}.yaml"
 
 
-def test_a_text_judge_agrees_and_its_cost_and_words_are_kept(collab, played: dict[str, bool]) -> None:
+def test_a_text_judge_agrees_and_its_cost_and_words_are_kept(collab, outcomes: dict[str, bool]) -> None:
     with FakeServer(says=see_truth) as server:
         code, out, err = collab(*AGREE, "--verifier", write_verifier(server))
         assert code == 0, err
@@ -74,7 +74,7 @@ def test_a_text_judge_agrees_and_its_cost_and_words_are_kept(collab, played: dic
         assert re.search(r"^spent    24 calls, \d", out, re.MULTILINE)
         (stored,) = Path("first/verdicts/mine/events").glob("*.jsonl")
         verdicts = [json.loads(line) for line in stored.read_text().splitlines()]
-        assert {one["trajectory"]: one["success"] for one in verdicts} == played
+        assert {one["trajectory"]: one["success"] for one in verdicts} == outcomes
         assert {one["reason"] for one in verdicts} == {"I looked at the last action."}
         assert all(len(one["calls"]) == 1 and one["calls"][0]["prompt_tokens"] for one in verdicts)
         asked = len(server.requests)
@@ -86,14 +86,14 @@ def test_a_text_judge_agrees_and_its_cost_and_words_are_kept(collab, played: dic
         assert asked == len(server.requests)
 
 
-def test_one_that_says_yes_to_all_is_not_let_through(collab, played: dict[str, bool]) -> None:
+def test_one_that_says_yes_to_all_is_not_let_through(collab, outcomes: dict[str, bool]) -> None:
     with FakeServer(says=lambda body: "Verdict: True") as server:
         found = read(collab(*AGREE, "--verifier", write_verifier(server), "--json"))
     numbers = found["agreement"]["numbers"]
     assert numbers["positives"]["value"] == 1.0
     assert numbers["negatives"]["value"] == 0.0
     assert numbers["kappa"] == 0.0
-    assert numbers["agreement"]["count"] == sum(played.values())
+    assert numbers["agreement"]["count"] == sum(outcomes.values())
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_one_that_says_yes_to_all_is_not_let_through(collab, played: dict[str, b
     [("I would say that all went well, but who knows.", VERDICT.absent), ("", EMPTY)],
 )
 def test_one_that_answers_prose_or_nothing_is_stopped_in_one_line(
-    collab, played: dict[str, bool], reply: str, cause: str
+    collab, outcomes: dict[str, bool], reply: str, cause: str
 ) -> None:
     with FakeServer(says=lambda body: reply) as server:
         code, out, err = collab(*AGREE, "--verifier", write_verifier(server), "--concurrency", "1")
@@ -113,18 +113,18 @@ def test_one_that_answers_prose_or_nothing_is_stopped_in_one_line(
     assert not Path("calibrations").exists()
 
 
-def test_missing_verdicts_are_counted_and_never_failures(collab, played: dict[str, bool]) -> None:
+def test_missing_verdicts_are_counted_and_never_failures(collab, outcomes: dict[str, bool]) -> None:
     with FakeServer(says=lambda body: "Hm." if "Type " in get_text(body) else see_truth(body)) as server:
         code, out, err = collab(*AGREE, "--verifier", write_verifier(server))
     assert code == 0, err
-    silent = sum(name.startswith("TypeWord") for name in played)
+    silent = sum(name.startswith("TypeWord") for name in outcomes)
     assert f"missing  {silent} of 24: {silent} {VERDICT.absent}" in out
     assert re.search(rf"^agreement +100\.0% .* \({24 - silent}/{24 - silent}\)", out, re.MULTILINE)
     assert re.search(r"^TypeWord +- +- +-$", out, re.MULTILINE)
     assert f"gate     not to be learned from: gave {24 - silent} of 24 verdicts" in out
 
 
-def test_a_server_that_fails_is_asked_again_by_the_same_command(collab, played: dict[str, bool]) -> None:
+def test_a_server_that_fails_is_asked_again_by_the_same_command(collab, outcomes: dict[str, bool]) -> None:
     left = [Fault(status=400, message="not today")] * 3
 
     def refuse(body: Mapping[str, Any]) -> Fault | None:
@@ -143,7 +143,7 @@ def test_a_server_that_fails_is_asked_again_by_the_same_command(collab, played: 
 
 
 def test_a_killed_process_loses_at_most_the_verdict_on_its_way(
-    collab, played: dict[str, bool], soon: Callable[[Callable[[], bool]], bool]
+    collab, outcomes: dict[str, bool], soon: Callable[[Callable[[], bool]], bool]
 ) -> None:
     with FakeServer(says=see_truth, delay_s=0.05) as server:
         mine = write_verifier(server)
@@ -161,7 +161,7 @@ def test_a_killed_process_loses_at_most_the_verdict_on_its_way(
     assert 24 <= len(asked) <= 25
 
 
-def test_a_budget_stops_it_and_the_same_command_goes_on(collab, played: dict[str, bool]) -> None:
+def test_a_budget_stops_it_and_the_same_command_goes_on(collab, outcomes: dict[str, bool]) -> None:
     with FakeServer(says=see_truth) as server:
         mine = write_verifier(server)
         code, _, err = collab(*AGREE, "--verifier", mine, "--budget", "tokens=500", "--concurrency", "1")
@@ -173,7 +173,7 @@ def test_a_budget_stops_it_and_the_same_command_goes_on(collab, played: dict[str
     assert first < 24
 
 
-def test_settings_of_the_verifier_make_another_one(collab, played: dict[str, bool]) -> None:
+def test_settings_of_the_verifier_make_another_one(collab, outcomes: dict[str, bool]) -> None:
     with FakeServer(says=see_truth) as server:
         mine = write_verifier(server)
         assert collab(*AGREE, "--verifier", mine)[0] == 0
@@ -186,7 +186,7 @@ def test_settings_of_the_verifier_make_another_one(collab, played: dict[str, boo
         assert (code, "verifier.screens" in err) == (2, True)
 
 
-def test_a_screenshot_judge_needs_a_model_that_sees_and_pictures(collab, played: dict[str, bool]) -> None:
+def test_a_screenshot_judge_needs_a_model_that_sees_and_pictures(collab, outcomes: dict[str, bool]) -> None:
     phone = ("--tasks", "SystemWifiTurnOn,SystemBluetoothTurnOff", "--out", "phone")
     assert collab("rollout", "--graph", "single", "--agents", "rehearsal", *phone)[0] == 0
     with FakeServer(says=lambda body: "Verdict: True") as blind:
@@ -224,7 +224,7 @@ def test_the_model_of_a_verifier_is_asked_one_tiny_prompt(collab) -> None:
 
 
 def test_rows_are_the_questions_with_the_outcomes_and_leave_whole_tasks_out(
-    collab, played: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+    collab, outcomes: dict[str, bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A verifier that answers as its rows do is right about their tasks, and knows nothing of the others."""
     pytest.importorskip("pyarrow")
@@ -245,7 +245,7 @@ def test_rows_are_the_questions_with_the_outcomes_and_leave_whole_tasks_out(
             }
             - {held_out}
         )
-        expected = {name: won for name, won in played.items() if not name.startswith(held_out)}
+        expected = {name: won for name, won in outcomes.items() if not name.startswith(held_out)}
         assert len(rows) == head["rows"] == len(expected)
         assert sum(row.reply == "Verdict: True" for row in rows) == head["successes"] == sum(expected.values())
         counted = f"{len(rows)} rows of fake[corridor], {head['successes']} of successes"
