@@ -9,6 +9,7 @@ which code; the notes go with the folder. What was begun by another recipe than 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -43,6 +44,8 @@ Run: TypeAlias = Callable[[str, Sequence[str]], int]
 Say: TypeAlias = Callable[[str], None]
 """Prints a line."""
 _THREADS = "OMP_NUM_THREADS"
+_HEARD_S = 1.0
+"""Longest wait of the main thread: one that begins just behind a signal would delay its handler until it ends."""
 
 
 class NotOver(RunError):
@@ -229,7 +232,7 @@ def work_off(
                     working[workers.submit(worker.work_on, unit, rest)] = unit
             if not working:
                 break
-            for future in wait(working, return_when=FIRST_COMPLETED).done:
+            for future in _wait_for_any(working):
                 unit = working.pop(future)
                 if (error := future.exception()) is not None:
                     failed.append(error)
@@ -244,6 +247,13 @@ def work_off(
     if failed:
         raise failed[0]
     return done
+
+
+def _wait_for_any(working: Collection[Future[UnitRecord | None]]) -> Collection[Future[UnitRecord | None]]:
+    """Wait until some are done, which are returned. Signals are handled meanwhile."""
+    while not (over := wait(working, timeout=_HEARD_S, return_when=FIRST_COMPLETED).done):
+        pass
+    return over
 
 
 def _find_next(
@@ -351,7 +361,8 @@ class Commands:
         self._jobs = jobs
         self._say = say
         self._lock = threading.RLock()
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._untold: list[subprocess.Popen[bytes]] = []
+        self._told: list[subprocess.Popen[bytes]] = []
         self._before: dict[signal.Signals, Any] = {}
         self._threads = os.environ.get(_THREADS)
 
@@ -385,17 +396,21 @@ class Commands:
                 raise QueueStopped
             self._say(f"{head}$ {shlex.join(['collab', *words])}")
             process = self._start(words)
-            self._running.append(process)
+            self._untold.append(process)
             if self.stopping:  # the same thread was told while it began this one
-                process.send_signal(signal.SIGINT)
+                self._tell()
         with process:
             try:
                 for line in process.stdout or ():
                     self._say(f"{head}{line.decode(errors='replace').rstrip()}")
-                return process.wait()
+                while True:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        return process.wait(_HEARD_S)
             finally:
                 with self._lock:
-                    self._running.remove(process)
+                    for listed in (self._untold, self._told):
+                        with contextlib.suppress(ValueError):
+                            listed.remove(process)
 
     def _start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
         program = os.environ.get("COLLAB", os.path.join(os.path.dirname(sys.executable), "collab"))
@@ -411,5 +426,13 @@ class Commands:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         with self._lock:  # waits for other threads, so that none of theirs is begun unseen
             self.stopping = True
-            for process in self._running:
+            for process in self._told:
                 process.send_signal(signal.SIGINT)
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell each command that heard nothing so far; a signal meanwhile tells none of them a second time."""
+        while self._untold:
+            process = self._untold.pop()
+            self._told.append(process)
+            process.send_signal(signal.SIGINT)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_programs_stop_in_good_order_when_the_queue_is_ended(
 
 def test_what_is_just_being_begun_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the thread that begins it is the one that hears the signal."""
-    text = "trap 'echo told >> told; exit 1' INT\ntouch ready\nsleep 20 & wait"
+    text = "trap 'echo told >> told; exit 1' INT\n: > ready\nsleep 20 & wait"
     monkeypatch.chdir(tmp_path)
     program(tmp_path / "collab", text, monkeypatch)
     begun = Commands._start
@@ -122,13 +123,14 @@ def test_what_is_told_to_end_is_told_once_by_a_terminal(tmp_path: Path) -> None:
     """Ctrl-C reaches the foreground of a terminal; a second one would make `collab` leave at once."""
     program = tmp_path / "collab"
     program.write_text(
-        "#!/usr/bin/env bash\ncount=0\ntrap 'count=$((count + 1)); echo told $count' INT\n"
-        "echo ready\nfor _ in 1 2 3 4 5 6; do sleep 0.2; done\n"
+        f"#!{sys.executable}\nimport signal, time\n"
+        "signal.signal(signal.SIGINT, lambda number, frame: print('told', flush=True))\n"
+        "print('ready', flush=True)\ntime.sleep(1.2)\n"
     )
     program.chmod(0o755)
     script = """
 from collab.evidence.queue import Commands
-with Commands(1, print) as run:
+with Commands(1, lambda line: print(line, flush=True)) as run:
     run("unit", [])
 """
     process = subprocess.Popen(
@@ -144,5 +146,24 @@ with Commands(1, print) as run:
     while process.stdout.readline() != "ready\n":
         pass
     os.killpg(process.pid, signal.SIGINT)
-    assert process.stdout.read().splitlines() == ["told 1"]
+    assert process.stdout.read().splitlines() == ["told"]
     assert process.wait() == 0
+
+
+def test_a_signal_just_before_a_wait_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does that another thread catches: the main thread's wait isn't interrupted, and it runs the handler."""
+    monkeypatch.chdir(tmp_path)
+    program(tmp_path / "collab", "trap 'echo told >> told; exit 1' INT\n: > ready\nsleep 20 & wait", monkeypatch)
+
+    def catch() -> None:
+        while not Path("ready").exists():
+            time.sleep(0.01)
+        time.sleep(0.2)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    begun = time.monotonic()
+    with Commands(1, say) as run, ThreadPoolExecutor(1) as workers:
+        workers.submit(catch)
+        assert run("unit", []) == 1
+    assert Path("told").read_text() == "told\n"
+    assert time.monotonic() - begun < 15

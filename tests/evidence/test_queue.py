@@ -6,9 +6,9 @@ import asyncio
 import functools
 import itertools
 import json
-import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from pathlib import Path
@@ -347,10 +347,15 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
 
 
 def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Recorder) -> None:
-    """Also where that comes between two commands, or where what runs is just done."""
+    """Also where another thread catches the signal, so that the main thread's wait isn't interrupted."""
 
     def ended(name: str, words: Sequence[str]) -> int:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        handler: Any = signal.getsignal(signal.SIGINT)
+        until = time.monotonic() + 20
+        while not handler.__self__.stopping and time.monotonic() < until:
+            time.sleep(0.01)
+        assert handler.__self__.stopping
         return recorder(name, words)
 
     with pytest.raises(QueueStopped, match="stopped on request; repeat the same command to resume"):
