@@ -21,7 +21,6 @@ from collab.seeds import derive
 from collab.trainers.rl.estimators import leave_one_out
 from collab.trainers.rl.turns import Turn
 from collab.types import Utterance
-from collab.utils.concurrency import note_doing
 from collab.utils.files import hash_file
 from collab.utils.text import format_amount
 
@@ -113,19 +112,17 @@ def read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies |
 
 def pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> dict[str, Any]:
     """Fit Q to candidates, and return the fit as fields of `CoachMetrics`."""
-    # From 0 to 1 is further than an epoch's fit may move a value.
-    with note_doing(f"fitting Q to {format_amount(len(known.rows), 'candidate')}"):
-        try:
-            model.fit(
-                known.rows,
-                known.targets,
-                seed=derive(state.config.run.seed, "pretraining", group),
-                is_clipped=False,
-                groups=known.states,
-                passes=narrow_config(state.config).method.pretraining_passes,
-            )
-        except Diverged as diverged:
-            return {"lost": f"{diverged.what}; its fit to candidates was undone"}
+    try:
+        model.fit(
+            known.rows,
+            known.targets,
+            seed=derive(state.config.run.seed, "pretraining", group),
+            is_clipped=False,  # from 0 to 1 is further than an epoch's fit may move a value
+            groups=known.states,
+            passes=narrow_config(state.config).method.pretraining_passes,
+        )
+    except Diverged as diverged:
+        return {"lost": f"{diverged.what}; its fit to candidates was undone"}
     return {"pretrained": len(known.rows)}
 
 

@@ -47,6 +47,7 @@ from collab.trainers.prefix_sharing import compute_shared_hidden, switch_attenti
 from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.losses import mse_clipped
 from collab.trainers.rl.policy_gradient import read_moments, write_moments
+from collab.utils.concurrency import note_doing
 from collab.utils.files import hash_file, read_json, write_json
 
 _WEIGHTS, _MOMENTS, _HEAD = "weights.safetensors", "moments.safetensors", "values.json"
@@ -296,18 +297,20 @@ class TokenValues:
         steps = [step for order in passes for step in _split(order, recipe.batch_rows)]
         weights = [weight for _, weight in self._name_trained()]
         warm, losses = round(recipe.warmup * len(steps)), []
-        for number, step in enumerate(steps, 1):
-            for group in self._optimizer.param_groups:
-                group["lr"] = recipe.learning_rate * (min(1.0, number / warm) if warm else 1.0)
-            self._optimizer.zero_grad()
-            losses.append(self._add_gradients(rows, targets, before, step))
-            norm = nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
-            # A step with such a gradient would destroy all weights at once.
-            for name, value in (("loss", losses[-1]), ("grad_norm", float(norm))):
-                if not math.isfinite(value):
-                    raise Diverged(f"values of tokens, step {self.steps + 1}: {name} is {value}")
-            self._optimizer.step()
-            self.steps += 1
+        with note_doing("fitting values of tokens") as doing:
+            for number, step in enumerate(steps, 1):
+                doing.what = f"fitting values of tokens: step {number} of {len(steps)}"
+                for group in self._optimizer.param_groups:
+                    group["lr"] = recipe.learning_rate * (min(1.0, number / warm) if warm else 1.0)
+                self._optimizer.zero_grad()
+                losses.append(self._add_gradients(rows, targets, before, step))
+                norm = nn.utils.clip_grad_norm_(weights, recipe.max_grad_norm)
+                # A step with such a gradient would destroy all weights at once.
+                for name, value in (("loss", losses[-1]), ("grad_norm", float(norm))):
+                    if not math.isfinite(value):
+                        raise Diverged(f"values of tokens, step {self.steps + 1}: {name} is {value}")
+                self._optimizer.step()
+                self.steps += 1
         if not all(weight.isfinite().all() for weight in weights):
             raise Diverged(f"values of tokens, step {self.steps}: some weights are no numbers")
         return losses

@@ -17,6 +17,7 @@ from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.base_model import Base, open_base
 from collab.trainers.recipe import RLRecipe, TokenValueRecipe
 from collab.trainers.rl.token_values import TokenValues, ValueRow
+from collab.utils.concurrency import get_latest_doing
 
 QUICK = TokenValueRecipe(learning_rate=3e-3, batch_rows=4, rows_at_once=3, passes=30, clip=10.0)
 
@@ -117,6 +118,22 @@ def test_a_fit_computes_no_value_that_is_known_or_not_needed(base: Base, monkeyp
     monkeypatch.setattr(TokenValues, "compute", count)
     model.fit(ROWS, TARGETS, seed=3, is_clipped=False)
     assert read[4:] == [2]
+
+
+def test_a_fit_tells_how_far_it_is(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command line prints of an operation that takes long."""
+    add, told = TokenValues._add_gradients, list[str]()
+
+    def tell(self: TokenValues, *args: Any) -> float:
+        doing = get_latest_doing()
+        assert doing is not None
+        told.append(doing.what)
+        return add(self, *args)
+
+    monkeypatch.setattr(TokenValues, "_add_gradients", tell)
+    TokenValues(QUICK, base, device="cpu").fit(ROWS, TARGETS, seed=1, passes=2)
+    assert told == [f"fitting values of tokens: step {number} of 4" for number in (1, 2, 3, 4)]
+    assert get_latest_doing() is None
 
 
 @pytest.mark.parametrize("lora", ["null", "{rank: 4}"])
