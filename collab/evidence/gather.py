@@ -28,7 +28,7 @@ from collab.errors import RunFormatError, UsageError
 from collab.evaluation.metrics import EpisodeResult
 from collab.evaluation.report import find_runs, read_run
 from collab.evidence.plan import EvidenceUnit, Plan
-from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Row, Seconds, UnitRecord, hide_places
+from collab.evidence.record import LEARNING, EpochNumbers, MeasuredEpisodes, Row, Seconds, UnitRecord, hide_places
 from collab.library import ROOMS, Library, find_builtin_root, resolve_checkpoint
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import load_config
@@ -158,9 +158,10 @@ def _gather_training(folder: Path, work: Path, seconds: float) -> dict[str, Any]
     rollouts = [path for record in records if (path := training.get_epoch(record.epoch).rollout).exists()]
     # Epochs that were taken over took no time here.
     own = [record for record in records if record.epoch > head.get(FORKED, {"epoch": -1})["epoch"]]
-    played = [path for record in own if (path := training.get_epoch(record.epoch).rollout) in rollouts]
-    held_out = [path for record in own for path in find_runs(training.get_epoch(record.epoch).evaluation)]
-    spent = {part: _sum_seconds(own, part) for part in ("critic", "adversary", "training")}
+    places = [training.get_epoch(record.epoch) for record in own]
+    played = [path for epoch in places for path in (epoch.rollout, epoch.branches) if path.exists()]
+    held_out = [path for epoch in places for path in find_runs(epoch.evaluation)]
+    spent = {part: _sum_seconds(own, part) for part in LEARNING}
     return {
         "policy": "+".join(sorted(set(head["base"].values()))),
         "config": hide_places(head["config"], work),

@@ -39,6 +39,8 @@ LARGEST = 200_000
 """Bytes of a file."""
 ALGORITHM = "collabuiagents"
 """By which a unit trains that names none."""
+LEARNING = ("critic", "adversary", "values", "samples", "training")
+"""Parts of a training beside playing, as `Seconds` names them."""
 SHORT = 60
 """Characters of a value that a message repeats."""
 
@@ -126,6 +128,10 @@ class Seconds(Definition):
     """The rest of playing: agents alone."""
     critic: float | None = None
     adversary: float | None = None
+    values: float | None = 0.0
+    """Of fitting what values states or replies, and of reading values from it."""
+    samples: float | None = 0.0
+    """Of sampling candidates, replies to visited states that are not executed."""
     training: float | None = None
 
 

@@ -25,7 +25,7 @@ from collab.evaluation.comparison import RunComparison, compare_trainings
 from collab.evaluation.metrics import Report, compute_wilson_interval
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot, split_spot
-from collab.evidence.record import EpochNumbers, MeasuredEpisodes, Records, UnitRecord
+from collab.evidence.record import LEARNING, EpochNumbers, MeasuredEpisodes, Records, UnitRecord
 from collab.utils.text import format_amount, format_markdown_table
 
 MISSING = "not measured yet"
@@ -33,16 +33,20 @@ NOT_PLANNED = "–"
 OTHER_MACHINE = "on another machine"
 _DIVIDED = ("environment", "inference")
 """What playing is divided into."""
-_LEARNING = ("critic", "adversary", "training")
-_PARTS = ("playing", *_DIVIDED, *_LEARNING)
+_VALUING = ("values", "samples")
+"""What some algorithms do beside the others' parts."""
+_PARTS = ("playing", *_DIVIDED, *LEARNING)
+_ALWAYS = [part for part in _PARTS if part not in (*_DIVIDED, *_VALUING)]
+"""Parts that a training has to tell, so that what is left beside them can be told."""
 _LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
 """Objective → what an example is; pairs of replies otherwise."""
 PARTS_ARE = (
     "Minutes are those of a whole unit. Playing is rollouts and evaluations. Environment is the part of it in which at "
     "least one environment was at work (agents of other episodes may have replied meanwhile), inference is the rest. "
-    "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Training is "
-    "optimizer steps. Other is what remains: loading, writing, and gaps between parts; it is not told (–) where "
-    "episodes are played while a policy learns."
+    "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Values is fitting "
+    "what values states or replies, samples is sampling replies that are not executed, training is optimizer steps. "
+    "Other is what remains: loading, writing, gaps between parts, and values that are not told; itself it is not told "
+    "(–) where episodes are played while a policy learns."
 )
 """What the columns of `Results.format_time_table` are."""
 
@@ -300,11 +304,13 @@ class Results:
         Args:
             whole: whether a last line holds the sum of all units.
         """
-        parts = [part for part in _PARTS if part not in _DIVIDED or self.is_divided]
+        filled = {part for part in _VALUING for one in self.trainings() if getattr(one.seconds, part) != 0}
+        left_out = {*(() if self.is_divided else _DIVIDED), *(set(_VALUING) - filled)}
+        parts = [part for part in _PARTS if part not in left_out]
         rows = []
         for label, spot in self._training_spots():
             done = self.of(spot)
-            full = [one for one in done if all(_sum([one], part) is not None for part in ("playing", *_LEARNING))]
+            full = [one for one in done if all(_sum([one], part) is not None for part in _ALWAYS)]
             full = full or done
             note = "" if len(full) == len(done) else f" (shares: {len(full)} of {len(done)})"
             cells = [_minutes(done, len(done)), *_shares(full, parts)] if done else [MISSING] * (len(parts) + 2)
@@ -550,13 +556,13 @@ def _minutes(records: Sequence[UnitRecord], times: int) -> str:
 
 
 def _shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
-    """Return the share of each part, and of what is left beside playing, critic, adversary and training."""
+    """Return the share of each part, and of what is left beside playing and learning."""
     whole = sum(record.seconds.whole for record in records)
     sums = {part: _sum(records, part) for part in parts}
     outer = [seconds for part, seconds in sums.items() if part not in _DIVIDED]
     known = [seconds for seconds in outer if seconds is not None]
     rest = "not told"
-    if len(known) == len(outer):
+    if all(sums[part] is not None for part in _ALWAYS):
         rest = _share(whole - sum(known), whole) if sum(known) <= whole else NOT_PLANNED
     return [*("not told" if seconds is None else _share(seconds, whole) for seconds in sums.values()), rest]
 
@@ -571,7 +577,7 @@ def _share(part: float, whole: float) -> str:
 
 def _sum(records: Sequence[UnitRecord], part: str) -> float | None:
     """Return the seconds of one part; None where a unit that has it does not hold them."""
-    having = [record for record in records if record.measured is None or part not in _LEARNING]
+    having = [record for record in records if record.measured is None or part not in LEARNING]
     parts = [getattr(record.seconds, part) for record in having]
     return None if None in parts else sum(parts)
 

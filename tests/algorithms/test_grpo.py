@@ -17,6 +17,7 @@ from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOLearner, 
 from collab.cli.main import main
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
+from collab.evidence.gather import _gather_training, _split_playing
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.plan import plan_episodes
@@ -232,6 +233,10 @@ def test_groups_may_begin_in_states_of_their_first_episodes(
     assert record["steps"] == played + sum(len(one.steps) for one in first.values())
     assert record["played"]["episodes"] == 6
     assert record["metrics"]["groups"] == 6
+    # What a unit of evidence tells as playing holds both.
+    took = [_split_playing([run])["playing"] for run in (epoch.rollout, epoch.branches)]
+    assert min(took) > 0
+    assert _gather_training(out, tmp_path, 600.0)["seconds"].playing >= sum(took)
     copied = {one.id: one.copied_steps for one in others}
     learned = [one for one in read_estimates(epoch.examples / "shared") if one.weight]
     assert learned

@@ -302,6 +302,24 @@ def test_playing_is_told_where_it_is_not_known_how_it_is_divided(make_record: Ma
     assert build_results(undivided, make_record("full", 0, "new-seeds", "10")).format_time_table() == alone
 
 
+def test_values_and_samples_have_columns_where_an_algorithm_has_them(make_record: MakeRecord) -> None:
+    """Values that are not told are part of what is left, as they were before their files held them."""
+    without = make_record("full", 0, "train", epochs=["10", "11"])
+    lines = []
+    for values in (60.0, None):
+        seconds = without.seconds.model_copy(update={"values": values, "samples": 12.0})
+        having = make_record("rft", 0, "train", epochs=["10", "11"], seconds=seconds)
+        table = build_results(without, having).format_time_table()
+        assert table.splitlines()[0].endswith(" | critic | adversary | values | samples | training | other |")
+        lines += [find_line(table, "full method "), find_line(table, "preferences")]
+    assert [line.partition("49% | ")[2] for line in lines] == [
+        "10% | 0% | 0% | 0% | 20% | 20% |",
+        "10% | 0% | 10% | 2% | 20% | 8% |",
+        "10% | 0% | 0% | 0% | 20% | 20% |",
+        "10% | 0% | not told | 2% | 20% | 18% |",
+    ]
+
+
 def test_nothing_is_left_over_where_playing_goes_on_while_a_policy_learns(make_record: MakeRecord) -> None:
     training = make_record("full", 0, "train", epochs=["1"])
     seconds = training.seconds.model_copy(update={"playing": 0.95 * training.seconds.whole})
