@@ -51,7 +51,8 @@ def prepare_task(task: FinetuneTask, definitions: Library, allow_overlap: bool, 
     prepared = prepare(task, rows)
     # Printed before training, so that a wrong folder shows here.
     _print_base(prepared)
-    if (doubt := doubt_precision(task.recipe, device)) is not None:
+    settings = ["precision"] if task.recipe.precision == "bfloat16" else []
+    if (doubt := doubt_precision(settings, device)) is not None:
         print_line(f"warning: {doubt}")
     if read is not None:
         counts = ", ".join(f"{level} {count}" for level, count in read.levels.items())

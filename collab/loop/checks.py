@@ -45,7 +45,9 @@ async def check_team(config: TrainingConfig, first: Policy, suite: Suite, budget
 
     method, run = config.method, config.run
     team = assign_policy(run, first, method.determinism)
-    slow = doubt_precision(method.build_recipe(1), section=f"{method.RECIPE}.")
+    slow = doubt_precision(
+        [f"{name}.precision" for name, part in method if getattr(part, "precision", None) == "bfloat16"]
+    )
     accept = partial(_refuse_silent, config)
     found = await check(team.model_copy(update={"budget": budget}), suite, accept=accept)
     return [*_warn_cooler(config), *found, *([slow] if slow else [])]

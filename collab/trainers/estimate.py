@@ -31,7 +31,7 @@ from collab.models.weights import build_empty, find_setting, read_config, readab
 from collab.trainers.base_model import open_base, silence_libraries
 from collab.trainers.batching import BatchStep, select_process
 from collab.trainers.prepare import FinetuneTask, Prepared, check_installed, get_world, order_examples
-from collab.trainers.recipe import DpoRecipe, Lora, Recipe
+from collab.trainers.recipe import DpoRecipe, Lora
 from collab.trainers.run_dir import FinetuneDir
 from collab.trainers.trainer import build_trainer
 
@@ -446,21 +446,21 @@ def _time_product(dtype: torch.dtype, size: int, device: str) -> float:
     return best
 
 
-def doubt_precision(recipe: Recipe, device: str = "auto", section: str = "") -> str | None:
-    """Return a warning if the recipe computes in bfloat16 on a processor that only emulates it; None otherwise.
+def doubt_precision(settings: Sequence[str], device: str = "auto") -> str | None:
+    """Return a warning if something computes in bfloat16 on a processor that only emulates it; None otherwise.
 
     Such processors take some thirty times as long as in float32. It is measured, because names of processors and
     their features do not tell what PyTorch makes of them.
 
     Args:
-        section: what the recipe's settings begin with where they are set, e.g. "dpo.".
+        settings: names of all that are "bfloat16", e.g. "dpo.precision".
     """
-    if recipe.precision != "bfloat16" or (device != "cpu" and torch.cuda.is_available()):
+    if not settings or (device != "cpu" and torch.cuda.is_available()):
         return None
     ratio = _time_product(torch.bfloat16, 256, "cpu") / _time_product(torch.float32, 256, "cpu")
     if ratio < SLOW:
         return None
     return (
         f"precision bfloat16: on this processor a matrix product takes {ratio:.0f} times as long as in float32; "
-        f"faster: --set {section}precision=float32"
+        f"faster: {' '.join(f'--set {name}=float32' for name in settings)}"
     )

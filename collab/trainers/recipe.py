@@ -323,6 +323,8 @@ class TokenValueRecipe(Definition):
     """The gradient of a step is scaled down to this norm where it is longer."""
     lora: Lora | None = None
     """None trains all weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Data type in which the body is computed (autocast); weights, head and values are float32."""
 
 
 class Preset(Definition):

@@ -134,11 +134,6 @@ class _ValuedModel(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Return the value at each token, (rows, tokens), float32."""
-        hidden: Tensor = self.body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        return self.rate(hidden)
-
     def rate(self, hidden: Tensor) -> Tensor:
         """Return the value of what the body puts out, (…, width) → (…), float32."""
         values: Tensor = self.head(hidden.float())[..., 0]
@@ -161,6 +156,8 @@ class TokenValues:
         self.steps = 0
         """Optimizer steps so far."""
         self._device = torch.device(choose_device(device))
+        is_lower = recipe.precision == "bfloat16"
+        self._autocast = torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_lower)
         whole = load_weights(base, "float32")
         if recipe.sharing == "prefix":
             switch_attention(whole)
@@ -343,15 +340,18 @@ class TokenValues:
     def _read(self, rows: Sequence[ValueRow]) -> list[Tensor]:
         """Return the values at the places of rows of one forward pass, (places,) each."""
         if self.recipe.sharing == "prefix":
-            hidden = compute_shared_hidden(self._model.body, [row.ids for row in rows], self._device)
+            with self._autocast:
+                hidden = compute_shared_hidden(self._model.body, [row.ids for row in rows], self._device)
             return [self._model.rate(one[list(row.places)]) for one, row in zip(hidden, rows, strict=True)]
         shape = (len(rows), max(len(row.ids) for row in rows))
         ids, mask = (torch.zeros(shape, dtype=torch.long) for _ in range(2))
         for place, row in enumerate(rows):
             ids[place, : len(row.ids)] = torch.from_numpy(np.asarray(row.ids, np.int64))
             mask[place, : len(row.ids)] = 1
-        values = self._model(ids.to(self._device), mask.to(self._device))
-        return [values[place, list(row.places)] for place, row in enumerate(rows)]
+        ids, mask = ids.to(self._device), mask.to(self._device)
+        with self._autocast:
+            hidden = self._model.body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
+        return [self._model.rate(hidden[place, list(row.places)]) for place, row in enumerate(rows)]
 
     def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> list[Sequence[int]]:
         """Return the forward passes of a step: rows of similar length, or with `sharing` neighbours."""

@@ -197,6 +197,36 @@ def test_a_fit_whose_weights_are_too_large_to_compute_with_is_undone(base: Base)
     assert [one.tolist() for one in model.compute(ROWS)] == [[0.0]] * 6
 
 
+@pytest.mark.parametrize("sharing", ["none", "prefix"])
+def test_a_lower_precision_computes_the_body_and_keeps_the_rest_exact(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sharing: str
+) -> None:
+    """Products are bfloat16; weights, values and what they are fitted to are not."""
+    multiply, types = torch.nn.functional.linear, set[torch.dtype]()
+
+    def note(*args: Any, **kwargs: Any) -> Any:
+        made = multiply(*args, **kwargs)
+        types.add(made.dtype)
+        return made
+
+    found = []
+    for precision in ("float32", "bfloat16"):
+        model = TokenValues(override(QUICK, [f"precision={precision}", f"sharing={sharing}"]), base, device="cpu")
+        model.fit(ROWS, TARGETS, seed=1)
+        monkeypatch.setattr(torch.nn.functional, "linear", note)
+        found.append(np.concatenate(model.compute(ROWS)))
+        monkeypatch.undo()
+        # The head, a product of its own, stays exact.
+        assert types == {torch.float32, *([torch.bfloat16] if precision == "bfloat16" else [])}
+        model.save(tmp_path / precision)
+        assert {one.dtype for one in load_file(tmp_path / precision / "weights.safetensors").values()} == {
+            torch.float32
+        }
+    exact, lower = found
+    assert lower == pytest.approx(TARGETS, abs=0.2)
+    assert not np.array_equal(lower, exact)
+
+
 def test_values_that_were_changed_or_of_another_base_are_refused(base: Base, tmp_path: Path) -> None:
     model = TokenValues(override(QUICK, ["passes=1"]), base, device="cpu")
     model.fit(ROWS, TARGETS, seed=1)
