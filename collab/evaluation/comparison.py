@@ -13,6 +13,7 @@ from collab.evaluation.metrics import (
     Report,
     Sampled,
     check_same_environment,
+    compute_wilson_interval,
     describe_longest,
     describe_sampling,
     list_settings,
@@ -257,6 +258,20 @@ def bootstrap(
     means = sorted(total / instances)
     cut = int((1 - level) / 2 * draws + 1e-6)  # 0.8 leaves a tenth on each side, which its binary form falls short of
     return float(means[cut]), float(means[draws - 1 - cut])
+
+
+def compute_share_interval(outcomes: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the 95 % interval of the mean outcome over all instances, for other tasks as well as other instances.
+
+    It is that of `bootstrap`; where all outcomes are equal (as where none is a success), and every draw would be the
+    same, it is Wilson's with one observation per task.
+
+    Args:
+        outcomes: by task, that of each instance, from 0 to 1.
+    """
+    if len({outcome for task in outcomes for outcome in task}) > 1:
+        return bootstrap(outcomes)
+    return compute_wilson_interval(sum(task[0] for task in outcomes), len(outcomes))
 
 
 def _group_by_instance(report: Report) -> Mapping[InstanceKey, bool]:

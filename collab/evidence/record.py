@@ -89,7 +89,8 @@ class EpochNumbers(Definition):
     held_out: list[Row] = Field(default_factory=list)
     """Empty where it was not measured."""
     pairs: int = 0
-    """Rows that were trained, older ones included."""
+    """New pairs, without the rewarded replies that are anchored beside them, or new replies; and rows of older epochs,
+    with such replies."""
     updates: int = 0
     """Optimizer steps, of all policies together."""
     loss: float | None = None
@@ -129,9 +130,9 @@ class Seconds(Definition):
     critic: float | None = None
     adversary: float | None = None
     values: float | None = 0.0
-    """Of fitting what values states or replies, and of reading values from it."""
+    """Fits of what values states or replies, and values read from it."""
     samples: float | None = 0.0
-    """Of sampling candidates, replies to visited states that are not executed."""
+    """Candidates: replies to visited states that are sampled and not executed."""
     training: float | None = None
 
 

@@ -1,7 +1,7 @@
 """From the files of finished units to rates, paired differences and tables in Markdown.
 
     results = Results(plan, records)
-    results.format_rate("full/new-seeds")                                       # "69.9 [65.4, 74.0] (3 x 432)"
+    results.format_rate("full/new-seeds")                                       # "69.9 [60.3, 79.2] (3 x 432)"
     results.format_difference("untrained-team/new-seeds", "full/new-seeds")     # "+6.2 [+1.2, +11.5]"
     results.format_difference("rft/new-seeds", "full/new-seeds")                # "+1.0 [-2.1, +4.2], not separable"
 
@@ -19,10 +19,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import mean
 
-from collab.evaluation.comparison import RunComparison, compare_trainings
-from collab.evaluation.metrics import Report, compute_wilson_interval
+from collab.evaluation.comparison import RunComparison, compare_trainings, compute_share_interval
+from collab.evaluation.metrics import Report
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot, split_spot
 from collab.evidence.record import LEARNING, EpochNumbers, MeasuredEpisodes, Records, UnitRecord
@@ -479,17 +480,20 @@ def _judge_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float, w
 
 
 def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:
-    """Return success in percent, its 95 % Wilson interval and how many episodes, e.g. "70.1 [65.6, 74.2] (3 x 432)".
+    """Return success in percent, its 95 % interval and how many episodes, e.g. "70.1 [60.3, 79.2] (3 x 432)".
 
-    The interval is that of one training that was measured on as many instances with the mean of the successes.
+    The interval resamples tasks, then their instances, each with the mean of all trainings (`compute_share_interval`).
 
     Args:
         measured: evaluations of one arm on the same instances, at least one.
     """
-    rates = [one.report().planned for one in measured]
-    successes, episodes = mean(rate.successes for rate in rates), mean(rate.episodes for rate in rates)
-    count = f"{episodes:g}" if len(rates) == 1 else f"{len(rates)} x {episodes:g}"
-    return show_share(successes / episodes, compute_wilson_interval(successes, episodes), count)
+    outcomes = dict[str, dict[tuple[int, int], list[bool]]]()
+    for task, seed, most, success, *_ in (row for one in measured for row in one.episodes):
+        outcomes.setdefault(task, {}).setdefault((seed, most), []).append(success)
+    by_task = [[mean(each) for each in instances.values()] for instances in outcomes.values()]
+    share, episodes = mean(chain(*by_task)), mean(len(one.episodes) for one in measured)
+    count = f"{episodes:g}" if len(measured) == 1 else f"{len(measured)} x {episodes:g}"
+    return show_share(share, compute_share_interval(by_task), count)
 
 
 def describe_difference(found: RunComparison) -> str:
@@ -498,7 +502,7 @@ def describe_difference(found: RunComparison) -> str:
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
-    """Say whether a goal was reached; or that it is not separable, where its interval holds 0.
+    """Say whether a goal was reached; or that it is not separable from 0, where that is its limit.
 
     Args:
         goal: which.
@@ -507,7 +511,7 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     """
     if not goal.is_reached(found):
         return f"**not reached{so_far}**"
-    if not found.is_separable:
+    if not found.is_separable and not any((goal.at_least, goal.at_most, goal.more_than)):
         return f"not separable from 0{so_far}"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]

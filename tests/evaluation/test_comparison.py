@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collab.errors import UsageError
-from collab.evaluation.comparison import bootstrap, compare, compare_trainings
+from collab.evaluation.comparison import bootstrap, compare, compare_trainings, compute_share_interval
 from collab.evaluation.metrics import EpisodeResult, Report, pool, summarise
 from collab.types import PlannedTask, Sampling
 
@@ -195,6 +195,14 @@ def test_tasks_are_drawn_again_not_only_their_instances() -> None:
     assert bootstrap([[1] * 10, [0] * 10]) == (0.0, 1.0)
     # forty tasks of five like instances: as uncertain as forty pairs, not as two hundred (plus or minus 0.07)
     assert bootstrap([[1] * 5] * 20 + [[0] * 5] * 20) == pytest.approx((0.345, 0.655), abs=0.025)
+
+
+def test_a_share_is_as_uncertain_as_its_tasks_are_few() -> None:
+    """Ten instances of a task that are solved alike say no more than one; Wilson by hand for 0, 4 and 2 of 4 tasks."""
+    assert compute_share_interval([[1.0] * 10] * 20 + [[0.0] * 10] * 20) == pytest.approx((0.345, 0.655), abs=0.025)
+    assert compute_share_interval([[0.0] * 10] * 4) == pytest.approx((0.0, 0.4899), abs=1e-4)
+    assert compute_share_interval([[1.0] * 10] * 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
+    assert compute_share_interval([[0.5] * 3] * 4) == pytest.approx((0.1500, 0.8500), abs=1e-4)
 
 
 def test_instances_within_a_task_are_drawn_again_too() -> None:

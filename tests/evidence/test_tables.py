@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from collab.errors import UsageError
-from collab.evaluation.comparison import RunComparison
-from collab.evaluation.metrics import Rate, compute_wilson_interval
+from collab.evaluation.comparison import RunComparison, bootstrap
+from collab.evaluation.metrics import Rate
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, read_plan
 from collab.evidence.record import UnitRecord
 from collab.evidence.tables import MISSING, NOT_PLANNED, Results, describe_difference, judge_goal
@@ -42,7 +42,7 @@ def make_comparison(low: float, high: float, difference: float = 0.0) -> RunComp
 
 def test_the_rate_of_an_arm_is_over_all_run_seeds(make_record: MakeRecord) -> None:
     known = build_results(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1110"))
-    low, high = compute_wilson_interval(2.5, 4)  # both trainings played the same four instances
+    low, high = bootstrap([[1, 1], [0.5, 0]])  # both trainings played the same four instances of two tasks
     assert known.format_rate(FULL) == f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
     alike = build_results(make_record("full", 0, "new-seeds", "1100"), make_record("full", 1, "new-seeds", "1100"))
     alone = build_results(make_record("untrained-team", None, "new-seeds", "1100")).format_rate(TEAM)
@@ -154,7 +154,7 @@ def test_epochs_of_a_training_are_told_and_compared_on_its_held_out_seeds(make_r
     assert found is not None
     assert (found.pairs, found.difference) == (8, 0.375)
     success, accuracy = known.format_epoch_table(["full"], "train", [0, 1, 2, 3]).splitlines()[2:]
-    low, high = compute_wilson_interval(2.5, 4)
+    low, high = bootstrap([[1, 1], [0.5, 0]])
     cells = [cell.strip() for cell in success.split("|")[1:-1]]
     assert cells[0] == "full method"
     assert cells[3] == f"62.5 [{100 * low:.1f}, {100 * high:.1f}] (2 x 4), 2 of 3 seeds"
@@ -203,6 +203,22 @@ def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: 
 def test_a_goal_that_the_interval_leaves_open_says_so(interval: tuple[float, float], at_most: bool, said: str) -> None:
     limit: dict[str, Any] = {"at_most": 0.0} if at_most else {"at_least": 0.0}
     assert judge_goal(Goal(label="", first=TEAM, second=FULL, **limit), make_comparison(*interval)) == said
+
+
+@pytest.mark.parametrize(
+    ("interval", "difference", "said"),
+    [
+        ((-0.010, 0.006), -0.002, "reached"),
+        ((-0.029, -0.010), -0.020, "reached"),
+        ((-0.060, 0.020), -0.020, "reached; less lies in the interval, too"),
+        ((-0.060, -0.010), -0.040, "**not reached**"),
+    ],
+)
+def test_what_may_be_lost_is_compared_with_the_limit_and_not_with_0(
+    interval: tuple[float, float], difference: float, said: str
+) -> None:
+    goal = Goal(label="at most 3 points lost", first=TEAM, second=FULL, at_least=-3.0)
+    assert judge_goal(goal, make_comparison(*interval, difference=difference)) == said
 
 
 # ----------------------------------------------------------------------------------------------------- trainings

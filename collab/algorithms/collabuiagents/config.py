@@ -4,7 +4,7 @@
 
 `objective` names what an epoch learns from: "dpo", "trajectory-dpo" (ablation no-cr) or "rft" (ablation rft).
 
-Each ablation changes one thing of a preset. Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update,
+Each ablation takes one part of a preset away. Source: CollabUIAgents, table 3 (w/o CR, PO → RFT, w/o edge update,
 single-agent systems); the pair sources and the anchor are ours. The untrained team is none of these, because nothing is
 trained: `collab eval` plays it, and epoch 0 of every training measures it on the held-out seeds.
 """
