@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 from collab.algorithms.turn_learner import TurnMethod, get_lesson_dir
 from collab.config import Definition
 from collab.errors import Diverged, RunFormatError
+from collab.loop.checks import build_empty_policy
 from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import TriedStep
+from collab.loop.policy import Policy
 from collab.loop.state import LoopState
 from collab.trainers.recipe import TokenValueRecipe
 from collab.utils.files import read_json, report_write_errors, write_json
@@ -32,6 +34,15 @@ if TYPE_CHECKING:
 VALUES, METRICS = "values", "values.json"
 """Beside a lesson."""
 NO_NUMBERS = "its values are no numbers"
+
+
+def check_values(config: TrainingConfig, first: Policy, recipe: TokenValueRecipe) -> None:
+    """Refuse, before anything is played, checkpoints that cannot carry values; ConfigError as of `check_shape`."""
+    from collab.trainers.rl.token_values import check_shape
+
+    for slots in config.groups.values():
+        base = first.of(slots)
+        check_shape(recipe, build_empty_policy(base), base)
 
 
 def load_values(state: LoopState, group: str, number: int, recipe: TokenValueRecipe) -> tuple[TokenValues, int | None]:

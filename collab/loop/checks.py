@@ -127,7 +127,7 @@ def _check_layers(method: Method, base: str, recipe: Recipe, adapter: Adapter | 
         from collab.trainers.prefix_sharing import find_obstacle, find_structural_obstacle, temper
         from collab.trainers.trainer import build_adapter_config
 
-    model = _build_empty(base)
+    model = build_empty_policy(base)
     check_backbone(model, base)
     if recipe.checkpointing and not model.supports_gradient_checkpointing:
         raise ConfigError(
@@ -155,8 +155,8 @@ def _name_checkpoint(base: str, recipe: str) -> Iterator[None]:
         raise ConfigError(f"{base}: {error} ({recipe}.temperature)") from None
 
 
-def _build_empty(base: str) -> Any:
-    """Build a model of this checkpoint's shape without weights."""
+def build_empty_policy(base: str) -> Any:
+    """Build a causal LM of a checkpoint's shape, without weights; ConfigError where it has no such shape."""
     config = read_config(resolve_checkpoint(base), named=base)
     try:
         with note_doing("loading torch and transformers"):

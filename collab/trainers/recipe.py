@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from collab.config import Definition
 from collab.data.example import LEVELS, POLICY_LEVELS, Level
@@ -322,9 +322,17 @@ class TokenValueRecipe(Definition):
     max_grad_norm: float = Field(default=1.0, gt=0)
     """The gradient of a step is scaled down to this norm where it is longer."""
     lora: Lora | None = None
-    """None trains all weights."""
+    """Its rank, alpha and targets; None trains all weights."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Data type in which the body is computed (autocast); weights, head and values are float32."""
+
+    @field_validator("lora")
+    @classmethod
+    def _is_kept_apart(cls, lora: Lora | None) -> Lora | None:
+        # Values of one state may not differ, and are nobody's checkpoint.
+        if lora is not None and (lora.dropout or lora.merge):
+            raise ValueError("dropout and merge are not for values; leave them out")
+        return lora
 
 
 class Preset(Definition):

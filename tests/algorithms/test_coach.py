@@ -17,7 +17,7 @@ import pytest
 from collab.agents.agent import Agent
 from collab.algorithms import value_store
 from collab.algorithms.coach.config import ABLATIONS, CoachMethod
-from collab.algorithms.coach.fitting import compare
+from collab.algorithms.coach.fitting import compare, list_foreign
 from collab.algorithms.coach.samples import SAMPLES
 from collab.algorithms.coach.truth import RatedReply, compare_with_truth
 from collab.algorithms.turn_learner import get_lesson_dir
@@ -38,11 +38,12 @@ from collab.rewards.oracle import SolutionCritic
 from collab.seeds import generator
 from collab.store.run import RunStore
 from collab.testing.corridor import CorridorSuite
+from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.testing.toy_team import build_toy_examples, configure_toy_training, write_library
 from collab.trainers.base_model import open_base
 from collab.trainers.rl.candidates import read_candidates
 from collab.trainers.rl.step_estimates import read_estimates
-from collab.trainers.rl.token_values import JudgedReplies, TokenValues
+from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
 from collab.trainers.rl.turns import read_lesson
 
 COACH = load_algorithm("coach")
@@ -266,7 +267,7 @@ def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
     settings = (values, f"pretraining={tmp_path / 'made'}", "pretraining_passes=1", "rehearsed=4")
     result = train_in_corridor(finetuned, tmp_path, "epochs=2", *settings)
     assert result.summary is not None
-    assert len(times) == 1, "a process reads candidates once"
+    assert len(times) == 2, "a process reads candidates once, behind the check before anything is played"
     for record in result.records[1:]:
         told = record.metrics["coach"]
         assert (told["steps"], told["loss"], told["pretrained"], told["unread"]) == (0, None, 0, None)
@@ -443,7 +444,11 @@ def test_each_ablation_changes_what_it_says() -> None:
     assert {name: changed[name].k for name in ("k-1", "k-2", "k-8")} == {"k-1": 1, "k-2": 2, "k-8": 8}
     assert compare([0.7], [1], changed["k-1"]).tolist() == [0.7], "a single reply is rated by its Q"
     assert compare([0.2, 0.8], [1, 1], changed["k-2"]) == pytest.approx([-0.6, 0.6])
-    assert [len(step) for step in changed["k-8"].draw(1, 10, generator(0))] == [8, 2], "64 rows"
+    for preset in ("sound", "paper", "released"):
+        for k in (1, 2, 8):
+            method = apply_ablation(COACH, load_method(COACH, preset), f"k-{k}", graph="single")[0]
+            assert isinstance(method, CoachMethod)
+            assert [len(step) for step in method.draw(1, 40, generator(0))] == [16, 16, 8], "as many steps as with four"
     assert compare(values, counts, changed["no-loo"]).tolist() == values
     assert compare(values, counts, make_method()) == pytest.approx([0.2 - 0.7, 0.5 - 0.6, 0.8 - 0.5])
     assert changed["no-prm"].why_unasked == "step_weight=0 learns from outcomes alone"
@@ -465,6 +470,9 @@ def test_each_ablation_changes_what_it_says() -> None:
         (["critic=critic-prm"], "agents/critic-prm: options.model: checkpoints/my-prm: no such directory"),
         (["k=0"], "k: "),
         (["exploration_temperatures=0"], "temperature=0 is greedy"),
+        (["values.lora={rank: 2, dropout: 0.1}"], "dropout and merge are not for values; leave them out"),
+        (["values.lora={rank: 2, targets: [query_proj]}"], "values.lora: Target modules"),
+        (["pretraining=MADE", "rl.context=20"], "fits into rl.context=20, the longest has"),
     ],
 )
 def test_what_does_not_fit_is_one_line(
@@ -472,12 +480,15 @@ def test_what_does_not_fit_is_one_line(
 ) -> None:
     library = write_library(tmp_path / "library", tiny)
     asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
-    more = [word for one in settings for word in ("--set", one)]
+    if "pretraining=MADE" in settings:
+        write_candidates_of_the_corridor(tmp_path / "made")
+    more = [word for one in settings for word in ("--set", one.replace("MADE", str(tmp_path / "made")))]
     out = tmp_path / "run"
     assert main(["train", "--algo", "coach", *asked, *more, "--device", "cpu", "--out", str(out)]) == 2
     told = capsys.readouterr().err.strip()
     assert message in told
     assert "\n" not in told.split("error: ")[-1]
+    assert not out.exists()
     assert not out.exists()
 
 
@@ -567,3 +578,47 @@ def test_a_plan_counts_passes_once_and_candidates_that_are_learned_again(
     # A state: read before the fit, learned in three passes, read behind it with four candidates.
     state, known = 1 + 3 * 1000 + 5, rows * 2 * 1000 + 2 * 5 * (1 + 3 * 1000)
     assert valuing["seconds"] == {end: told["steps"][end] * state + known for end in ("low", "high")}
+
+
+def test_what_cannot_share_prefixes_is_refused_for_values_too_and_dropout_is_no_obstacle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Values are read without dropout, whatever a checkpoint says of training; layers that slide are another matter."""
+    transformers = pytest.importorskip("transformers")
+    tiny = make_tiny_checkpoint(tmp_path / "tiny", hidden=32, layers=1, context=4096)
+    shape = json.loads((tiny / "config.json").read_text())
+    (tiny / "config.json").write_text(json.dumps({**shape, "attention_dropout": 0.1}))
+    values = make_method().values
+    row = ValueRow(ids=np.arange(5, 25, dtype=np.int32), places=(18, 19))
+    model = TokenValues(values, open_base(str(tiny), make_method().rl), device="cpu")
+    model.fit([row], [1.0], seed=0)
+    assert model.compute([row])[0].tolist() == model.compute([row, row])[1].tolist()
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny)
+    config = transformers.Gemma2Config(
+        **{"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2},
+        **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 16},
+        **{"bos_token_id": None, "eos_token_id": 2, "pad_token_id": 0},
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "gemma")
+    tokenizer.save_pretrained(tmp_path / "gemma")
+    library = write_library(tmp_path / "library", tmp_path / "gemma")
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    asked += ["--set", "rl.sharing=none", "--set", "rl.context=2048", "--device", "cpu", "--out", str(tmp_path / "run")]
+    capsys.readouterr()
+    assert main(["train", "--algo", "coach", *asked]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "prefixes cannot be shared while its values are fitted: its layers are not all full attention" in line
+    assert line.endswith("; set values.sharing=none")
+    assert not (tmp_path / "run").exists()
+
+
+def test_candidates_of_another_environment_are_doubted(tmp_path: Path) -> None:
+    count = write_candidates_of_the_corridor(tmp_path / "made")
+    assert list_foreign(make_method(f"pretraining={tmp_path / 'made'}"), CorridorSuite().label) == []
+    (doubt,) = list_foreign(make_method(f"pretraining={tmp_path / 'made'}"), "mobile-miniwob")
+    assert (
+        f"{count} of {count} candidates are of another environment than mobile-miniwob (fake[corridor] {count})"
+        in doubt
+    )
+    assert list_foreign(make_method(), "mobile-miniwob") == []

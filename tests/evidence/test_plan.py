@@ -165,6 +165,7 @@ def test_android_coach_and_its_ablation_differ_in_their_replies_to_a_state_alone
     monkeypatch.chdir(tmp_path)  # the candidates that they name do not exist here
     changes = find_changes(ALONE, ("coach", "train"), ("coach-k1", "train"))
     assert changes.pop("method.k") == (4, 1)
+    assert changes.pop("method.rl.batch_rows") == (64, 16), "16 states to an optimizer step"
     assert set(changes) <= {"method.baseline"}, "one reply has no others to be compared with"
     recipes = [
         derive_recipe(ALONE, EvidenceUnit(arm=arm, seed=0, phase="train"))

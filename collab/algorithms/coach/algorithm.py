@@ -40,6 +40,7 @@ from collab.algorithms.coach.config import (
     hash_pretraining,
     narrow_config,
 )
+from collab.algorithms.coach.fitting import list_foreign
 from collab.algorithms.coach.learner import PART, CoachLearner
 from collab.algorithms.coach.metrics import format_metrics, list_curves, read_metrics
 from collab.algorithms.coach.samples import VisitedState, time_sampling
@@ -142,6 +143,7 @@ class Coach(OnPolicyAlgorithm):
         return [
             *super().list_doubts(config, suite),
             *list_critic_doubts(mine, suite),
+            *list_foreign(mine.method, suite.label),
             *(
                 [
                     "Q begins at 0, so the first epochs compare replies by little; --set pretraining=DIR fits it to "

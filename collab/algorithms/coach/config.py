@@ -95,11 +95,14 @@ class CoachConfig(TurnConfig, CriticConfig):
     """SHA-256 of the candidates that Q is fitted to at first; None for none."""
 
 
+_STATES_PER_STEP = 16
+"""In all presets: batches of 64 replies, four to a state."""
 ABLATIONS: dict[str, Ablation] = {
     **{
         f"k-{k}": Ablation(
             description=f"{k} replies to each visited state" if k > 1 else "one reply to each state, rated by its Q",
-            settings=(f"k={k}",),
+            # As many states per optimizer step as in the presets, and so as many steps.
+            settings=(f"k={k}", f"rl.batch_rows={_STATES_PER_STEP * k}"),
         )
         for k in (1, 2, 8)
     },

@@ -31,6 +31,7 @@ from collab.algorithms.coach.fitting import (
     UNVALUED,
     DistinctReply,
     Visited,
+    check_pretraining,
     fit_to_returns,
     is_alone,
     pretrain,
@@ -53,6 +54,7 @@ from collab.algorithms.value_store import (
     NO_NUMBERS,
     VALUES,
     advise_lower_rate,
+    check_values,
     load_values,
     make_values,
     read_value_metrics,
@@ -60,7 +62,9 @@ from collab.algorithms.value_store import (
 )
 from collab.envs.base import Suite
 from collab.envs.grammar import ActionSpace
+from collab.loop.config import TrainingConfig
 from collab.loop.interfaces import Rollout
+from collab.loop.policy import Policy
 from collab.loop.record import LABELS
 from collab.loop.state import LoopState
 from collab.preferences.rebuild import ORACLE
@@ -91,6 +95,13 @@ FEW = 0.4
 
 class CoachLearner(TurnLearner):
     """Learns candidates by how their Q compares."""
+
+    def check(self, config: TrainingConfig, first: Policy) -> None:
+        """Refuse checkpoints that the recipe cannot train, or that cannot carry Q, and candidates that do not fit."""
+        super().check(config, first)
+        mine = narrow_config(config)
+        check_values(config, first, mine.method.values)
+        check_pretraining(mine, first)
 
     async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
         """Fit Q to the returns, sample candidates, and draw those that teach something."""

@@ -27,6 +27,7 @@ from collab.algorithms.value_store import (
     NO_NUMBERS,
     VALUES,
     advise_lower_rate,
+    check_values,
     compute_values,
     load_values,
     make_values,
@@ -72,7 +73,7 @@ class PPOMethod(OnPolicyMethod):
     decay: float = Field(default=1.0, ge=0, le=1)
     """λ: at 1 an advantage is the outcome less V, at 0 the next V less this one."""
     whiten: bool = True
-    """Whether advantages are shifted and scaled to mean 0 and deviation 1 over the epoch, as verl does."""
+    """Whether advantages are shifted and scaled to mean 0 and deviation 1 over the epoch's turns."""
 
 
 class StateValues(Definition):
@@ -98,6 +99,12 @@ class StateValues(Definition):
 
 class PPOLearner(TurnLearner):
     """Learns every turn by its advantage."""
+
+    def check(self, config: TrainingConfig, first: Policy) -> None:
+        """Refuse checkpoints that the recipe cannot train, or that cannot carry values."""
+        super().check(config, first)
+        assert isinstance(config.method, PPOMethod), "the loop gives each algorithm its own method"
+        check_values(config, first, config.method.values)
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Value the states, estimate every step, and fit the values to the returns."""

@@ -37,13 +37,18 @@ from torch import Tensor, nn
 
 from collab.data.parquet import read_rows
 from collab.data.tokenize import EncodedExample, Ids, encode_replies
-from collab.errors import Diverged, RunFormatError
+from collab.errors import ConfigError, Diverged, RunFormatError
 from collab.models.checkpoint import choose_device
-from collab.models.tokenizer import ChatTokenizer
+from collab.models.tokenizer import ChatTokenizer, take_first_line
 from collab.seeds import generator
 from collab.synthesis.judgement import RIGHT, WRONG
 from collab.trainers.base_model import Base, load_weights
-from collab.trainers.prefix_sharing import compute_shared_hidden, switch_attention
+from collab.trainers.prefix_sharing import (
+    compute_shared_hidden,
+    find_obstacle,
+    find_structural_obstacle,
+    switch_attention,
+)
 from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.losses import mse_clipped
 from collab.trainers.rl.policy_gradient import read_moments, write_moments
@@ -159,6 +164,7 @@ class TokenValues:
         is_lower = recipe.precision == "bfloat16"
         self._autocast = torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=is_lower)
         whole = load_weights(base, "float32")
+        _drop_nothing(whole)
         if recipe.sharing == "prefix":
             switch_attention(whole)
         body = whole.base_model
@@ -166,7 +172,7 @@ class TokenValues:
         if recipe.lora is not None:
             body = _adapt(body, recipe)
         self._model = _ValuedModel(body, width).to(self._device)
-        self._model.eval()  # dropout would make the values of one state differ
+        self._model.eval()
         self._optimizer = self._build_optimizer()
 
     def compute(self, rows: Sequence[ValueRow]) -> list[Floats]:
@@ -364,6 +370,39 @@ class TokenValues:
     def _build_optimizer(self) -> torch.optim.AdamW:
         weights = [weight for _, weight in self._name_trained()]
         return torch.optim.AdamW(weights, lr=self.recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
+
+
+def check_shape(recipe: TokenValueRecipe, model: Any, named: str, setting: str = "values") -> None:
+    """Refuse a checkpoint that cannot carry values by this recipe, as far as a causal LM without weights tells.
+
+    Args:
+        model: on the meta device; it is changed.
+        named: name of the checkpoint in messages.
+        setting: of the recipe, in messages.
+
+    Raises:
+        ConfigError: it cannot share prefixes, or lacks a layer that the adapter names.
+    """
+    _drop_nothing(model)
+    reason = (find_obstacle(model) or find_structural_obstacle(model)) if recipe.sharing == "prefix" else None
+    if reason is not None:
+        raise ConfigError(
+            f"{named}: prefixes cannot be shared while its values are fitted: {reason}; set {setting}.sharing=none"
+        )
+    if recipe.lora is not None:
+        try:
+            _adapt(model.base_model, recipe)
+        except ValueError as error:
+            raise ConfigError(f"{named}: {setting}.lora: {take_first_line(error)[:200]}") from None
+
+
+def _drop_nothing(model: Any) -> None:
+    """Set all dropout to 0: it would make the values of one state differ, and what rows share would lose it."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
 
 
 def _draw_order(groups: Sequence[Hashable], passes: int, seed: int) -> list[list[int]]:
