@@ -12,6 +12,7 @@ from collab.cli.main import main
 from collab.loop.record import TrainingDir
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.local import LocalModel
+from collab.testing.fake_server import FakeServer
 from collab.testing.toy_team import write_library
 
 ALGORITHMS = ("coach", "ppo", "grpo")
@@ -42,6 +43,31 @@ def test_a_model_that_does_not_report_tokens_is_refused(
         f"--algo {algorithm}: needs the tokens of replies as they were sampled, and agents/toy does not report their "
         "tokens; use kind: local, or a server that reports them (collab serve)"
     ) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+LORA = ("rl.lora={rank: 4, merge: false}", "rl.saved=float32")
+"""With which a server may play what is trained."""
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_server_that_does_not_report_tokens_is_refused(
+    algorithm: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is asked what it reports: probabilities alone are not enough."""
+    library = write_library(tmp_path / "library", tiny).own
+    assert library is not None
+    with FakeServer(supports=("seed", "logprobs")) as server:
+        (library / "agents/served.yaml").write_text(
+            "kind: openai\nprompt: pocket\n"
+            f"options: {{model: '{tiny}', base_url: '{server.url}', api_key_env: '', retries: 0}}\n"
+        )
+        asked = ["--env", "corridor", "--graph", "single", "--agents", "served", "--library", str(library)]
+        more = [word for one in (*SMALL, *LORA) for word in ("--set", one)]
+        out = ["--device", "cpu", "--out", str(tmp_path / "run")]
+        assert main(["train", "--algo", algorithm, *asked, *more, *out]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "agents/served does not report their tokens; use kind: local, or a server that reports them" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -76,12 +102,8 @@ def test_a_server_that_cuts_or_masks_the_distribution_is_refused(
         f"kind: openai\nprompt: pocket\noptions: {{model: '{tiny}', base_url: 'http://127.0.0.1:9/v1', {options}}}\n"
     )
     asked = ["--env", "corridor", "--graph", "single", "--agents", "served", "--library", str(library)]
-    lora = (
-        "rl.lora={rank: 4, merge: false}",
-        "rl.saved=float32",
-        *(["collection=sync"] if algorithm == "distrl" else []),
-    )
-    more = [word for one in (*SMALL, *lora) for word in ("--set", one)]
+    sync = ["collection=sync"] if algorithm == "distrl" else []
+    more = [word for one in (*SMALL, *LORA, *sync) for word in ("--set", one)]
     assert main(["train", "--algo", algorithm, *asked, *more, "--device", "cpu", "--out", str(tmp_path / "run")]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"error: --algo {algorithm}: needs the probability of each reply, and agents.ada.options.{obstacle}"

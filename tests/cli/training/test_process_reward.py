@@ -137,7 +137,10 @@ def test_a_training_learns_from_its_judgements(
 def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
     collab, finetuned: Path, tmp_path: Path
 ) -> None:
-    """Rows of its own replies, a checkpoint from them, its calibration, and a training that asks it; no server."""
+    """Rows of its own replies, a checkpoint from them, its calibration, and a training that asks it; no server.
+
+    Q of that training is first fitted to the same synthesis's candidates.
+    """
     asked = ("--env", "corridor", "--library", str(write_library(tmp_path / "library", finetuned).own))
 
     def run(*command: str, settings: tuple[str, ...] = ()) -> str:
@@ -146,15 +149,8 @@ def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
         return f"{out}{err}"
 
     run(
-        "synth",
-        "--levels",
-        "judgement",
-        "--agents",
-        "toy",
-        *asked,
-        *("--episodes", "24", "--screens", "0"),
-        "--out",
-        "made",
+        *("synth", "--levels", "candidate", "--agents", "toy", *asked),
+        *("--episodes", "24", "--screens", "0", "--out", "made"),
     )
     rows = list(read_rows(Path("made/judgement.parquet")))
     assert {one.kind for one in rows} == {"right", "wrong"}
@@ -172,12 +168,14 @@ def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
 
     small = ("episodes=6", "steps=null", "k=2", "warmup_epochs=0", "rl.batch_rows=8", "held_out.episodes=2")
     values = "values={learning_rate: 1e-3, batch_rows: 8, sharing: prefix}"
+    taught_first = ("pretraining=made", "pretraining_passes=1", "rehearsed=8")
     easy = "run.environment.backends.fake.options.declared=false"
     train = ("train", "--algo", "coach", *asked, "--graph", "single", "--agents", "toy", "--allow-uncalibrated")
     told = run(
         *(*train, "--device", "cpu", "--out", "run"),
-        settings=("critic=judge.yaml", "epochs=1", "rl.context=2048", *small, values, easy),
+        settings=("critic=judge.yaml", "epochs=1", "rl.context=2048", *small, values, easy, *taught_first),
     )
+    assert "another environment" not in told
     assert "critic judge.yaml: " in told
     assert "no finished calibration" not in told
     epoch = TrainingDir(Path("run")).get_epoch(1)
@@ -187,4 +185,7 @@ def test_one_that_was_trained_on_a_policys_judgements_teaches_that_policy(
     assert {0.0, 1.0} >= set(scores) - {None} > set()
     record = json.loads(epoch.record.read_text())
     assert record["trained"]["shared"]["steps"] > 0
-    assert record["metrics"]["coach"]["rewards"]
+    metrics = record["metrics"]["coach"]
+    assert metrics["rewards"]
+    assert metrics["pretrained"] == len(list(read_rows(Path("made/candidate.parquet"))))
+    assert 8 <= metrics["rehearsed"] < metrics["pretrained"]
