@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 import shutil
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -489,7 +490,6 @@ def test_what_does_not_fit_is_one_line(
     assert message in told
     assert "\n" not in told.split("error: ")[-1]
     assert not out.exists()
-    assert not out.exists()
 
 
 @pytest.mark.timeout(600)
@@ -518,6 +518,14 @@ def test_a_judge_that_says_neither_too_often_stops_the_epoch(
         assert "the critic gave no score about" in str(result.stopped)
         assert "Hm." in str(result.stopped)
         assert not TrainingDir(result.path).get_epoch(1).record.exists()
+        # Its answers are settled, until they are thrown away as the message says.
+        assert asyncio.run(resume(result.path)).stopped == result.stopped
+        monkeypatch.setattr(SolutionCritic, "judge", judge)
+        (named,) = re.findall(r"or remove (\S+) to have this one asked again", str(result.stopped))
+        shutil.rmtree(named)
+        again = asyncio.run(resume(result.path))
+        assert again.summary is not None
+        assert "neither True nor False" not in again.records[1].metrics["coach"]["unrewarded"]
         return
     assert result.stopped is None
     steps = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
