@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from collab.config import RUN, override
 from collab.data.example import Example, Provenance
+from collab.data.parquet import ExampleWriter
 from collab.library import Library, find_builtin_root
 from collab.loop.config import TrainingConfig
 from collab.loop.configure import configure
@@ -134,6 +136,19 @@ async def build_toy_examples() -> list[Example]:
                 )
             )
     return rows
+
+
+def write_toy_candidates(folder: Path) -> int:
+    """Write candidates: every button of every screen as right, giving up there as wrong; returns the number of rows."""
+    space = CorridorSuite.space
+    stop = write_reply("Press it.", space.make("status", goal_status="complete"), space)
+    rows = asyncio.run(build_toy_examples())
+    folder.mkdir()
+    with ExampleWriter(folder / "candidate.parquet") as out:
+        for row in rows:
+            out.add(replace(row, level="candidate", kind="right"))
+            out.add(replace(row, level="candidate", kind="wrong", reply=stop))
+    return 2 * len(rows)
 
 
 def _build_provenance(seed: int) -> Provenance:
