@@ -372,13 +372,13 @@ class TokenValues:
         return torch.optim.AdamW(weights, lr=self.recipe.learning_rate, betas=(0.9, 0.99), weight_decay=0.0)
 
 
-def check_shape(recipe: TokenValueRecipe, model: Any, named: str, setting: str = "values") -> None:
+def check_shape(recipe: TokenValueRecipe, model: Any, named: str) -> None:
     """Refuse a checkpoint that cannot carry values by this recipe, as far as a causal LM without weights tells.
 
     Args:
+        recipe: the method's `values`.
         model: on the meta device; it is changed.
         named: name of the checkpoint in messages.
-        setting: of the recipe, in messages.
 
     Raises:
         ConfigError: it cannot share prefixes, or lacks a layer that the adapter names.
@@ -387,13 +387,13 @@ def check_shape(recipe: TokenValueRecipe, model: Any, named: str, setting: str =
     reason = (find_obstacle(model) or find_structural_obstacle(model)) if recipe.sharing == "prefix" else None
     if reason is not None:
         raise ConfigError(
-            f"{named}: prefixes cannot be shared while its values are fitted: {reason}; set {setting}.sharing=none"
+            f"{named}: prefixes cannot be shared while its values are fitted: {reason}; set values.sharing=none"
         )
     if recipe.lora is not None:
         try:
             _adapt(model.base_model, recipe)
         except ValueError as error:
-            raise ConfigError(f"{named}: {setting}.lora: {take_first_line(error)[:200]}") from None
+            raise ConfigError(f"{named}: values.lora: {take_first_line(error)[:200]}") from None
 
 
 def _drop_nothing(model: Any) -> None:
