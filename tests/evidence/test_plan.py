@@ -26,9 +26,13 @@ WORK = Path("runs/tables")
 DOCS = find_builtin_root() / "docs"
 FOLDER = DOCS / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
-ALONE = read_plan(DOCS / "algorithms/results/plan.yaml")
+ALONE, PAGES, WRONG = (
+    read_plan(DOCS / f"{name}/results/plan.yaml") for name in ("algorithms", "pages", "wrong-credit")
+)
 team_plan = pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
-each_plan = pytest.mark.parametrize("plan", [PLAN, QUICK, ALONE], ids=["plan", "quick", "algorithms"])
+each_plan = pytest.mark.parametrize(
+    "plan", [PLAN, QUICK, ALONE, PAGES, WRONG], ids=["plan", "quick", "algorithms", "pages", "wrong-credit"]
+)
 TEMPERATURES = {f"agents.{slot}.sampling.temperature" for slot in ("ada", "ben", "cyd", "dee")}
 LIKE_FULL = {"correction-pairs", "anchor"}
 """Ablations that change nothing of the full method."""
@@ -229,6 +233,28 @@ def test_evaluations_play_seeds_that_nothing_was_trained_or_chosen_on(plan: Plan
         played = {int(seed) for seed in seeds.split(",")}
         assert played == known.get(phase, {40, 41, 42})
         assert played <= set(EVALUATION_SEEDS) - held_out
+
+
+@each_plan
+def test_no_evaluation_plays_a_seed_of_a_training_or_of_its_held_out_episodes(plan: Plan) -> None:
+    trainings = [unit for unit in plan.units if plan.is_training(unit) and unit.seed == 0]
+    held_out = {seed for unit in trainings for seed in derive_recipe(plan, unit)["method.held_out.seeds"]}
+    assert held_out == {39}
+    for unit in (one for one in plan.units if not plan.is_training(one)):
+        (seeds,) = read_options(plan.command(unit, WORK))["--seeds"]
+        played = {int(seed) for seed in seeds.split(",")}
+        assert played <= set(EVALUATION_SEEDS) - held_out, unit.name
+
+
+def test_arms_of_wrong_credit_differ_in_their_pairs_and_in_wrong_rewards_alone() -> None:
+    """Equal steps, and where they are measured equal optimizer steps."""
+    allowed = {"method.critic_flip", "method.objective", "method.pairs.anchors"}
+    allowed |= {f"method.pairs.{source}" for source in ("adversary", "contrast", "correction")}
+    for arm in WRONG.trained:
+        assert set(find_changes(WRONG, ("correction-0", "train"), (arm, "train"))) <= allowed, arm
+    done = [one for one in read_all(DOCS / "wrong-credit/results/units", WRONG).values() if one.measured is None]
+    assert {sum(epoch.updates for epoch in one.epochs) for one in done} == {80}
+    assert all(abs(one.steps - 800) < 40 for one in done)
 
 
 @each_plan
