@@ -141,18 +141,6 @@ def test_success_rises_where_groups_begin_in_later_states(train: Train) -> None:
     assert measure_gain(result) > CERTAIN_GAIN
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("flip", "is_taught"), [(0.0, True), (0.99, False)])
-def test_rewards_of_steps_teach_by_themselves_and_inverted_ones_the_opposite(
-    flip: float, is_taught: bool, train: Train
-) -> None:
-    """A reply has its own step's reward alone: with those of later steps, any rewards would teach to go on."""
-    result = train("coach", 0, "outcome_weight=0", "step_weight=1", "gamma=0.001", f"critic_flip={flip}")
-    gain = measure_gain(result)
-    assert gain > CERTAIN_GAIN if is_taught else gain < 0
-
-
 LIMIT = 8
 SMALL_PRESET = (
     f"{FAKE}.max_steps={LIMIT}",
