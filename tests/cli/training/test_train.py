@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +16,7 @@ from collab.errors import MissingExtra
 from collab.library import list_presets
 from collab.loop.config import Ablation
 from collab.loop.interfaces import load_algorithm
+from collab.loop.record import TrainingDir
 from collab.rollout import build
 from collab.rollout.run import read_stored_config
 from collab.testing.corridor import CorridorSuite
@@ -405,3 +407,36 @@ def test_a_family_that_this_method_cannot_train_leaves_no_training_behind(
     assert f"prefixes cannot be shared while it is trained: {reason}" in line
     assert line.endswith("; set dpo.sharing=none")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_team_learns_from_synthesised_instructions_at_home_and_abroad(
+    collab: Callable[..., tuple[int, str, str]],
+) -> None:
+    """What `collab synth` made is played by rollouts alone: evaluations play the environment's own tasks."""
+    small = ("epochs=1", "episodes=3", "steps=null", "held_out.episodes=1", "held_out.before=false")
+    small += ("exploration_temperatures=1.0", "dpo.save_every=50")
+
+    def run(*command: str) -> str:
+        sets = (word for one in small for word in ("--set", one)) if command[0] != "synth" else ()
+        code, out, err = collab(*command, *sets)
+        assert code == 0, err
+        return f"{out}{err}"
+
+    asked = ("--env", "corridor")
+    run("synth", *asked, "--levels", "instruction", "--episodes", "2", "--screens", "2", "--out", "data")
+    learn = (*asked, "--instructions", "data", "--device", "cpu")
+    run("train-marl", *learn, "--graph", "team", "--agents", "early", "--out", "run")
+    epoch = TrainingDir(Path("run")).get_epoch(1)
+    own, made = "fake[corridor]", "fake[corridor] instructions by oracle"
+    assert json.loads((epoch.rollout / "run.json").read_text())["environment"] == made
+    assert json.loads((epoch.evaluation / "seed-39/run.json").read_text())["environment"] == own
+    assert json.loads(epoch.record.read_text())["trained"]["shared"]["steps"] > 0
+
+    phone = ("--env", "androidworld", "--tasks", "SystemWifiTurnOn,SystemBluetoothTurnOn,ContactsAddContact")
+    run("train-marl", *phone, "--graph", "team", "--agents", "early", "--device", "cpu", "--out", "home")
+    few = ("--seeds", "30", "--episodes", "2", "--out", "moved")
+    assert own in run("transfer", "--mode", "continual", *learn, "--agents", "home@last", *few)
+    (begun,) = Path("moved").rglob("epochs/1/rollout/run.json")
+    assert json.loads(begun.read_text())["environment"] == made
