@@ -474,6 +474,7 @@ EXAMPLES = {
     "pairs rebuild": "collab pairs rebuild runs/first --source mix",
     "pairs list": "collab pairs list runs/first --limit 10",
     "pairs show": "collab pairs show runs/first 88f3cde3",
+    "pairs rows": "collab pairs rows runs/first --out data/adversary",
     "pairs explain": "collab pairs explain runs/first 88f3cde3 --prompt",
     "phone serve": "collab phone serve",
     "report": "collab report runs/first --figures figures",

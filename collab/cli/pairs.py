@@ -213,7 +213,7 @@ def describe(progress: RebuildProgress) -> str:
     return " | ".join(parts) or "reading the run"
 
 
-app = typer.Typer(help="Preference pairs: list, explain and rebuild them.", no_args_is_help=True)
+app = typer.Typer(help="Preference pairs: list, explain and rebuild them, or teach an adversary.", no_args_is_help=True)
 
 app.command("rebuild")(rebuild)
 
@@ -317,6 +317,41 @@ def show_pair(
         emit(build_explanation_data(run, stored, told) | {"screen": None, "prompt": None})
     else:
         say_sides(run, stored, told)
+
+
+@app.command("rows")
+def rows(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    *,
+    name: Name = None,
+    prompt: Annotated[
+        str, typer.Option("--prompt", metavar="NAME", help="Folder in prompts/ with the adversary's role.")
+    ] = "adversary",
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.")] = None,
+    library: options.LibraryFolder = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write an adversary's questions about rewarded replies with synthesised mistakes as answers, to fine-tune one.
+
+    No model is asked. collab pairs rebuild RUN --source adversary makes such pairs first.
+    """
+    from collab.errors import UsageError
+    from collab.evaluation.report import find_recorded, refuse_several
+    from collab.preferences.adversary import read_adversary_prompts
+    from collab.preferences.adversary_rows import FILE, write_rows
+    from collab.store.manifest import find_manifest
+
+    if out is None:
+        raise UsageError("--out is missing: name the directory that is to be made")
+    refuse_several(find_recorded(run), "collab pairs rows {}")
+    find_manifest(run)
+    texts = read_adversary_prompts(options.open_library(library).find_path("prompts", prompt))
+    made = run_interruptible(write_rows, run, out, texts, name=name)
+    if as_json:
+        emit({"file": str(out / FILE), "rows": len(made)})
+        return
+    say(f"{format_amount(len(made), 'row')} of {run}, written to {out / FILE}")
+    say(f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --out NEW")
 
 
 @app.command("explain")

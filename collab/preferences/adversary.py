@@ -317,6 +317,13 @@ class AdversaryPrompt:
     def __init__(self, text: str) -> None:
         self._templates = Templates(FOLDER, {_ROLE: text}, (_ROLE,))
 
+    @classmethod
+    def read(cls, texts: Mapping[str, str]) -> AdversaryPrompt:
+        """Return the role of templates from `read_adversary_prompts`; ConfigError where it is missing."""
+        if _ROLE not in texts:
+            raise ConfigError(f"prompts/{FOLDER}: {_ROLE}.jinja missing")
+        return cls(texts[_ROLE])
+
     def build_prompt(self, occasion: Occasion) -> Prompt:
         """Build the model's prompt; ConfigError when the template uses an undefined name."""
         space, read = occasion.case.space, occasion.prompt
@@ -363,15 +370,13 @@ class LanguageAdversary:
     ) -> None:
         if model.privileged:
             raise ConfigError(f"{model.policy.base} looks at solutions; an adversary needs a language model")
-        if _ROLE not in texts:
-            raise ConfigError(f"prompts/{FOLDER}: {_ROLE}.jinja missing")
         self._room = compute_prefix_limit(context_tokens, messages=0, max_tokens=sampling.max_tokens)
         if self._room < 1:
             raise ConfigError(
                 f"adversary llm: context_tokens {context_tokens} leave no room for a prompt beside a reply of "
                 f"max_tokens {sampling.max_tokens}; raise the one or lower the other"
             )
-        self._model, self._clumsy = model, AdversaryPrompt(texts[_ROLE])
+        self._model, self._clumsy = model, AdversaryPrompt.read(texts)
         self._sampling, self._call_s = sampling, call_s
 
     @property

@@ -42,7 +42,7 @@ COMMANDS = {
     "verifier": ["agree", "rows"],
     "env": ["check", "list", "splits", "tasks"],
     "graph": ["list", "show", "validate"],
-    "pairs": ["explain", "list", "rebuild", "show"],
+    "pairs": ["explain", "list", "rebuild", "rows", "show"],
     "phone": ["serve"],
     "runs": ["export", "list", "overlap", "resume", "show", "table"],
     "workers": ["status"],
