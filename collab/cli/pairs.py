@@ -329,6 +329,7 @@ def rows(
     ] = "adversary",
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Directory to make.")] = None,
     library: options.LibraryFolder = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
 ) -> None:
     """Write an adversary's questions about rewarded replies with synthesised mistakes as answers, to fine-tune one.
@@ -351,7 +352,10 @@ def rows(
         emit({"file": str(out / FILE), "rows": len(made)})
         return
     say(f"{format_amount(len(made), 'row')} of {run}, written to {out / FILE}")
-    say(f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --out NEW")
+    say(
+        f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --levels demonstration "
+        "--preset prm-pocket --out NEW"
+    )
 
 
 @app.command("explain")

@@ -263,15 +263,18 @@ def bootstrap(
 def compute_share_interval(outcomes: Sequence[Sequence[float]]) -> tuple[float, float]:
     """Return the 95 % interval of the mean outcome over all instances, for other tasks as well as other instances.
 
-    It is that of `bootstrap`; where all outcomes are equal (as where none is a success), and every draw would be the
-    same, it is Wilson's with one observation per task.
+    It is that of `bootstrap`, and ends no nearer to 0 or 1 than Wilson's with one observation per task does where none
+    or all are successes: draws say too little there. Where all outcomes are equal, every draw is the same, and it is
+    Wilson's.
 
     Args:
         outcomes: by task, that of each instance, from 0 to 1.
     """
-    if len({outcome for task in outcomes for outcome in task}) > 1:
-        return bootstrap(outcomes)
-    return compute_wilson_interval(sum(task[0] for task in outcomes), len(outcomes))
+    tasks = len(outcomes)
+    if len({outcome for task in outcomes for outcome in task}) == 1:
+        return compute_wilson_interval(sum(task[0] for task in outcomes), tasks)
+    low, high = bootstrap(outcomes)
+    return min(low, compute_wilson_interval(tasks, tasks)[0]), max(high, compute_wilson_interval(0, tasks)[1])
 
 
 def _group_by_instance(report: Report) -> Mapping[InstanceKey, bool]:

@@ -405,7 +405,7 @@ def show_rate(rate: Rate) -> str:
 
 
 def show_share(share: float, interval: tuple[float, float], episodes: str) -> str:
-    """Format a share in percent with its interval and its episodes in words, e.g. "70.1 [65.6, 74.2] (3 x 432)"."""
+    """Format a share in percent with its interval and its episodes in words, e.g. "70.1 [60.3, 79.2] (3 x 432)"."""
     low, high = interval
     return f"{100 * share:.1f} [{100 * low:.1f}, {100 * high:.1f}] ({episodes})"
 

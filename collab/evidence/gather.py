@@ -190,7 +190,8 @@ def _gather_epoch(
         numbers = {"loss": trained.loss, "alarm": trained.alarm, **{name: trained.metrics.get(name) for name in names}}
     return EpochNumbers(
         epoch=record.epoch,
-        steps=sum(row[4] for row in rollout),
+        # A group's episodes that begin in later states are not listed; the epoch counts what they played.
+        steps=record.steps if training.get_epoch(record.epoch).branches.exists() else sum(row[4] for row in rollout),
         rollout=rollout,
         held_out=_rows(result for run in runs for result in run.report.results),
         pairs=sum(one.examples + one.older for one in record.examples.values()),
@@ -218,10 +219,10 @@ def get_digest_after(config: TrainingConfig, began: str, trained: Trained) -> st
 
 
 def _sum_seconds(records: Iterable[EpochRecord], part: str) -> float | None:
-    """Return the seconds of a part over all epochs; None where one of them does not hold them."""
-    seconds = [record.spent[part].seconds for record in records if part in record.spent]
-    known = [one for one in seconds if one is not None]
-    return sum(known) if len(known) == len(seconds) else None
+    """Return the seconds of a part over all epochs but 0; None where only some of them hold them."""
+    spent = [record.spent.get(part) for record in records if record.epoch]
+    known = [one.seconds for one in spent if one is not None and one.seconds is not None]
+    return sum(known) if len(known) == len(spent) or not any(spent) else None
 
 
 def _rows(results: Iterable[EpisodeResult]) -> list[Row]:

@@ -79,7 +79,7 @@ class Results:
     # ------------------------------------------------------------------------------------------- rates, differences
 
     def format_rate(self, spot: Spot) -> str:
-        """Return the success of an arm, e.g. "64.4 [57.8, 70.4] (216)"; with the number of run seeds, if some miss."""
+        """Return the success of an arm, e.g. "64.4 [54.1, 74.0] (216)"; with the number of run seeds, if some miss."""
         units, done = self.plan.units_of(spot), list(self.find_measured(spot).values())
         if not units or not done:
             return MISSING if units else NOT_PLANNED

@@ -40,7 +40,7 @@ async def write_rows(run: Path, out: Path, texts: Mapping[str, str], *, name: st
         name: of the pairs; None for the last stored ones.
 
     Raises:
-        UsageError: the directory is there; the run has no pairs, or none of them has a synthesised reply.
+        UsageError: the directory is there; the run has no pairs, or none of them gives a row.
         ConfigError: the role does not fit.
         RunFormatError: the run or its pairs cannot be read.
         StoreFailure: the file cannot be written.
@@ -57,8 +57,8 @@ async def write_rows(run: Path, out: Path, texts: Mapping[str, str], *, name: st
             rows = list(_build_rows(stored, cases, reader, role))
     if not rows:
         raise UsageError(
-            f"{run}: none of the {len(stored.pairs)} pairs {last!r} has a synthesised reply; make such pairs: "
-            f"collab pairs rebuild {run} --source adversary"
+            f"{run}: none of the {len(stored.pairs)} pairs {last!r} has a synthesised reply to what was played last; "
+            f"make such pairs: collab pairs rebuild {run} --source adversary"
         )
     with ExampleWriter(out / FILE) as file:
         for row in rows:

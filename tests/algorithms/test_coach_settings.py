@@ -46,7 +46,9 @@ def test_each_ablation_changes_what_it_says() -> None:
         for k in (1, 2, 8):
             method = apply_ablation(COACH, load_method(COACH, preset), f"k-{k}", graph="single")[0]
             assert isinstance(method, CoachMethod)
-            assert [len(step) for step in method.draw(1, 40, generator(0))] == [16, 16, 8], "as many steps as with four"
+            assert [len(step) for step in method.draw(1, 40, generator(0))] == [16, 16, 8], (
+                "as many states as with four"
+            )
     assert compare(values, counts, changed["no-loo"]).tolist() == values
     assert compare(values, counts, make_method()) == pytest.approx([0.2 - 0.7, 0.5 - 0.6, 0.8 - 0.5])
     assert changed["no-prm"].why_unasked == "step_weight=0 learns from outcomes alone"
@@ -174,6 +176,7 @@ def test_what_cannot_share_prefixes_is_refused_for_values_too_and_dropout_is_no_
 def test_candidates_of_another_environment_are_doubted(tmp_path: Path) -> None:
     count = write_toy_candidates(tmp_path / "made")
     assert list_foreign(make_method(f"pretraining={tmp_path / 'made'}"), CorridorSuite().label) == []
+    assert list_foreign(make_method(f"pretraining={tmp_path / 'made'}"), "fake[corridor] instructions by oracle") == []
     (doubt,) = list_foreign(make_method(f"pretraining={tmp_path / 'made'}"), "mobile-miniwob")
     assert (
         f"{count} of {count} candidates are of another environment than mobile-miniwob (fake[corridor] {count})"

@@ -203,6 +203,11 @@ def test_a_share_is_as_uncertain_as_its_tasks_are_few() -> None:
     assert compute_share_interval([[0.0] * 10] * 4) == pytest.approx((0.0, 0.4899), abs=1e-4)
     assert compute_share_interval([[1.0] * 10] * 4) == pytest.approx((0.5101, 1.0), abs=1e-4)
     assert compute_share_interval([[0.5] * 3] * 4) == pytest.approx((0.1500, 0.8500), abs=1e-4)
+    # One success more makes no end fall.
+    none, one = [[0.0] * 3] * 50, [[1.0, 0.0, 0.0], *[[0.0] * 3] * 49]
+    assert compute_share_interval(one) == compute_share_interval(none) == pytest.approx((0.0, 0.0713), abs=1e-4)
+    most, every = [[1 - outcome for outcome in task] for task in one], [[1.0] * 3] * 50
+    assert compute_share_interval(most) == compute_share_interval(every) == pytest.approx((0.9287, 1.0), abs=1e-4)
 
 
 def test_instances_within_a_task_are_drawn_again_too() -> None:

@@ -101,7 +101,7 @@ ABLATIONS: dict[str, Ablation] = {
     **{
         f"k-{k}": Ablation(
             description=f"{k} replies to each visited state" if k > 1 else "one reply to each state, rated by its Q",
-            # As many states per optimizer step as in the presets, and so as many steps.
+            # An optimizer step has as many states as in the presets, whatever their replies.
             settings=(f"k={k}", f"rl.batch_rows={_STATES_PER_STEP * k}"),
         )
         for k in (1, 2, 8)

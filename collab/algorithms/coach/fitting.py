@@ -99,7 +99,8 @@ def list_foreign(method: CoachMethod, label: str) -> list[str]:
         return []
     path = Path(method.pretraining) / CANDIDATES_FILE
     counts = Counter(one.provenance.environment for one in read_rows(path))
-    foreign = {name: count for name, count in counts.items() if name != label}
+    # The label of an environment's instructions begins with its own.
+    foreign = {name: count for name, count in counts.items() if not label.startswith(name)}
     if not foreign:
         return []
     told = ", ".join(f"{name} {count}" for name, count in sorted(foreign.items()))
@@ -132,6 +133,7 @@ def read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies |
 
     Raises:
         RunFormatError: they are gone, or not those that the training began with.
+        ConfigError: none of one kind fits into the context.
     """
     config, slots = narrow_config(state.config), state.config.groups[group]
     method = config.method

@@ -46,7 +46,8 @@ def test_what_cannot_be_written_is_one_line(collab: Collab) -> None:
     assert collab("rollout", *PLAY)[0] == 0
     assert "run: has no pairs; make some: collab pairs rebuild run --source adversary" in refuse("run", "--out", "rows")
     assert collab("pairs", "rebuild", "run", "--source", "contrast", "--name", "own")[0] == 0
-    assert "pairs 'own' has a synthesised reply; make such pairs: collab pairs" in refuse("run", "--out", "rows")
+    line = refuse("run", "--out", "rows")
+    assert "pairs 'own' has a synthesised reply to what was played last; make such pairs: collab pairs" in line
     assert collab("pairs", "rebuild", "run", "--source", "adversary")[0] == 0
     assert "nowhere" in refuse("run", "--out", "rows", "--prompt", "nowhere")
     Path("rows").mkdir()

@@ -213,6 +213,7 @@ def test_a_lower_precision_computes_the_body_and_keeps_the_rest_exact(
     for precision in ("float32", "bfloat16"):
         model = TokenValues(override(QUICK, [f"precision={precision}", f"sharing={sharing}"]), base, device="cpu")
         model.fit(ROWS, TARGETS, seed=1)
+        types.clear()
         monkeypatch.setattr(torch.nn.functional, "linear", note)
         found.append(np.concatenate(model.compute(ROWS)))
         monkeypatch.undo()
