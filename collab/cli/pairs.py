@@ -347,11 +347,13 @@ def rows(
     refuse_several(find_recorded(run), "collab pairs rows {}")
     find_manifest(run)
     texts = read_adversary_prompts(options.open_library(library).find_path("prompts", prompt))
-    made = run_interruptible(write_rows, run, out, texts, name=name)
+    made, left_out = run_interruptible(write_rows, run, out, texts, name=name)
     if as_json:
-        emit({"file": str(out / FILE), "rows": len(made)})
+        emit({"file": str(out / FILE), "rows": len(made), "left_out": left_out})
         return
     say(f"{format_amount(len(made), 'row')} of {run}, written to {out / FILE}")
+    if left_out:
+        say(f"{format_amount(left_out, 'pair')} left out: played again since, make them again with pairs rebuild")
     say(
         f"train on them: collab finetune --stage sft --base DIR --data {shlex.quote(str(out))} --levels demonstration "
         "--preset prm-pocket --out NEW"

@@ -1,7 +1,7 @@
 """An adversary's questions about a run's rewarded replies, with plausible mistakes as answers, to fine-tune one.
 
     collab pairs rebuild runs/first --source adversary      # the sampler's mistakes, without any model
-    rows = await write_rows(Path("runs/first"), Path("data/adversary"), texts)
+    rows, left_out = await write_rows(Path("runs/first"), Path("data/adversary"), texts)
     # collab finetune --stage sft --base DIR --data data/adversary
 
 The questions are those that `LanguageAdversary` would ask about the same replies: the cell's own input, then the role.
@@ -29,15 +29,18 @@ from collab.store.rewards import PreferencePair
 FILE = "demonstration.parquet"
 
 
-async def write_rows(run: Path, out: Path, texts: Mapping[str, str], *, name: str | None = None) -> list[Example]:
-    """Write a row for each pair whose rejected reply was synthesised into a new directory, and return them.
-
-    Pairs of episodes that were played again since are left out. No model is asked.
+async def write_rows(
+    run: Path, out: Path, texts: Mapping[str, str], *, name: str | None = None
+) -> tuple[list[Example], int]:
+    """Write a row for each pair whose rejected reply was synthesised into a new directory; no model is asked.
 
     Args:
         out: is made, with `FILE` in it.
         texts: the role, from `read_adversary_prompts`.
         name: of the pairs; None for the last stored ones.
+
+    Returns:
+        The rows, and how many pairs were left out because their episode was played again since.
 
     Raises:
         UsageError: the directory is there; the run has no pairs, or none of them gives a row.
@@ -63,7 +66,7 @@ async def write_rows(run: Path, out: Path, texts: Mapping[str, str], *, name: st
     with ExampleWriter(out / FILE) as file:
         for row in rows:
             file.add(row)
-    return rows
+    return rows, sum(pair.synthetic is not None for pair in stored.pairs) - len(rows)
 
 
 def _build_rows(

@@ -20,7 +20,7 @@ def test_they_ask_what_an_adversary_behind_a_server_is_asked(collab: Collab) -> 
     code, out, err = collab("pairs", "rows", "run", "--out", "rows", "--json")
     assert code == 0, err
     rows, pairs = list(read_rows(Path("rows/demonstration.parquet"))), read_pairs(Path("run"), "sampled").pairs
-    assert json.loads(out) == {"file": "rows/demonstration.parquet", "rows": len(rows)}
+    assert json.loads(out) == {"file": "rows/demonstration.parquet", "rows": len(rows), "left_out": 0}
     assert len(rows) == len(pairs) > 0
     assert sorted(one.reply for one in rows) == sorted(str(one.synthetic) for one in pairs)
     assert {one.provenance.teacher.partition(":")[0] for one in rows} == {"sampler-1"}
