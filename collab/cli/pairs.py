@@ -344,6 +344,7 @@ def rows(
 
     if out is None:
         raise UsageError("--out is missing: name the directory that is to be made")
+    # A folder of several runs has no pairs of its own.
     refuse_several(find_recorded(run), "collab pairs rows {}")
     find_manifest(run)
     texts = read_adversary_prompts(options.open_library(library).find_path("prompts", prompt))
