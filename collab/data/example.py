@@ -13,16 +13,35 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from collab.data.splits import TrainingInstance
-from collab.types import Prompt
+from collab.types import Prompt, Task
 
 Level: TypeAlias = Literal["basic", "instruction", "demonstration", "preference", "candidate", "judgement"]
 POLICY_LEVELS: tuple[Level, ...] = ("basic", "instruction", "demonstration", "preference")
 """Those that a policy learns, in the order of the curriculum."""
 LEVELS: tuple[Level, ...] = (*POLICY_LEVELS, "candidate", "judgement")
 """All levels. A process reward model learns the last one, a critic of actions the one before (`--algo coach`)."""
+
+
+class PlayedTask(Protocol):
+    """Trajectory, or a judged step of one, with its task and where it was played."""
+
+    @property
+    def environment(self) -> str:
+        """Label of the environment."""
+        ...
+
+    @property
+    def environment_version(self) -> str:
+        """Version of the environment."""
+        ...
+
+    @property
+    def task(self) -> Task:
+        """The instance."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +65,23 @@ class Provenance:
     """"oracle", or the name of the teacher's agents file."""
     teacher_prompt: str | None = None
     """SHA-256 of the teacher's prompt; None for the oracle."""
+
+    @classmethod
+    def of_step(
+        cls, played: PlayedTask, *, step: int, screen: str, teacher: str, teacher_prompt: str | None = None
+    ) -> Provenance:
+        """Return the provenance of a step that was played; arguments as the fields."""
+        return cls(
+            environment=played.environment,
+            environment_version=played.environment_version,
+            task=played.task.name,
+            seed=played.task.seed,
+            step=step,
+            screen=screen,
+            apps=played.task.apps,
+            teacher=teacher,
+            teacher_prompt=teacher_prompt,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,14 +236,10 @@ def get_known_tokens(cell: Utterance, chat: ChatTokenizer) -> tuple[int, ...] | 
 
 
 def _build_provenance(target: Target, trajectory: Trajectory, step: Step) -> Provenance:
-    return Provenance(
-        environment=trajectory.environment,
-        environment_version=trajectory.environment_version,
-        task=trajectory.task.name,
-        seed=trajectory.task.seed,
+    return Provenance.of_step(
+        trajectory,
         step=step.index,
         screen=step.observation.digest,
-        apps=trajectory.task.apps,
         teacher=target.teacher,
         teacher_prompt=target.asked,
     )

@@ -84,16 +84,8 @@ def _build_rows(
                 continue  # the episode was played again since
             read = rebuild(reader.read_prefix(cell.prompt.prefix), cell.prompt)
             occasion = Occasion(case=case, cell=cell, prompt=read, rewarded=frozenset(), seed=0)
-            origin = Provenance(
-                environment=case.environment,
-                environment_version=case.environment_version,
-                task=case.task.name,
-                seed=case.task.seed,
-                step=case.step,
-                screen=case.observation.digest,
-                apps=case.task.apps,
-                teacher=pair.adversary or "",
-            )
+            screen, maker = case.observation.digest, pair.adversary or ""
+            origin = Provenance.of_step(case, step=case.step, screen=screen, teacher=maker)
             yield Example(
                 level="demonstration",
                 kind="mistake",

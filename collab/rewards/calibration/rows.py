@@ -92,16 +92,7 @@ Form: TypeAlias = Callable[[Sequence[ScoredProposal], Sequence[KnownWorth]], str
 
 def _build_row(known: KnownCase, prompt: Prompt, proposals: Sequence[ScoredProposal], form: Form) -> Example:
     case = known.case
-    origin = Provenance(
-        environment=case.environment,
-        environment_version=case.environment_version,
-        task=case.task.name,
-        seed=case.task.seed,
-        step=case.step,
-        screen=case.observation.digest,
-        apps=case.task.apps,
-        teacher="oracle",
-    )
+    origin = Provenance.of_step(case, step=case.step, screen=case.observation.digest, teacher="oracle")
     worth = [known.worth[proposal.cells[-1]] for proposal in proposals]
     reply = form(proposals, worth)
     return Example(level="demonstration", kind="judgement", prompt=prompt, reply=reply, provenance=origin)

@@ -164,16 +164,6 @@ def _build_rows(run: Path, verifier: AsksInWords, found: WrittenRows) -> Iterato
 
 
 def _build_row(case: VerifierInput, question: JudgeQuestion, success: bool) -> Example:
-    episode = case.episode
-    origin = Provenance(
-        environment=episode.environment,
-        environment_version=episode.environment_version,
-        task=episode.task.name,
-        seed=episode.task.seed,
-        step=case.step,
-        screen=case.screens[-1].digest,
-        apps=episode.task.apps,
-        teacher="rules",
-    )
+    origin = Provenance.of_step(case.episode, step=case.step, screen=case.screens[-1].digest, teacher="rules")
     reply = VERDICT.format(success)
     return Example(level="demonstration", kind="verdict", prompt=question.prompt, reply=reply, provenance=origin)

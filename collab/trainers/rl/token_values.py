@@ -172,7 +172,7 @@ class TokenValues:
         if recipe.lora is not None:
             body = _adapt(body, recipe)
         self._model = _ValuedModel(body, width).to(self._device)
-        self._model.eval()
+        self._model.eval()  # a layer that acts otherwise in training would make the values of one state differ
         self._optimizer = self._build_optimizer()
 
     def compute(self, rows: Sequence[ValueRow]) -> list[Floats]:
