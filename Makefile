@@ -1,8 +1,8 @@
 # On a fresh machine with Python 3.11 or newer:
 #
 #   make demo      a team of agents on a phone and on web pages, and what it did
-#   make test      fast tests and one real episode per environment, in a real browser (about ten minutes on two cores)
-#   make check     style, types, fast tests (about ten minutes)
+#   make test      fast tests and one real episode per environment, in a real browser (six minutes on two cores)
+#   make check     style, types, the fast tests and those of whole trainings and pages (about ten minutes)
 #   make style     style and types alone
 #   make test-all  the slow tests too (most of an hour)
 #   make vendors   the dialects against the packages of the models' vendors, fetched first (about three minutes)
@@ -36,12 +36,12 @@ demo: $(INSTALLED) browser
 	$(BIN)/collab demo --out runs/demo
 
 test: $(INSTALLED) browser
-	@echo "fast tests, and one real episode per environment: about ten minutes on two cores; the last line tells the time"
-	$(PYTEST) -m 'not slow and not network and not gpu and not android'
+	@echo "fast tests, and one real episode per environment: six minutes on two cores; the last line tells the time"
+	$(PYTEST) -m 'not slow and not medium and not network and not gpu and not android'
 
-check: style
-	@echo "fast tests: about ten minutes on two cores; the last line tells the time"
-	$(PYTEST)
+check: style browser
+	@echo "all tests but slow ones: about ten minutes on two cores; the last line tells the time"
+	$(PYTEST) -m 'not slow and not network and not gpu and not android'
 
 style: $(INSTALLED)
 	$(BIN)/ruff check

@@ -265,6 +265,7 @@ def test_the_python_interface_loads_neither_torch_nor_training_nor_the_command_l
     assert not rooms & (TRAINING | {"cli"})
 
 
+@pytest.mark.medium
 def test_what_trains_nothing_needs_no_torch() -> None:
     """Pages, calibration, pairs, synthesis, estimates and the list of trainings work without the extra `train`."""
     rooms = ("view.server", "rewards.calibration.run", "preferences.rebuild", "synthesis.run", "loop.interfaces")
@@ -281,6 +282,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.medium
 def test_a_mistake_is_told_before_torch_is_loaded() -> None:
     """Loading it takes seconds."""
     refuse_all = """
@@ -327,6 +329,7 @@ def training_rooms_after(*commands: list[str]) -> set[str]:
     return {name for name in names if name.split(".")[1:2] and name.split(".")[1] in TRAINING}
 
 
+@pytest.mark.medium
 def test_a_rollout_and_a_list_of_runs_load_no_room_of_training(tmp_path: Path) -> None:
     play = ["--env", "androidworld", "--agents", "rehearsal", "--tasks", "ContactsAddContact", "--episodes", "1"]
     short = ["--set", "environment.limits.max_steps=1"]
@@ -501,6 +504,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.medium
 def test_the_wheel_holds_the_declarations_and_all_code(wheel: Path) -> None:
     files = {path.relative_to(wheel / "collab").as_posix() for path in (wheel / "collab").rglob("*") if path.is_file()}
     library = {name for name in files if name.startswith("library/")}

@@ -36,6 +36,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": str(target)}
 
 
+@pytest.mark.medium
 def test_a_rollout_with_foreign_parts(installed: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", ROLLOUT, str(OUTSIDE / "library"), str(tmp_path / "run")]
     done = subprocess.run(command, env=installed, capture_output=True, text=True, check=True)
@@ -84,6 +85,7 @@ def played(call: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("critic", ["lookout", "lighthouse.lookout:Lookout"])
 def test_a_critic_from_outside_is_checked_and_judges(call: Call, played: Path, tmp_path: Path, critic: str) -> None:
@@ -99,6 +101,7 @@ def test_the_page_about_verifiers_shows_the_one_that_is_tested() -> None:
     assert f"```python\n{(OUTSIDE / 'lighthouse' / 'harbour.py').read_text(encoding='utf-8')}```" in page
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("verifier", ["harbour", "lighthouse.harbour:Harbour"])
 def test_a_verifier_from_outside_is_checked_and_agrees(call: Call, played: Path, tmp_path: Path, verifier: str) -> None:
@@ -125,6 +128,7 @@ print(again.algorithm, again.preset, again.method.confidence, type(get_curriculu
 """
 
 
+@pytest.mark.medium
 def test_an_algorithm_from_outside_is_configured_by_its_name(installed: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", PLANNED, str(tmp_path)]
     done = subprocess.run(command, env=installed, capture_output=True, text=True, check=False)

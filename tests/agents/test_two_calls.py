@@ -125,6 +125,7 @@ def test_seeact_describes_its_action_and_then_chooses(collab) -> None:
     assert "before it chose:\n    The app of contacts should be opened next." in out
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("agent", ["m3a", "t3a", "seeact"])
 def test_faults_of_a_server_change_nothing(collab, agent: str) -> None:
@@ -146,6 +147,7 @@ def test_faults_of_a_server_change_nothing(collab, agent: str) -> None:
     assert hash_run(RunStore.open(Path("faulty"))) == hash_run(RunStore.open(Path("whole")))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("agent", ["m3a", pytest.param("seeact", marks=pytest.mark.slow)])
 def test_a_stopped_run_resumes_as_if_it_had_not_stopped(collab, agent: str) -> None:
     with FakeServer(["images"], says=say) as server:

@@ -83,6 +83,7 @@ def test_q_is_measured_against_what_the_environment_knows() -> None:
     assert compare_with_truth([rate((0, 1, 1), (0, 1, 1))]).rank_accuracy is None
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(900)
 def test_a_training_rates_candidates_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -178,6 +179,7 @@ def test_a_training_rates_candidates_and_ends_alike_when_it_is_resumed(
     assert json.loads(capsys.readouterr().out)["epochs"][2]["metrics"]["coach"]["states"] == len(steps)
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_replies_that_failed_are_left_out_and_counted(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -207,6 +209,7 @@ def test_replies_that_failed_are_left_out_and_counted(
     assert result.records[1].spent["samples"].calls == 2 * told["states"] + len(missed), "what answered is paid for"
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("lost", ["withheld", pytest.param("failed", marks=pytest.mark.slow)])
 def test_a_reply_whose_companions_are_lost_teaches_nothing_and_is_counted(
@@ -309,6 +312,7 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
     assert asyncio.run(resume(result.path)).summary == result.summary
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("tried", [3, pytest.param(0, marks=pytest.mark.slow)])
 def test_while_q_learns_alone_replies_are_sampled_where_q_is_compared_with_the_truth(
@@ -329,6 +333,7 @@ def test_while_q_learns_alone_replies_are_sampled_where_q_is_compared_with_the_t
         assert record.spent["samples"].calls == 3 * record.steps
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_states_of_unknown_worth_are_no_truth_and_broken_ones_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -415,6 +420,7 @@ def test_q_that_was_fitted_to_candidates_knows_the_difference(finetuned: Path, t
         asyncio.run(resume(folder.path))
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("every", "is_asked"), [(5, True), (2, False), pytest.param(15, True, marks=pytest.mark.slow)])
 def test_a_judge_that_says_neither_too_often_stops_the_epoch(

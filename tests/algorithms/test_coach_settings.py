@@ -107,6 +107,7 @@ def test_a_plan_names_what_each_part_takes(tiny: Path, tmp_path: Path, capsys: p
     assert "Q begins at 0" in told
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_a_plan_counts_passes_once_and_candidates_that_are_learned_again(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

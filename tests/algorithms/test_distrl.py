@@ -202,6 +202,7 @@ def test_a_server_that_cannot_tell_the_probability_of_a_reply_is_refused(finetun
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.medium
 def test_what_a_method_cannot_hold_is_told_before_the_start(finetuned: Path, tmp_path: Path) -> None:
     """A warm-up beyond the buffer, and exact sampling of episodes whose order time decides; a plan overlaps."""
     library = write_library(tmp_path / "library", finetuned)
@@ -222,6 +223,7 @@ def test_what_a_method_cannot_hold_is_told_before_the_start(finetuned: Path, tmp
     assert "; playing continues beside the rest" in shown
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_a_training_remembers_draws_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -340,6 +342,7 @@ def list_finished(folder: TrainingDir, epochs: int) -> list[Arrival]:
 ASYNC = ("collection=async", "steps=24", "epochs=3", "run.concurrency=4")
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_episodes_are_played_on_while_the_policy_learns(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -461,6 +464,7 @@ def test_a_replay_computes_in_the_threads_in_which_was_learned(
     assert torch.get_num_threads() == here
 
 
+@pytest.mark.medium
 def test_a_replay_that_learns_otherwise_or_cannot_is_refused(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -158,6 +158,7 @@ def test_recorded_runs_are_refused(tiny: Path, tmp_path: Path, capsys: pytest.Ca
     assert "--offline: grpo learns from its own rollouts alone; leave it out" in capsys.readouterr().err
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_a_training_plays_groups_and_learns_what_they_differ_in(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -204,6 +205,7 @@ def test_a_training_plays_groups_and_learns_what_they_differ_in(
     assert "groups apart" in capsys.readouterr().out
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_groups_may_begin_in_states_of_their_first_episodes(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -162,6 +162,7 @@ def test_an_epoch_in_which_little_teaches_says_what_to_raise(
     assert re.search(line, capsys.readouterr().err)
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.variations
 @pytest.mark.parametrize(

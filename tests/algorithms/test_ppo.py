@@ -76,6 +76,7 @@ def test_values_are_measured_on_what_they_were_not_fitted_to() -> None:
     assert (alike.explained, alike.auc) == (None, None)
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
     finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -119,6 +120,7 @@ def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
         asyncio.run(resume(lost.path))
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_a_fit_whose_values_are_no_numbers_is_undone_and_named(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,6 +158,7 @@ def test_a_plan_times_values_whose_fit_would_be_lost(
     assert "valuing" in capsys.readouterr().out
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_values_that_are_no_numbers_teach_nothing_and_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -126,6 +126,7 @@ def test_a_plan_counts_the_encoding_of_states_and_the_fits(
     assert "valuing 0:" in format_plan(found)
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_values_read_encoders_of_texts_and_pictures(
     train: Train, encoders: dict[str, Path], pictured: None, tmp_path: Path
@@ -309,6 +310,7 @@ def test_episodes_that_cannot_be_learned_are_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_an_epoch_without_features_after_the_first_trains_nothing_and_goes_on(
     train: Train, monkeypatch: pytest.MonkeyPatch
@@ -332,6 +334,7 @@ def test_an_epoch_without_features_after_the_first_trains_nothing_and_goes_on(
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_episodes_that_left_the_buffer_may_still_be_chosen(train: Train) -> None:
     settings = ("offline=null", "advantage=null", "epochs=2", "episodes=2", "capacity=3", "values.hidden=8")

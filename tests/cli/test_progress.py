@@ -207,6 +207,7 @@ def begin(run: Path) -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_the_first_ctrl_c_stops_cleanly_and_resuming_loses_nothing(somewhere, capsys, number):
     process = begin(somewhere / "run")

@@ -116,6 +116,7 @@ def adapter_in(folder: Path, rank: int = 8, **more: object) -> Path:
 # ------------------------------------------------------------------------------------------------------ it serves
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_serves_until_it_is_told_to_stop(vllm: Path, serving: list[subprocess.Popen[str]], how: signal.Signals) -> None:

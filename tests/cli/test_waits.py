@@ -280,6 +280,7 @@ def test_a_temperature_that_the_server_does_not_take_is_told(collab) -> None:
     assert any("temperature: left out" in note for note in notes)
 
 
+@pytest.mark.medium
 def test_a_wait_before_anything_is_begun_is_told_with_the_servers_words(collab, tmp_path: Path) -> None:
     """A console's own process: its thread tells what is waited for."""
     with FakeServer(refuses=lambda body: TOMORROW) as server:

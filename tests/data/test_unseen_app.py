@@ -102,6 +102,7 @@ def test_every_goal_of_its_tasks_says_one_of_its_words() -> None:
             assert split_words(WHOLE.instance(name, seed).goal) & WORDS
 
 
+@pytest.mark.medium
 def test_the_words_are_those_of_its_screens_that_no_other_app_says(others: set[str]) -> None:
     """Words that its screens show whatever they hold; change `unseen.words` in envs/androidworld.yaml when it fails."""
     fixed = set.intersection(

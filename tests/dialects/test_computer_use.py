@@ -260,6 +260,7 @@ def test_only_the_vendors_own_dialect_fits() -> None:
         ComputerUseModel(vendor="openai", model="seer", base_url="http://127.0.0.1:1/v1", tool="mouse")
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 @pytest.mark.variations
 @EACH

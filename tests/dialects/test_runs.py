@@ -158,6 +158,7 @@ def test_what_cannot_be_done_is_counted_by_its_cause(collab) -> None:
         assert words in out, out
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_points_beyond_the_edge_of_a_page_are_moved_or_refused(collab) -> None:
     points = iter([[1040, 1000], [2000, 500], [-1, -1], [500, -20]])
@@ -321,6 +322,7 @@ def test_the_check_says_which_dialect_is_spoken_and_where_it_comes_from(collab) 
 TEACHER = "kind: rehearsal\noptions: {error_base: 0, error_slope: 0}\nmodality: image\n"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("dialect", ["appvlm", pytest.param("qwen2.5-vl", marks=pytest.mark.slow)])
 def test_solutions_are_played_in_a_dialect(collab, dialect: str) -> None:
     """Demonstrations for a policy that sees: the family's prompt and replies, and a picture of every screen."""
@@ -339,6 +341,7 @@ def test_solutions_are_played_in_a_dialect(collab, dialect: str) -> None:
     assert all(DIALECTS[dialect].read(one, "mobile").actions for one in texts), texts
 
 
+@pytest.mark.medium
 def test_where_the_dialect_has_no_word_the_episode_fails_in_one_line(collab) -> None:
     Path("teacher.yaml").write_text(f"{TEACHER}dialect: appvlm\n")
     tasks = ("--env", "androidworld", "--tasks", "SystemWifiTurnOn", "--seed", "3")

@@ -254,6 +254,7 @@ def test_what_is_not_alike_is_refused() -> None:
         compare(fine, report(solved("A", 4, 4), version="2"), force=True)
 
 
+@pytest.mark.medium
 def test_a_level_leaves_as_much_on_both_sides() -> None:
     """Of a mean of 400 pairs, half of them won, the standard error is 2.5 points: 1.28 and 1.96 of it."""
     gains = [[1], [0]] * 200

@@ -119,6 +119,7 @@ def test_what_is_just_being_begun_is_told_once(tmp_path: Path, monkeypatch: pyte
     assert Path("told").read_text() == "told\n"
 
 
+@pytest.mark.medium
 def test_what_is_told_to_end_is_told_once_by_a_terminal(tmp_path: Path) -> None:
     """Ctrl-C reaches the foreground of a terminal; a second one would make `collab` leave at once."""
     program = tmp_path / "collab"

@@ -129,6 +129,7 @@ def list_commands(text: str) -> list[str]:
     return sorted(commands)
 
 
+@pytest.mark.medium
 def test_the_page_is_the_one_that_the_committed_files_make(tmp_path: Path) -> None:
     known = read_all(DOCS / "results/units", PLAN)
     render_page(Results(PLAN, known), PAGE, tmp_path / "results.md")
@@ -140,6 +141,7 @@ def test_the_page_is_the_one_that_the_committed_files_make(tmp_path: Path) -> No
     assert all("/" not in json.dumps(record.machine) for record in known.values())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["wrong-credit", "algorithms", "pages"])
 def test_the_page_of_another_plan_is_the_one_that_its_files_make(tmp_path: Path, name: str) -> None:
     folder = DOCS / name / "results"

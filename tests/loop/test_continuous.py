@@ -67,6 +67,7 @@ async def wait_for_silence(state: Any, number: int) -> None:
         quiet = 0 if any(run.gate.lent for run in state.collection._runs.values()) else quiet + 1
 
 
+@pytest.mark.medium
 def test_workers_do_not_run_ahead_of_a_slow_learner(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_workers_do_not_run_ahead_of_a_slow_learner(
     assert max(map(int, result.records[-1].metrics["distrl"]["staleness"])) <= 2
 
 
+@pytest.mark.medium
 def test_no_worker_waits_while_a_newer_policy_is_loaded(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_no_worker_waits_while_a_newer_policy_is_loaded(
     assert len(begun) == 2
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("number", ["2", "1"])
 def test_a_policy_that_cannot_be_loaded_ends_the_training(
@@ -124,6 +127,7 @@ def test_a_policy_that_cannot_be_loaded_ends_the_training(
     assert asyncio.run(resume(tmp_path / "run")).summary is not None
 
 
+@pytest.mark.medium
 def test_no_episode_is_counted_that_will_never_be_played(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +208,7 @@ def test_episodes_of_the_newest_policy_that_a_process_left_are_played_on(
     assert set(read("episode_resumed")) >= begun
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("collection", ["async", "sync"])
 def test_a_lost_worker_is_told_while_it_trains(
@@ -234,6 +239,7 @@ def test_a_lost_worker_is_told_while_it_trains(
         assert told.count(f"warning: {one}\n") == 1
 
 
+@pytest.mark.medium
 def test_a_budget_counts_what_is_played_whoever_learns_it(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def whole(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Trainin
     return asyncio.run(start(ask(library), tmp_path_factory.mktemp("whole") / "run", device="cpu"))
 
 
+@pytest.mark.medium
 def test_a_fork_trains_what_is_left_as_it_is_asked_to(whole: TrainingResult, library: Library, tmp_path: Path) -> None:
     told: list[str] = []
     fork = f"{whole.path}@epoch1"
@@ -52,6 +53,7 @@ def test_a_fork_trains_what_is_left_as_it_is_asked_to(whole: TrainingResult, lib
     assert TrainingDir(other.path).read()["forked"]["hash"] == whole.records[1].hash
 
 
+@pytest.mark.medium
 def test_a_fork_that_was_killed_while_it_copied_is_resumed(
     whole: TrainingResult, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

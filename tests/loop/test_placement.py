@@ -70,6 +70,7 @@ def run(stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(stopped, tmp_path / "run"))
 
 
+@pytest.mark.medium
 def test_a_moved_training_ends_like_one_that_stayed(
     whole: TrainingResult, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -194,6 +194,7 @@ def test_a_family_that_cannot_be_played_is_one_line(kind: str, tiny: Path, tmp_p
             learn(folder, tmp_path / "run")
 
 
+@pytest.mark.medium
 def test_rounding_is_not_taken_for_another_model(tiny: Path, tmp_path: Path) -> None:
     """In bfloat16 the log-probabilities of a sure model are off by more than 0.15 at some token, as in a large one."""
     folder = checkpoint(

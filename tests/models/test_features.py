@@ -160,6 +160,7 @@ def test_what_gives_no_features_is_told_in_one_line(tiny: Path, tmp_path: Path) 
         HiddenEncoder(path=str(broken))
 
 
+@pytest.mark.medium
 def test_the_pocket_tells_the_screens_of_a_phone_apart(phone: tuple[SimPhoneSuite, Path, list[Trajectory]]) -> None:
     _, directory, episodes = phone
     chat = open_chat(resolve_checkpoint("built-in:pocket"))

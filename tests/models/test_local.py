@@ -18,6 +18,7 @@ from collab.types import Prompt, Sampling
 from tests.models.tiny_local import play, requests, said, together
 
 
+@pytest.mark.medium
 def test_batched_greedy_equals_one_by_one(checkpoint: Path) -> None:
     asked = requests(36, temperature=0.0)
     batched = together(checkpoint, asked, max_batch=16)

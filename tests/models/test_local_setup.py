@@ -157,6 +157,7 @@ def test_a_new_version_of_an_adapter_shares_nothing_with_the_old_one(
     play(base, scene)
 
 
+@pytest.mark.medium
 def test_closing_one_model_leaves_those_beside_it_alone(checkpoint: Path, adapters: list[str]) -> None:
     base = LocalModel(path=str(checkpoint))
     models = [base.with_adapter(adapter, version=0) for adapter in adapters]

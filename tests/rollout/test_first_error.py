@@ -42,6 +42,7 @@ async def find_first_error(trajectory: Trajectory) -> int | None:
         await suite.close()
 
 
+@pytest.mark.medium
 def test_episodes_are_those_of_a_whole_run_up_to_the_first_error(tmp_path: Path) -> None:
     cut, whole = play(tmp_path / "cut", STOP), play(tmp_path / "whole")
     erred = 0

@@ -155,6 +155,7 @@ def check_resumed(killed: Path, whole: Path, library: Path) -> None:
     assert all(after.step(id, step).matrix == matrix for (id, step), matrix in before.items())
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("moments", [(4,), pytest.param((2, 15, 20), marks=pytest.mark.slow)])
 def test_kill_and_resume_is_as_if_nothing_had_happened(library: Path, tmp_path: Path, moments: tuple[int, ...]) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"

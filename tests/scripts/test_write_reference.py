@@ -58,6 +58,7 @@ def pages() -> dict[str, str]:
     return reference.render_pages()
 
 
+@pytest.mark.medium
 def test_the_pages_are_up_to_date(pages: dict[str, str]) -> None:
     kept = {path.name: path.read_text(encoding="utf-8") for path in reference.HOME.glob("*.md")}
     assert kept == pages, "run: python scripts/write_reference.py"

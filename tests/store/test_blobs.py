@@ -56,6 +56,7 @@ def test_bytes_that_are_no_picture_are_noted_and_stop_nothing(store: RunStore, m
     assert all("is unreadable" in note for note in notes)
 
 
+@pytest.mark.medium
 def test_more_pictures_than_may_wait(store: RunStore, make: SimpleNamespace) -> None:
     with store.open_writer() as writer:
         names = {writer.store_picture(make.png(f"#{number:02x}0000")) for number in range(150)}

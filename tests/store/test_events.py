@@ -108,6 +108,7 @@ def same_types(one: Any, other: Any) -> None:
             same_types(left, right)
 
 
+@pytest.mark.medium
 @settings(max_examples=30, deadline=None)
 @given(values(Step))
 def test_named_tuples_unions_and_scalars_keep_their_types(step: Step) -> None:

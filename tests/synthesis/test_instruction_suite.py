@@ -124,6 +124,7 @@ def test_of_a_models_instructions_no_solution_is_known(build_config: Callable[..
     assert {info.oracle for info in suite.tasks()} == {False}
 
 
+@pytest.mark.medium
 def test_they_are_played_shown_and_checked_like_any_tasks(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_set_that_would_be_empty_says_how_to_get_another() -> None:
 # -------------------------------------------------------------------------------------------------- a whole synthesis
 
 
+@pytest.mark.medium
 def test_candidates_of_a_policy_become_questions_with_the_right_answers(
     judged: Wanted, tmp_path: Path, server: FakeServer, folder: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_a_model_as_teacher_is_told_the_label(judged: Wanted, tmp_path: Path, se
     assert any("So the proposal is wrong." in one for one in told)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("teacher", ["oracle", pytest.param("tutor", marks=pytest.mark.slow)])
 def test_a_stopped_one_is_resumed_and_pays_for_no_candidate_twice(judged: Wanted, tmp_path: Path, teacher: str) -> None:
     whole = asyncio.run(start(judged(teacher=teacher), tmp_path / "whole"))

@@ -59,6 +59,7 @@ def teacher(request: pytest.FixtureRequest) -> str:
 # ----------------------------------------------------------------------------------------------- an undisturbed one
 
 
+@pytest.mark.medium
 def test_all_levels_are_made_and_every_row_can_be_traced(build_config: Wanted, tmp_path: Path, teacher: str):
     result = run(build_config(teacher=teacher), tmp_path / "out")
     assert result.stopped is None

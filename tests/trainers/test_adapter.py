@@ -96,6 +96,7 @@ def test_what_is_stopped_resumes_with_both(made, samples, base: Path, tmp_path: 
         assert torch.equal(load_file(folder.final / "adapter_model.safetensors")[name], weight)
 
 
+@pytest.mark.medium
 def test_what_does_not_fit_is_one_line(made, samples, base: Path, tmp_path: Path) -> None:
     recipe = task(samples, base).recipe
     assert open_adapter(None, recipe, str(base)) is None

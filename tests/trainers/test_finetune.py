@@ -133,6 +133,7 @@ def test_levels_are_trained_in_order(samples, base: Path, tmp_path: Path) -> Non
     assert [line["group"] for line in FinetuneDir(tmp_path / "out").read_metrics()] == ["instruction", "basic"]
 
 
+@pytest.mark.medium
 def test_a_training_that_stops_early_is_the_beginning_of_a_whole_one(samples, base: Path, tmp_path: Path) -> None:
     def train(name: str, *settings: str) -> list[float]:
         task = samples.task(base, "sft", "epochs=2", "schedule=constant", "warmup=0", *settings)
@@ -330,6 +331,7 @@ def test_the_reference_is_computed_in_the_precision_of_the_policy(sharing, sampl
     assert FinetuneDir(tmp_path / "out").read_metrics()[0]["margin"] == 0.0
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "settings",
     [

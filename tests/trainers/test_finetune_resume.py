@@ -21,6 +21,7 @@ from collab.trainers.run_dir import FinetuneDir
 from tests.trainers.finetuned import same, trained, weights
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("stage", "levels", "more"),
     [
@@ -121,6 +122,7 @@ def test_a_run_that_ended_before_its_result_was_written_writes_it(samples, base:
     assert same(before, weights(final))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "name",
     [
@@ -182,6 +184,7 @@ def test_too_little_memory_is_one_line_and_the_run_resumes(samples, base: Path, 
     assert same(whole, weights(folder.final))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("limit", [100_000, pytest.param(200_000, marks=pytest.mark.slow)])
 def test_a_full_disk_is_one_line_and_the_run_resumes(samples, base: Path, tmp_path: Path, limit: int) -> None:
     """A limit on a file's size: weights (140 kB) by safetensors, or the optimizer (280 kB) by torch, do not fit."""

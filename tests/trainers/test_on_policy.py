@@ -159,6 +159,7 @@ def measure_gaps(played: Played, *, packed: bool) -> list[float]:
     return gaps
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_a_random_checkpoint_whose_replies_are_often_cut(babble: Played, packed: bool) -> None:
     ends = [turn.cell.finish for turn in babble.turns]
@@ -170,6 +171,7 @@ def test_a_random_checkpoint_whose_replies_are_often_cut(babble: Played, packed:
     assert max(map(abs, gaps)) < APART
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 def test_the_shipped_policy_on_the_phone(pocket: Played, packed: bool) -> None:
     assert len(pocket.turns) >= 8

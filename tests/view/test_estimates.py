@@ -227,6 +227,7 @@ def test_a_report_holds_the_estimates_of_its_episodes(
     assert str(estimated.path) not in json.dumps(view)
 
 
+@pytest.mark.medium
 def test_every_part_of_what_was_learned_is_a_figure(estimated: TrainingDir, tmp_path: Path) -> None:
     assert main(["report", str(estimated.path), "--figures", str(tmp_path / "figures")]) == 0
     names = {one.stem for one in (tmp_path / "figures").glob("*.svg")}

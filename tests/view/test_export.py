@@ -44,6 +44,7 @@ def without_picture(step):
     return {**step, "screen": {**step["screen"], "picture": None}}
 
 
+@pytest.mark.medium
 def test_a_report_answers_what_the_server_answers(inspector, report):
     made, page = report
     run, answers = run_of(inspector), page.answers
@@ -244,6 +245,7 @@ def test_options_that_do_not_fit_are_one_line_and_leave_no_file(recorded, tmp_pa
     assert not (tmp_path / "x.html").exists()
 
 
+@pytest.mark.medium
 def test_every_module_of_the_pages_is_in_the_report(report):
     _, page = report
     script = page.texts["script"]
@@ -259,6 +261,7 @@ def _hash(content):
 # ------------------------------------------------------------------------------------------------------ browser
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_it_opens_from_a_file_without_server_and_network(report, offline):
     made, _ = report

@@ -115,6 +115,7 @@ def test_where_no_file_can_be_written_the_address_is_left_to_the_user(
     assert given.empty()
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_a_real_browser_comes_in_through_the_file(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cookie is one that other sites' links do not carry, and the file is no site of ours."""

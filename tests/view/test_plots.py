@@ -86,6 +86,7 @@ def test_a_run_has_bars_where_a_training_has_lines(one_epoch):
     assert "training" not in words(drawn["seconds"]), "seconds of training are not known, which is not 0"
 
 
+@pytest.mark.medium
 def test_a_rehearsal_is_marked_in_every_plot_with_numbers(overview):
     marked = replace(overview, run=replace(overview.run, privileged=True))
     for plot in draw_plots(marked):
@@ -151,6 +152,7 @@ def test_numbers_are_short(value, told):
     assert format_number(value) == told
 
 
+@pytest.mark.medium
 def test_whatever_is_in_names_stays_text(overview):
     run = replace(overview.run, environment=HOSTILE, agents=HOSTILE)
     epoch = replace(

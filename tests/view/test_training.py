@@ -223,6 +223,7 @@ def test_only_the_rollout_that_has_grown_is_counted_again(
     assert (after.epochs[0], after.epochs[1].rewards != before.epochs[1].rewards) == (before.epochs[0], True)
 
 
+@pytest.mark.medium
 def test_a_report_holds_the_chosen_word_where_there_is_one(
     two_critics: Path, inspect: Open, read_report: Callable[[Path], Any], tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def acting(record: RecordedRun, change_cells) -> RecordedRun:
     return change_cells(record, lambda cell: replace(cell, action=action, failure=None))
 
 
+@pytest.mark.medium
 def test_what_is_played_is_spelt_as_no_tokenizer_would(spoken: SimpleNamespace, chat: ChatTokenizer) -> None:
     """Else the tests below would say nothing."""
     odd = [cell for _, cell in cells(spoken.record) if cell.tokens != chat.encode(cell.text)]

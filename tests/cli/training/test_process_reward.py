@@ -109,6 +109,7 @@ def know_doors(body: Mapping[str, Any]) -> str:
     return JUDGMENT.format(there if label is None else label[1] in asked.splitlines()[0], "I know the way.")
 
 
+@pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.variations
 @pytest.mark.parametrize(("algo", "more"), [("coach", ("episodes=6", "k=2")), ("collabuiagents", ("episodes=3",))])

@@ -142,6 +142,7 @@ def test_a_server_that_fails_is_asked_again_by_the_same_command(collab, outcomes
     assert found["agreement"]["numbers"]["agreement"]["value"] == 1.0
 
 
+@pytest.mark.medium
 def test_a_killed_process_loses_at_most_the_verdict_on_its_way(
     collab, outcomes: dict[str, bool], soon: Callable[[Callable[[], bool]], bool]
 ) -> None:

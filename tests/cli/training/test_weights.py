@@ -255,6 +255,7 @@ def test_code_of_a_checkpoint_is_never_run(
     assert not (folder / "was-run").exists()
 
 
+@pytest.mark.medium
 @pytest.mark.usefixtures("nobody_is_asked")
 def test_a_checkpoint_that_needs_no_code_of_its_own_plays_without_it(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

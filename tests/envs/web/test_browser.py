@@ -192,6 +192,7 @@ def children(of: int, others: Set[int] = frozenset()) -> set[int]:
     return found
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_pages_share_nothing_and_closing_leaves_no_process() -> None:
     others = children(os.getpid())
@@ -213,6 +214,7 @@ def test_pages_share_nothing_and_closing_leaves_no_process() -> None:
     assert not below & children(os.getpid())
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_a_killed_browser_is_started_again() -> None:
     async def main() -> None:

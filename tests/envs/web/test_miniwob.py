@@ -97,6 +97,7 @@ def test_reward_rules(raw: float, reward: float, rule: str, success: bool, score
 # ----------------------------------------------------------------------------------------------- with a browser
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_an_episode(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:
@@ -162,6 +163,7 @@ def test_the_budget_ends_an_episode(play: Callable[[Check], None]) -> None:
     play(check)
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_same_seed_same_start_whatever_came_before(play: Callable[[Check], None]) -> None:
     async def check(suite: MiniwobSuite) -> None:

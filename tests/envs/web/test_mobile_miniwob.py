@@ -31,6 +31,7 @@ def test_the_91_names() -> None:
         suite.instance("stock-market", 0)
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_a_tap_ends_a_page_and_only_full_reward_counts(play: Callable[[Check], None]) -> None:
     async def check(suite: MobileMiniwobSuite) -> None:

@@ -159,6 +159,7 @@ def test_no_solution_by_elements_is_known() -> None:
     assert not PAGES.keys() & SOLVED
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS else name for name in PAGES]

@@ -100,6 +100,7 @@ def locked() -> Iterator[Server]:
     server.close()
 
 
+@pytest.mark.medium
 @pytest.mark.browser
 def test_credentials_of_a_start_address_open_the_page_and_are_nowhere_in_the_run(
     locked: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

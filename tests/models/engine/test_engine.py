@@ -268,6 +268,7 @@ def test_exact_replies_do_not_know_how_a_prompt_was_cut(folder: Path) -> None:
     assert _said(first) == _said(second)
 
 
+@pytest.mark.medium
 def test_exact_replies_do_not_know_who_else_speaks_over_the_same_weights(
     folder: Path, adapters: dict[str, Path]
 ) -> None:

@@ -153,6 +153,7 @@ class Unshared(ByPairs, Tokenised, DPOTrainer):
     """The same weights without packed rows."""
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("kind", [Ours, Unshared])
 def test_rows_that_are_held_on_to_do_not_weaken_the_preference_term(kind, base: Path, tmp_path: Path) -> None:
@@ -171,6 +172,7 @@ def test_rows_that_are_held_on_to_do_not_weaken_the_preference_term(kind, base: 
         torch.testing.assert_close(found[name], weight, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("way", [way if way == "full" else pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
 def test_five_steps_are_those_of_trl(way: str, device: str, base: Path, tmp_path: Path) -> None:
     """Losses to 1e-6 and all metrics, over states of 1 to 5 pairs."""

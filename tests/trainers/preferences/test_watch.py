@@ -72,6 +72,7 @@ def test_what_is_told_of_pairs_leaves_out_what_is_held_on_to(sharing, samples, b
         assert last[name] == pytest.approx(sum(line[name] for line in later) / len(later), rel=1e-4), name
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("sharing", ["prefix", pytest.param("none", marks=pytest.mark.slow)])
 def test_what_is_told_of_pairs_changes_no_weight(sharing, samples, base: Path, tmp_path: Path, monkeypatch) -> None:
     """Steps of several passes, some of them without a pair, with an anchor: bit for bit what is trained without it."""

@@ -72,6 +72,7 @@ def test_the_first_loss_is_half_the_mean_square_of_the_returns(base: Base, level
     assert metrics.loss == pytest.approx(np.average(np.square(TARGETS), weights=weights) / 2, rel=1e-6)
 
 
+@pytest.mark.medium
 def test_an_action_is_worth_the_mean_of_its_tokens(base: Base) -> None:
     """With the level "token" each token goes to the return, with "action" their mean alone."""
     row = make_row(1, reply=8)

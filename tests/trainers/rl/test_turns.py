@@ -98,6 +98,7 @@ def list_logps(checkpoint: str, turn: Turn) -> Any:
     return chosen[len(turn.prompt) - 1 :].double().numpy()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("per_token", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_a_shared_prompt_is_computed_once_with_the_same_weights_behind(
     tiny: str, tmp_path: Path, per_token: str
@@ -143,6 +144,7 @@ def test_what_is_written_is_read_again_and_a_change_is_refused(tmp_path: Path) -
         read_lesson(tmp_path / "lesson")
 
 
+@pytest.mark.medium
 def test_the_loss_of_a_step_is_the_weighted_mean_at_each_turns_own_temperature(tiny: str, tmp_path: Path) -> None:
     turns = [make_turn(0), make_turn(1, temperature=0.5), make_turn(2), make_turn(3, temperature=0.5)]
     weights = [1.0, 2.0, 0.0, 0.5]
@@ -154,6 +156,7 @@ def test_the_loss_of_a_step_is_the_weighted_mean_at_each_turns_own_temperature(t
     assert folder.read_metrics()[0]["loss"] == pytest.approx(wanted * 4 / tokens, rel=1e-4)
 
 
+@pytest.mark.medium
 def test_a_lesson_makes_its_turns_likelier_and_weights_of_zero_change_nothing(tiny: str, tmp_path: Path) -> None:
     turns = [make_turn(one) for one in range(4)]
     before = [compute_logp(tiny, one) for one in turns]
@@ -164,6 +167,7 @@ def test_a_lesson_makes_its_turns_likelier_and_weights_of_zero_change_nothing(ti
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])
 
 
+@pytest.mark.medium
 def test_a_clipped_ratio_is_taken_to_the_policy_before_the_first_step(tiny: str, tmp_path: Path) -> None:
     """Also by a process that resumes after the first step: π_old is not the policy that it finds."""
     turns = [make_turn(one, temperature=1.0 if one % 2 else 0.5) for one in range(4)]
@@ -232,6 +236,7 @@ def test_learning_with_an_adapter_reaches_the_adapter_alone(tiny: str, tmp_path:
     assert all(one.abs().max() > 0 for name, one in written.items() if "lora_B" in name)
 
 
+@pytest.mark.medium
 def test_two_runs_that_hand_moments_on_end_like_one(tiny: str, tmp_path: Path) -> None:
     turns = [make_turn(one) for one in range(6)]
     steps = [(0, 1, 2), (3, 4), (5, 0), (1, 3, 5)]

@@ -32,6 +32,7 @@ def episode(training):
     return inspector.list_episodes(id, EpisodeFilter(epoch=1)).rows[0]
 
 
+@pytest.mark.medium
 def test_v_stands_under_each_step_and_the_rest_where_one_points(training, episode, open_page, turn, step_place):
     address, inspector, _ = training
     (newest, own) = inspector.get_episode(episode.run, episode.id).estimates
@@ -73,6 +74,7 @@ def test_v_stands_under_each_step_and_the_rest_where_one_points(training, episod
     assert marks.first.inner_text() == "0.10"
 
 
+@pytest.mark.medium
 def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
     address, inspector, id = training
     found = inspector.get_overview(id)
@@ -107,6 +109,7 @@ def test_what_was_learned_stands_in_a_panel(training, open_page, turn):
     assert page.locator("main img[src=x]").count() == 0
 
 
+@pytest.mark.medium
 def test_estimates_that_are_missing_are_told_in_words(estimated, training, episode, open_page, turn, step_place):
     address, _, id = training
     for number in (1, 2):
@@ -123,6 +126,7 @@ def test_estimates_that_are_missing_are_told_in_words(estimated, training, episo
     assert said in page.locator("main .note").first.inner_text()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_estimates_can_be_read_by_all_on_all_windows(training, episode, open_page, turn, step_place, faults, theme):
     address, _, id = training
@@ -134,6 +138,7 @@ def test_estimates_can_be_read_by_all_on_all_windows(training, episode, open_pag
     assert {place: told for place, told in found.items() if told} == {}
 
 
+@pytest.mark.medium
 def test_candidates_stand_beside_the_executed_reply(estimated, serving, open_page, turn, step_place):
     """Sorted by Q, with advantage and truth; texts from outside stay texts."""
     lesson = estimated.get_epoch(2).examples / "shared"

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.browser
 LIBRARY = str(Path(__file__).parents[2] / "cli" / "library")
 
 
+@pytest.mark.medium
 def test_the_first_page_says_why_episodes_failed(serving, open_page, turn, aside, faults, tmp_path):
     run = tmp_path / "lost"
     play = ("--env", "corridor", "--graph", "single", "--agents", "parrot", "--tasks", "TypeWord", "--episodes", "3")

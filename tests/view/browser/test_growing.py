@@ -33,6 +33,7 @@ def playing(command, tmp_path) -> Iterator[Path]:
         process.wait(timeout=60)
 
 
+@pytest.mark.medium
 def test_a_growing_run_is_followed(recorded, playing, serving, open_page, turn):
     address, inspector = serving(playing)
     page = open_page(address)

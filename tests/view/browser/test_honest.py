@@ -42,6 +42,7 @@ def test_runs_of_different_temperatures_are_told_apart(recorded, serving, open_p
     assert "sampled at temperature 1.5" in page.inner_text("main")
 
 
+@pytest.mark.medium
 def test_a_stopped_run_has_the_success_that_the_command_line_tells(
     recorded, serving, open_page, turn, tmp_path, capsys
 ):
@@ -63,6 +64,7 @@ def test_a_stopped_run_has_the_success_that_the_command_line_tells(
     assert f"{replies['without_action']} of {replies['total']}" in text
 
 
+@pytest.mark.medium
 def test_a_rehearsal_is_marked_wherever_its_success_stands(team, open_page, turn, step_place):
     address, inspector, run = team
     page = open_page(address)

@@ -49,6 +49,7 @@ def test_web_pages_are_shown_as_they_were_pictured(serving, open_page, turn, com
     assert page.locator(".overlay .mark.executed").count() == 1
 
 
+@pytest.mark.medium
 def test_a_reply_without_an_action_says_why(serving, open_page, turn, aside, step_place, tmp_path):
     agents = tmp_path / "library" / "agents" / "mute.yaml"
     agents.parent.mkdir(parents=True)

@@ -73,6 +73,7 @@ def test_a_cell_has_an_address_that_shows_its_exact_words(team, open_page, turn,
     page.get_by_text("There is no cell of zoe").wait_for(state="detached")
 
 
+@pytest.mark.medium
 def test_a_cell_says_how_its_reply_ended(recorded, serving, open_page, turn, step_place, tmp_path):
     """Two replies of a step: one that was cut, and one with the log-probability of its end."""
     run = shutil.copytree(recorded, tmp_path / "run", ignore=shutil.ignore_patterns("index.sqlite*", "lock"))
@@ -95,6 +96,7 @@ def test_a_cell_says_how_its_reply_ended(recorded, serving, open_page, turn, ste
         assert words in page.locator(".one-cell .facts").inner_text()
 
 
+@pytest.mark.medium
 def test_up_and_down_follow_the_list_that_one_came_from(team, open_page, turn):
     address, inspector, run = team
     listed = inspector.list_episodes(run, EpisodeFilter(q="a", sort="task", descending=True)).rows
@@ -117,6 +119,7 @@ def test_up_and_down_follow_the_list_that_one_came_from(team, open_page, turn):
     page.wait_for_selector(f"h1:has-text('{next(row.episode for row in others if row.episode != first.episode)}')")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "theme", [None, pytest.param("light", marks=pytest.mark.slow), pytest.param("dark", marks=pytest.mark.slow)]
 )
@@ -162,6 +165,7 @@ def test_the_step_that_is_shown_stands_in_the_visible_part_of_its_rail(team, ope
     assert box["x"] + box["width"] <= 160
 
 
+@pytest.mark.medium
 def test_what_was_left_out_of_lists_is_told(team, open_page, turn, step_place):
     address, _, run = team
     page = open_page(address)
@@ -297,6 +301,7 @@ def two_runs(tmp_path_factory, aside):
     return folder
 
 
+@pytest.mark.medium
 def test_a_comparison_marks_what_differs_and_gives_the_paired_interval(two_runs, serving, open_page, turn):
     address, inspector = serving(two_runs)
     page = open_page(address)

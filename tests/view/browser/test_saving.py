@@ -29,6 +29,7 @@ def saved():
     return make
 
 
+@pytest.mark.medium
 def test_a_plot_is_saved_as_it_stands(team, open_page, turn, saved):
     address, inspector, run = team
     page = open_page(address, color_scheme="dark")

@@ -41,6 +41,7 @@ def read_rows(figure):
     return [row.locator("th, td").all_inner_texts() for row in figure.locator("tbody tr").all()]
 
 
+@pytest.mark.medium
 def test_an_episode_that_changed_its_worker_is_told_twice(interrupted, serving, open_page, turn, faults):
     path, steps = interrupted
     address, inspector = serving(path)
@@ -63,6 +64,7 @@ def test_an_episode_that_changed_its_worker_is_told_twice(interrupted, serving, 
     assert "Task%2F0" in page.evaluate("location.hash")
 
 
+@pytest.mark.medium
 def test_episodes_of_another_epoch_at_the_same_time_are_paler(recorded, tmp_path, serving, open_page, turn):
     folder = TrainingDir(tmp_path / "training")
     for number in (1, 2):

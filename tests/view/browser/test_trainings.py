@@ -74,6 +74,7 @@ def write_at(place: Path, days: float) -> None:
         os.utime(path, (1.7e9 + days * DAY_S,) * 2)
 
 
+@pytest.mark.medium
 def test_rewards_of_a_critic_that_is_not_through_are_not_final(runs, serving, open_page, turn):
     address, inspector = serving(runs / "marl")
     id = inspector.list_runs().runs[0].id
@@ -91,6 +92,7 @@ def test_rewards_of_a_critic_that_is_not_through_are_not_final(runs, serving, op
     assert f"Epoch 2 is not final: {told}." in report(inspector.get_run(id), inspector.get_overview(id))
 
 
+@pytest.mark.medium
 def test_after_a_resume_times_come_from_logs_or_it_is_said_why_not(runs, serving, open_page, turn):
     address, inspector = serving(runs / "marl")
     row = inspector.list_runs().runs[0]
@@ -113,6 +115,7 @@ def test_after_a_resume_times_come_from_logs_or_it_is_said_why_not(runs, serving
     assert "- Epoch 1, critic: time not known: the training was resumed, and no log tells it." in text
 
 
+@pytest.mark.medium
 def test_nothing_is_cut_at_the_right_of_a_window(runs, serving, open_page, turn, step_place):
     address, inspector = serving(runs)
     alone, marl = sorted(inspector.list_runs().runs, key=lambda row: row.path)
@@ -160,6 +163,7 @@ def test_a_picture_of_one_epoch_is_whole(team, open_page):
     assert ticks[0] == "0", "heights of times can be compared"
 
 
+@pytest.mark.medium
 def test_the_list_of_runs_begins_with_what_was_written_last(runs, recorded, serving, open_page):
     shutil.copytree(recorded, runs / "old")
     for name, days in (("old", 0), ("alone", 2), ("marl", 1)):
@@ -207,6 +211,7 @@ def test_columns_mean_the_same_for_runs_and_trainings(runs, serving, open_page):
     assert "Episodes, steps, tokens and cost of a training are those of all its runs" in told
 
 
+@pytest.mark.medium
 def test_a_training_shows_the_metrics_that_it_logged_and_no_others(runs, serving, open_page, turn):
     trained = TrainingDir(runs / "marl").get_epoch(2).get_training_dir("shared")
     trained.mkdir()

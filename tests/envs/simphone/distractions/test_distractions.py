@@ -36,6 +36,7 @@ def started(name: str, seed: int, distractions: Distractions) -> SimPhone:
 # ------------------------------------------------------------------------------------------------------ solvable
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize(
     ("distractions", "seed"),

@@ -31,6 +31,7 @@ addEventListener("keydown", (e) => { if (e.ctrlKey && e.key === "k") { e.prevent
 </script>"""
 
 
+@pytest.mark.medium
 def test_points_and_numbers_are_one_action_and_all_buttons_work(on_page: Callable[..., None]) -> None:
     async def script(player: Player) -> None:
         seen = await player.start("page")

@@ -93,6 +93,7 @@ def test_every_shipped_task_can_be_solved(in_shop: Callable[[Script], None], nam
     in_shop(script)
 
 
+@pytest.mark.medium
 def test_an_episode_begins_in_a_fresh_window_and_looks_the_same_again(in_shop: Callable[[Script], None]) -> None:
     async def script(player: Player) -> None:
         first = await player.start("fill-the-cart")
@@ -115,6 +116,7 @@ def test_a_pop_up_hides_what_cannot_be_clicked(in_shop: Callable[[Script], None]
     in_shop(script)
 
 
+@pytest.mark.medium
 def test_tabs_open_switch_and_close(in_shop: Callable[[Script], None]) -> None:
     async def script(player: Player) -> None:
         await player.start("search")
@@ -138,6 +140,7 @@ def test_tabs_open_switch_and_close(in_shop: Callable[[Script], None]) -> None:
     in_shop(script)
 
 
+@pytest.mark.medium
 def test_a_click_that_closes_its_own_tab_is_told_as_that(
     in_shop: Callable[[Script], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +239,7 @@ def test_a_last_tab_that_closes_while_it_is_looked_at_leaves_an_empty_one(
     on_page("<p>a word</p>", script)
 
 
+@pytest.mark.medium
 def test_a_new_tab_without_a_page_is_not_awaited_for_ever(
     on_page: Callable[..., None], server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_what_a_list_has_become_never_hits_another_row(play: Play, change: str, 
     play(f"<script>NAMED = {str(is_named).lower()}</script>" + ROWS, script)
 
 
+@pytest.mark.medium
 def test_after_a_redirect_nothing_of_the_new_page_is_touched(play: Play, server: Server) -> None:
     delete = "<button onclick='heard = 1'>Delete my account</button><p>text</p><input aria-label=Name>"
     server.pages["/other"] = delete.replace("Delete my account", "Continue")
@@ -255,6 +256,7 @@ def test_what_the_mouse_brings_up_is_not_clicked_instead(play: Play) -> None:
     play(html, script)
 
 
+@pytest.mark.medium
 def test_tabs_are_those_that_were_seen(play: Play, server: Server) -> None:
     server.pages["/two"] = "<title>Two</title><button onclick='heard = 1'>Same</button>"
     server.pages["/three"] = "<title>Three</title>"

@@ -158,6 +158,7 @@ def test_what_begins_at_its_end_is_scrolled_to_its_beginning(play: Play, directi
     play(html.replace("DIV", "height:200px;width:300px;overflow:auto;display:flex"), script)
 
 
+@pytest.mark.medium
 @pytest.mark.variations
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"], ids=["process of its own", "same process"])
 def test_frames_of_other_origins_are_entered(play: Play, server: Server, host: str) -> None:
@@ -229,6 +230,7 @@ def test_pages_in_objects_are_entered(play: Play, server: Server, tag: str) -> N
     play(tag, script)
 
 
+@pytest.mark.medium
 def test_what_lies_under_something_else_is_not_reached_in_a_frame(play: Play, server: Server) -> None:
     server.pages["/in"] = "<button onclick='parent.postMessage(1, \"*\")'>Inside</button>"
     html = f"""<iframe src="http://localhost:{server.port}/in"></iframe>

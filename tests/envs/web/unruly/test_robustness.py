@@ -187,6 +187,7 @@ def test_a_page_whose_first_script_never_comes_has_a_blank_picture(play: Play, s
     play("<head><script src=/stuck.js></script></head><p>Here</p>", script)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "way", ["location = '/stuck.html'", pytest.param("document.forms[0].submit()", marks=pytest.mark.slow)]
 )
@@ -210,6 +211,7 @@ def test_a_page_is_played_on_where_the_next_one_never_comes(play: Play, server: 
     play(f"{form}<button onclick=\"{way}\">Go</button><button onclick='heard = 1'>Stay</button>", script)
 
 
+@pytest.mark.medium
 def test_notices_effects_and_values_are_bounded_and_say_what_is_cut(play: Play) -> None:
     html = """<button onclick="for (let i = 0; i < 12; i++) alert('alert ' + i + 'x'.repeat(5000))">Alerts</button>
         <button onclick="prompt('p'.repeat(9999), 'd'.repeat(9999))">Prompt</button>

@@ -26,6 +26,7 @@ def test_what_a_page_learns_of_the_machine_is_part_of_the_environment(play: Play
     play("<p>", script)
 
 
+@pytest.mark.medium
 def test_frames_and_tabs_of_other_sites_learn_the_same_of_the_machine(
     server: Server, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
