@@ -23,7 +23,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from collab.errors import ConfigError
 from collab.evaluation.comparison import compare
 from collab.evaluation.report import show_difference, show_rate
-from collab.evidence.tables import MISSING, PARTS_ARE, Results
+from collab.evidence.tables import MISSING, Results
 from collab.library import read_text
 from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.plotting import PALE, PALETTE, create_axes, make_printable, mark_style, plot_style, to_svg
@@ -36,6 +36,17 @@ WIDTH = 120
 """Characters of a line of prose."""
 SURE = 0.9
 """How sure the short form must be that a team is better: with few episodes, a training that changes nothing may win."""
+_PARTS_ARE = {
+    "playing": "Minutes are those of a whole unit. Playing is rollouts and evaluations.",
+    "environment": "Environment is the part of it in which at least one environment was at work (agents of other "
+    "episodes may have replied meanwhile), inference is the rest.",
+    "critic": "Critic and adversary are the time of judging and of synthesising rejected replies beside them.",
+    "values": "Values is fitting what values states or replies; where it is not told, it is in other.",
+    "samples": "Samples is sampling replies that are not executed.",
+    "training": "Training is optimizer steps. Other is what remains: loading, writing and gaps between parts; it is "
+    "not told (–) where episodes are played while a policy learns.",
+}
+"""Part of a training's time → what its column is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,13 +228,18 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
             curves=curves,
             gains=gains,
             pictures=pictures,
-            parts=PARTS_ARE,
+            parts=describe_time_table(results),
         )
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(f"{template}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
         raise ConfigError(f"{template}: {error.message}") from None
     return text, pictures
+
+
+def describe_time_table(results: Results) -> str:
+    """Say what the columns of `Results.format_time_table` are."""
+    return " ".join(words for part, words in _PARTS_ARE.items() if part in results.told_parts)
 
 
 def fill_lines(text: str) -> str:
@@ -254,6 +270,6 @@ def judge_training(results: Results) -> tuple[str, bool]:
         "",
         results.format_time_table(whole=True),
         "",
-        fill_lines(PARTS_ARE).rstrip(),
+        fill_lines(describe_time_table(results)).rstrip(),
     ]
     return "\n".join(lines), least > 0

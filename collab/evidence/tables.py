@@ -41,15 +41,6 @@ _ALWAYS = [part for part in _PARTS if part not in (*_DIVIDED, *_VALUING)]
 """Parts that a training has to tell, so that what is left beside them can be told."""
 _LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
 """Objective → what an example is; pairs of replies otherwise."""
-PARTS_ARE = (
-    "Minutes are those of a whole unit. Playing is rollouts and evaluations. Environment is the part of it in which at "
-    "least one environment was at work (agents of other episodes may have replied meanwhile), inference is the rest. "
-    "Critic and adversary are the time of judging and of synthesising rejected replies beside them. Values is fitting "
-    "what values states or replies, samples is sampling replies that are not executed, training is optimizer steps. "
-    "Other is what remains: loading, writing, gaps between parts, and values that are not told; itself it is not told "
-    "(–) where episodes are played while a policy learns."
-)
-"""What the columns of `Results.format_time_table` are."""
 
 
 class Results:
@@ -296,6 +287,12 @@ class Results:
         """Return whether a training's file holds how its playing is divided between environments and agents."""
         return any(record.seconds.environment is not None for record in self.trainings())
 
+    @property
+    def told_parts(self) -> list[str]:
+        """The parts that some training fills; those of all algorithms are told anyhow."""
+        unfilled = [part for part in _VALUING if all(getattr(one.seconds, part) == 0 for one in self.trainings())]
+        return [part for part in _PARTS if part not in (*(() if self.is_divided else _DIVIDED), *unfilled)]
+
     def format_time_table(self, whole: bool = False) -> str:
         """Return what trainings took, in the mean of their run seeds, by part.
 
@@ -305,9 +302,7 @@ class Results:
         Args:
             whole: whether a last line holds the sum of all units.
         """
-        filled = {part for part in _VALUING for one in self.trainings() if getattr(one.seconds, part) != 0}
-        left_out = {*(() if self.is_divided else _DIVIDED), *(set(_VALUING) - filled)}
-        parts = [part for part in _PARTS if part not in left_out]
+        parts = self.told_parts
         rows = []
         for label, spot in self._training_spots():
             done = self.of(spot)

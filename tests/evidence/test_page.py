@@ -32,7 +32,7 @@ from collab.evidence.page import (
 )
 from collab.evidence.plan import Plan, read_plan
 from collab.evidence.record import UnitRecord, read_all
-from collab.evidence.tables import MISSING, PARTS_ARE, Results
+from collab.evidence.tables import MISSING, Results
 from collab.library import find_builtin_root
 from collab.utils.plotting import to_svg
 
@@ -85,8 +85,27 @@ def test_the_page_says_what_takes_time_and_which_training_raised_an_alarm(make_r
     made = make_record("full", 0, "train", epochs=["10", "11"])
     alarmed = [one.model_copy(update={"alarm": "!" if one.epoch else None}) for one in made.epochs]
     text = render_text(made.model_copy(update={"epochs": alarmed}))
-    assert PARTS_ARE in join_section(text, "What a training takes")
+    assert_columns_are_explained(join_section(text, "What a training takes"))
     assert "| full method, train, run seed 0 | -1.00, alarm |" in join_section(text, "Over the epochs")
+
+
+PARTS = ("playing", "environment", "inference", "critic", "adversary", "values", "samples", "training", "other")
+
+
+def assert_columns_are_explained(text: str) -> None:
+    """The words of a table of times name its columns and no others."""
+    header = re.search(r"\| minutes \| (.*?) \|\s+\| ---", text)
+    assert header is not None
+    words = re.search(r"Minutes are those.*?policy learns\.", text)
+    assert words is not None
+    columns = [one for one in header[1].split(" | ") if one in PARTS]
+    assert [one for one in PARTS if re.search(rf"\b{one}\b", words[0], re.IGNORECASE)] == columns
+
+
+@pytest.mark.parametrize("page", ["results.md", "algorithms/results.md"])
+def test_committed_pages_explain_the_columns_that_they_have(page: str) -> None:
+    """Values and samples are parts of some algorithms alone."""
+    assert_columns_are_explained(" ".join((DOCS / page).read_text(encoding="utf-8").split()))
 
 
 def test_units_that_took_long_code_and_machines_are_told(make_record: MakeRecord) -> None:
@@ -331,7 +350,7 @@ def test_the_quick_form_tells_what_all_units_took(make_record: MakeRecord) -> No
     played = [part for seed in (0, None) for part in divide_episodes(make_record, seed, "111", seconds=seconds)]
     text, _ = judge_training(build_results(training, *played, plan=QUICK))
     assert "| all units | 20 | 72% | 6% | 67% | 5% | 0% | 10% | 12% |" in text.splitlines()
-    assert " ".join(text.split()).endswith(PARTS_ARE)
+    assert_columns_are_explained(" ".join(text.split()))
     silent = training.model_copy(update={"seconds": training.seconds.model_copy(update={"critic": None})})
     text, _ = judge_training(build_results(silent, *played, plan=QUICK))
     assert "| all units | 20 | 72% | 6% | 67% | not told | 0% | 10% | not told |" in text.splitlines()
