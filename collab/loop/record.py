@@ -19,7 +19,7 @@ from pydantic import Field
 from collab.config import Definition, RunConfig, validate
 from collab.errors import UsageError
 from collab.evaluation.comparison import is_spoilt
-from collab.evaluation.metrics import Report, describe_sampling
+from collab.evaluation.metrics import Rate, Report, describe_sampling
 from collab.loop.config import TrainingConfig
 from collab.rollout.plan import Placement
 from collab.store.fingerprint import hash_trajectory
@@ -143,6 +143,11 @@ class Success(Definition):
     def value(self) -> float:
         """In [0, 1]."""
         return self.successes / self.episodes if self.episodes else 0.0
+
+    @property
+    def silence(self) -> Rate:
+        """Share of replies that gave no action."""
+        return Rate(successes=sum(self.without_action.values()), episodes=self.replies)
 
     def __str__(self) -> str:
         """Return the rate with its interval, e.g. "38.0% (31.6% - 44.9%)"."""

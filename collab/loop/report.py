@@ -9,6 +9,9 @@ from collab.loop.interfaces import load_algorithm
 from collab.loop.record import EpochRecord, ExampleCounts, Spending, Success, Trained
 from collab.utils.text import clean_line, format_amount, format_clock, format_count
 
+FORGOTTEN = 0.1
+"""By how much the share of replies without an action may rise without a warning."""
+
 
 def format_epoch(record: EpochRecord) -> list[str]:
     """Format all facts of an epoch, one line for each kind that occurred.
@@ -46,8 +49,34 @@ def format_epoch(record: EpochRecord) -> list[str]:
 
 
 def format_epochs(records: Sequence[EpochRecord]) -> list[str]:
-    """Format all lines of all epochs, each with its epoch."""
-    return [clean_line(f"epoch {record.epoch} | {line}") for record in records for line in format_epoch(record)]
+    """Format all lines of all epochs, each with its epoch, and a warning where a policy forgets how to reply."""
+    return [
+        clean_line(f"epoch {record.epoch} | {line}")
+        for place, record in enumerate(records)
+        for line in [*format_epoch(record), *format_forgetting(record, records[:place])]
+    ]
+
+
+def format_forgetting(record: EpochRecord, earlier: Sequence[EpochRecord]) -> list[str]:
+    """Format a warning if many more replies have no action than at first; empty if not.
+
+    Rollouts are compared with the first rollout, held-out evaluations with the first one. "Many more" is a share that
+    lies `FORGOTTEN` above, with 95 % intervals that are apart. So ends a policy whose failed replies are pushed down
+    at too high a rate.
+    """
+    found = []
+    for where, now, begun in (
+        ("played", record.played, next((one.played for one in earlier if one.played is not None), None)),
+        ("held-out", record.success, next((one.success for one in earlier if one.success is not None), None)),
+    ):
+        if now is not None and begun is not None:
+            share, first = now.silence, begun.silence
+            if share.value - first.value > FORGOTTEN and share.interval[0] > first.interval[1]:
+                found.append(f"{share.value:.0%} of {where} replies have no action ({first.value:.0%} at first)")
+    if not found:
+        return []
+    remedy = "the policy forgets how to reply; lower the learning rate, or play the best epoch (@best)"
+    return [f"warning  {', '.join(found)}: {remedy}"]
 
 
 def _format_examples(name: str, found: ExampleCounts) -> list[str]:

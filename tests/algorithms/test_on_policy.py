@@ -207,3 +207,25 @@ def test_a_killed_training_ends_like_an_undisturbed_one(
 ) -> None:
     assert main(["verify-resume", "--algo", algorithm, "--quick", "--out", str(tmp_path / "proof")]) == 0
     assert "the same" in capsys.readouterr().out
+
+
+@pytest.mark.medium
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("rate", "is_told"), [("0.05", True), ("1e-6", False)])
+def test_a_policy_that_forgets_how_to_reply_is_warned_of(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, is_told: bool
+) -> None:
+    """At an absurd rate the first epoch leaves nothing of what the checkpoint could say."""
+    more = (f"rl.learning_rate={rate}", "epochs=2", "episodes=8", "determinism=fast")
+    assert train("grpo", finetuned, tmp_path, *more) == 0
+    capsys.readouterr()
+    assert main(["runs", "show", str(tmp_path / "run")]) == 0
+    warned = [line for line in capsys.readouterr().out.splitlines() if line.partition(" | ")[2].startswith("warning")]
+    assert bool(warned) is is_told
+    if is_told:
+        (line,) = warned
+        assert re.fullmatch(
+            r"epoch 2 \| warning  \d+% of played replies have no action \(\d+% at first\): the policy forgets how to "
+            r"reply; lower the learning rate, or play the best epoch \(@best\)",
+            line,
+        ), line

@@ -87,7 +87,7 @@ def format_below(progress: TrainingProgress) -> list[str]:
 
 
 def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> list[str]:
-    from collab.loop.report import format_epoch
+    from collab.loop.report import format_epoch, format_forgetting
 
     records, now = progress.records[-epochs:], progress.so_far
     lines: list[str] = []
@@ -95,7 +95,8 @@ def _format_epochs_below(progress: TrainingProgress, epochs: int, room: int) -> 
         rows = format_table(*build_epoch_table(records, room), room)
         lines += ["", *(line for row in rows for line in row.splitlines())]
     if now is not None:
-        lines += ["", f"epoch {now.epoch}, so far", *map(clean_line, format_epoch(now))]
+        forgotten = format_forgetting(now, progress.records)
+        lines += ["", f"epoch {now.epoch}, so far", *map(clean_line, [*format_epoch(now), *forgotten])]
     if records:
         lines += ["", f"epoch {records[-1].epoch}", *map(clean_line, format_epoch(records[-1]))]
     return lines
