@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from collab.algorithms.coach.config import CoachMethod
 from collab.algorithms.coach.fitting import DistinctReply, Visited, compare
-from collab.algorithms.coach.learner import _warn_if_alike
+from collab.algorithms.coach.metrics import CoachMetrics, format_metrics
 from collab.config import override
 from collab.loop.interfaces import load_algorithm, load_method
 
@@ -34,23 +33,27 @@ def visit(*replies: tuple[float, float, int]) -> Visited:
     )
 
 
-def test_replies_without_a_baseline_teach_however_alike_they_are_and_are_told_to_be() -> None:
+def test_replies_without_a_baseline_teach_however_alike_they_are() -> None:
     alike, apart = visit((0.7, 0.7, 3)), visit((0.7, 0.7, 1), (0.2, 0.2, 2))
     assert (alike.is_taught, alike.is_apart, apart.is_apart) == (True, False, True)
     assert (visit((0.7, 0.0, 3)).is_taught, visit((0.7, 0.7, 1)).is_apart) == (False, False)
-    told: list[str] = []
-    state: Any = SimpleNamespace(note=told.append)
-    alone = make_method("baseline=none")
-    _warn_if_alike(state, 4, [alike, alike, apart], alone)
-    assert told == [
-        "epoch 4: the replies to 1 of 3 states differ in value, and only these tell replies apart; raise k or "
+
+
+@pytest.mark.parametrize(
+    ("apart", "compared", "is_warned"), [(1, 3, True), (2, 5, False), (0, 0, False)], ids=["few", "two fifths", "k = 1"]
+)
+def test_few_states_apart_are_told_of_with_what_to_raise(apart: int, compared: int, is_warned: bool) -> None:
+    lines = format_metrics(
+        CoachMetrics(
+            **{"states": 5, "apart": apart, "compared": compared, "distinct": 0.5, "distinct_actions": 0.5},
+            **{"failed": 0, "explained": None, "mean_return": None, "mean_length": None, "length_correlation": None},
+        )
+    )
+    warned = [line for line in lines if line.startswith("warning")]
+    assert warned == is_warned * [
+        "warning  few states have replies of different value, and only these tell replies apart; raise k or "
         "exploration_temperatures, in another training"
     ]
-    _warn_if_alike(state, 4, [alike, alike, alike, apart, apart], alone)  # two fifths are enough
-    _warn_if_alike(state, 4, [visit((0.7, 0.7, 1))] * 5, make_method("k=1"))  # there is nothing to tell apart
-    assert len(told) == 1
-    _warn_if_alike(state, 4, [alike], make_method())
-    assert "and only these teach anything; raise k" in told[1]
 
 
 def test_a_reply_is_compared_with_the_others_to_its_state() -> None:

@@ -270,7 +270,7 @@ def test_a_fit_of_q_whose_values_are_no_numbers_is_undone_and_named(
         assert (told["steps"], told["loss"], told["pretrained"], told["unread"]) == (0, None, 0, None)
         assert told["lost"].endswith("some are no numbers; its fit was undone")
         assert told["states"] == record.steps
-        assert record.metrics["left_out"] == {"its replies have one value": record.steps}
+        assert record.metrics["left_out"] == {"its replies are the same": record.steps}
         assert any(told["lost"] in line for line in COACH.format_lines(record) if line.startswith("Q "))
 
 

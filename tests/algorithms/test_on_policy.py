@@ -136,32 +136,6 @@ def test_replies_without_tokens_end_a_training_in_its_first_epoch(
     assert f"begin another training with {kept}{advice}" in told
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("algorithm", "settings", "line"),
-    [
-        pytest.param(
-            "coach",
-            ("warmup_epochs=0", "values={learning_rate: 3.0e+37, batch_rows: 256}"),
-            r"epoch 1: the replies to 0 of \d+ states differ in value, and only these teach anything; raise k or ",
-            marks=pytest.mark.slow,
-        ),
-        (
-            "grpo",
-            ("episodes=8", "group=4"),
-            r"epoch 1: 0 of 2 groups ended differently, and only these teach anything; raise group, ",
-        ),
-    ],
-    ids=["coach", "grpo"],
-)
-def test_an_epoch_in_which_little_teaches_says_what_to_raise(
-    algorithm: str, settings: tuple[str, ...], line: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A Q that is 0 everywhere, and groups of which none solves anything."""
-    train(algorithm, tiny, tmp_path, *settings)
-    assert re.search(line, capsys.readouterr().err)
-
-
 @pytest.mark.medium
 @pytest.mark.timeout(600)
 @pytest.mark.variations
@@ -220,12 +194,20 @@ def test_a_policy_that_forgets_how_to_reply_is_warned_of(
     assert train("grpo", finetuned, tmp_path, *more) == 0
     capsys.readouterr()
     assert main(["runs", "show", str(tmp_path / "run")]) == 0
-    warned = [line for line in capsys.readouterr().out.splitlines() if line.partition(" | ")[2].startswith("warning")]
-    assert bool(warned) is is_told
+    lines = capsys.readouterr().out.splitlines()
+    forgotten = [line for line in lines if "forgets how to reply" in line]
+    assert bool(forgotten) is is_told
     if is_told:
-        (line,) = warned
+        (line,) = forgotten
         assert re.fullmatch(
             r"epoch 2 \| warning  \d+% of played replies have no action \(\d+% at first\): the policy forgets how to "
             r"reply; lower the learning rate, or play the best epoch \(@best\)",
             line,
         ), line
+        assert "epoch 2 | groups   0 of 2 ended differently" in lines
+    # An epoch in which little teaches says what to raise.
+    for epoch in (1, 2):
+        (told,) = [line for line in lines if line.startswith(f"epoch {epoch} | groups ")]
+        apart, groups = map(int, re.findall(r"(\d+) of (\d+) ended", told)[0])
+        few = f"epoch {epoch} | warning  few groups ended differently, and only these teach anything; raise group, "
+        assert any(line.startswith(few) for line in lines) is (apart < 0.4 * groups)

@@ -11,7 +11,7 @@ In an epoch, with r_o the verdict on an episode and r^p_t the critic's reward of
 Q of a reply is the mean of the value head over its tokens, the end of the turn included. Replies to one state that are
 token for token the same are valued once, count as often as they were given, and are learned as often. A state whose
 replies all have one Q teaches nothing and is left out of the optimizer's steps, as is one of whose k > 1 replies a
-single one is left; where fewer than `FEW` of the states teach something, a line says what to raise.
+single one is left; where few do, a line of the epoch says what to raise.
 
 Each epoch leaves `candidates.parquet` beside the lesson, and the values of `collab.algorithms.value_store`.
 """
@@ -86,11 +86,10 @@ if TYPE_CHECKING:
 PART = "samples"
 """Name of the sampling in the records of an epoch."""
 ALIKE = "its replies have one value"
+SAME = "its replies are the same"
 ALONE = "it has one reply, and none to compare that with"
 UNSAMPLED = "it has no candidate"
 WARMING = "Q learns alone in this epoch"
-FEW = 0.4
-"""Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
 
 
 class CoachLearner(TurnLearner):
@@ -134,7 +133,8 @@ class CoachLearner(TurnLearner):
         lesson.estimates = [_describe(one, idle, method) for one in visited]
         if idle is None:
             _draw(state, group, number, visited, lesson)
-            _warn_if_alike(state, number, visited, method)
+            # One reply alone has nothing to differ from.
+            told["compared"] = sum(one.replies > 1 for one in visited)
         told |= {"truth": truth, "unvalued": dict(executed.refused)}
         metrics = _measure(visited, sampled, method).model_copy(update=told)
         save_values(state, group, number, model, start, metrics)
@@ -385,7 +385,12 @@ def _draw(state: LoopState, group: str, number: int, visited: Sequence[Visited],
 
 def _describe(one: Visited, idle: str | None, method: CoachMethod) -> StepEstimate:
     """Return the estimate of a step; `idle` is why no step of the epoch is learned, None if there is no such reason."""
-    missing = UNSAMPLED if not one.candidates else ALONE if is_alone(one.replies, method) else ALIKE
+    if not one.candidates:
+        missing = UNSAMPLED
+    elif is_alone(one.replies, method):
+        missing = ALONE
+    else:
+        missing = SAME if len(one.candidates) == 1 else ALIKE
     why = idle or ("kept" if one.is_taught else missing)
     return StepEstimate(
         run=one.episode.run,
@@ -412,18 +417,6 @@ def _list_rows(one: Visited, space: ActionSpace) -> Iterable[CandidateEstimate]:
             value=each.value,
             advantage=each.advantage,
             truth=each.truth,
-        )
-
-
-def _warn_if_alike(state: LoopState, number: int, visited: Sequence[Visited], method: CoachMethod) -> None:
-    # Another k would not mend what failed.
-    sampled = sum(one.replies > 1 for one in visited)
-    apart = sum(one.is_apart for one in visited)
-    if sampled and apart < FEW * sampled:
-        alone = "only these teach anything" if method.baseline != "none" else "only these tell replies apart"
-        state.note(
-            f"epoch {number}: the replies to {apart} of {format_amount(sampled, 'state')} differ in value, and {alone}"
-            "; raise k or exploration_temperatures, in another training"
         )
 
 

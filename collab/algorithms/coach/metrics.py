@@ -13,6 +13,9 @@ from collab.config import Definition, validate
 from collab.loop.record import EpochRecord
 from collab.utils.text import format_amount, format_causes
 
+FEW = 0.4
+"""Share of states whose replies differ in value below which most of what is sampled teaches nothing."""
+
 
 class CoachMetrics(Definition):
     """Numbers of Q and of candidates in an epoch, for its record."""
@@ -21,6 +24,8 @@ class CoachMetrics(Definition):
     """Visited states with a candidate."""
     apart: int
     """Those whose candidates differ in Q."""
+    compared: int = 0
+    """Those that had two replies or more to learn from; 0 in an epoch in which only Q learns."""
     distinct: float | None
     """Mean share of different replies among the candidates of a state; None without a state."""
     distinct_actions: float | None
@@ -84,12 +89,23 @@ def format_metrics(told: CoachMetrics) -> list[str]:
         )
     return [
         f"replies  {states}; {distinct}{failed}",
+        *_warn_of_few(told),
         f"Q        {'; '.join([*numbers, *(why for why in (told.lost, told.unread) if why)])}",
         f"returns  {_show(told.mean_return)} on average, {_show(told.mean_length)} steps an episode, correlation "
         f"{_show(told.length_correlation)}",
         *format_causes("unrewarded", told.unrewarded),
         *format_causes("unsampled", told.unsampled),
         *format_causes("unvalued", told.unvalued),
+    ]
+
+
+def _warn_of_few(told: CoachMetrics) -> list[str]:
+    """Return what to raise where less than `FEW` of the states with several replies have some of different value."""
+    if told.apart >= FEW * told.compared:
+        return []
+    return [
+        "warning  few states have replies of different value, and only these tell replies apart; raise k or "
+        "exploration_temperatures, in another training"
     ]
 
 

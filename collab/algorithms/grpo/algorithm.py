@@ -8,7 +8,7 @@ A group of G episodes plays one instance, each sampled anew. With r_i the verdic
     loss = −mean over reply tokens of min(ρ A, clip(ρ, 1 ± ε) A)    (`losses.ppo_clip`)
 
 Every turn of an episode has the episode's advantage. A group whose episodes all ended alike teaches nothing: it is left
-out and counted, and where fewer than `FEW` of the groups teach something, a line says what to raise. There is no value
+out and counted, and where fewer than `FEW` of the groups do, a line of the epoch says what to raise. There is no value
 model and no penalty for leaving the first policy.
 
 With `start: state` a group shares a later state. One episode plays each instance as ever; then the others of its group
@@ -83,13 +83,6 @@ class GRPOLearner(TurnLearner):
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Return each step's advantage, that of its episode."""
         found = compare_groups(experience.episodes)
-        spread, groups = count_spread(experience.episodes)
-        if groups and spread < FEW * groups:
-            state.note(
-                f"epoch {experience.number}: {spread} of {format_amount(groups, 'group')} ended differently, and only "
-                "these teach anything; raise group, exploration_temperatures or the number of tasks that are neither "
-                "always nor never solved, in another training"
-            )
         return [estimate for one in experience.episodes for estimate in found[one.key]]
 
     def read_metrics(self, state: LoopState, number: int, group: str) -> dict[str, Any]:
@@ -184,7 +177,16 @@ class GRPO(OnPolicyAlgorithm):
     def format_lines(self, record: EpochRecord) -> list[str]:
         """Format how many groups had a spread, behind what all learners of turns tell, line by line."""
         told = _count_apart(record)
-        return [*super().format_lines(record), *([] if told is None else [f"groups   {told} ended differently"])]
+        if told is None:
+            return super().format_lines(record)
+        lines = [*super().format_lines(record), f"groups   {told} ended differently"]
+        if record.metrics["spread"] < FEW * record.metrics["groups"]:
+            lines.append(
+                "warning  few groups ended differently, and only these teach anything; raise group, "
+                "exploration_temperatures or the number of tasks that are neither always nor never solved, in another "
+                "training"
+            )
+        return lines
 
     def build_columns(self, record: EpochRecord) -> dict[str, object]:
         """Return the groups that ended differently, beside the columns of all learners of turns."""
