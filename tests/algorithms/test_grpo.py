@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from collab.algorithms.experience import JudgedEpisode
-from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOLearner, GRPOMethod, compare_groups, count_spread
+from collab.algorithms.grpo.algorithm import ALIKE, ALONE, BEFORE, GRPOMethod, compare_groups, count_spread
 from collab.cli.main import main
 from collab.config import RunConfig, override
 from collab.errors import ConfigError
 from collab.evidence.gather import _gather_training, _split_playing
 from collab.loop.interfaces import load_algorithm, load_method
-from collab.loop.record import TrainingDir
+from collab.loop.record import EpochRecord, TrainingDir
 from collab.rollout.plan import plan_episodes
 from collab.rollout.run import read_stored_config
 from collab.seeds import generator
@@ -94,10 +92,13 @@ def test_below_two_fifths_of_groups_apart_a_line_says_what_to_raise(spread: int,
         for group in range(groups)
         for number in range(2)
     ]
-    notes: list[str] = []
-    experience = SimpleNamespace(number=7, episodes=episodes)
-    asyncio.run(GRPOLearner().estimate(SimpleNamespace(note=notes.append), "shared", experience))
-    assert [f"epoch 7: {spread} of {groups} groups ended differently" in one for one in notes] == [True] * is_told
+    found, several = count_spread(episodes)
+    record = EpochRecord(
+        algorithm="grpo", epoch=7, version=7, weights={}, hash="", metrics={"spread": found, "groups": several}
+    )
+    lines = load_algorithm("grpo").format_lines(record)
+    assert f"groups   {spread} of {groups} ended differently" in lines
+    assert [line.startswith("warning  few groups ended differently") for line in lines].count(True) == is_told
 
 
 def test_what_lies_before_the_state_of_a_group_is_not_learned() -> None:
