@@ -5,8 +5,7 @@ PPO (`collab.trainers.rl.losses.ppo_clip`), so its tokens must be those that wer
 distribution: without them there is no ratio. What would break that is refused before anything is played
 (`collab.algorithms.reply_ratios`).
 
-Order within an epoch: all turns, shuffled, in equal optimizer steps of at most `rl.batch_rows`; as often as there are
-`passes`.
+Order within an epoch: all turns, shuffled, in optimizer steps of `rl.batch_rows`; as often as there are `passes`.
 """
 
 from __future__ import annotations

@@ -58,7 +58,6 @@ from collab.models.vision import Picture
 from collab.rewards.verifiers.registry import RULES
 from collab.seeds import derive, generator
 from collab.store.rewards import ReplyRef
-from collab.trainers.batching import split_evenly
 from collab.trainers.prepare import FinetuneTask, Prepared
 from collab.trainers.recipe import RLRecipe
 from collab.trainers.rl.step_estimates import StepEstimate, read_estimates
@@ -136,15 +135,12 @@ class TurnMethod(Method):
 
 
 def draw_passes(turns: int, passes: int, size: int, rng: random.Random) -> list[list[int]]:
-    """Return every turn once per pass, each pass in an order of its own, in equal steps of at most `size`.
-
-    A rest of a few turns would be a step of its own, and move the weights as far as a whole one.
-    """
+    """Return every turn once per pass, each pass in an order of its own, in steps of `size`."""
     steps = list[list[int]]()
     for _ in range(passes):
         order = list(range(turns))
         rng.shuffle(order)
-        steps += map(list, split_evenly(order, -(-turns // size)))
+        steps += [order[start : start + size] for start in range(0, turns, size)]
     return steps
 
 

@@ -292,12 +292,6 @@ def select_process(steps: Sequence[BatchStep], rank: int, world: int) -> list[tu
     return [step.parts[rank::world] for step in steps]
 
 
-def split_evenly(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
-    """Split rows into consecutive parts whose sizes differ by at most one."""
-    bounds = [part * len(rows) // parts for part in range(parts + 1)]
-    return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
-
-
 def count_padded(lengths: Sequence[int], part: Sequence[int]) -> int:
     """Return the tokens that a forward pass computes, padding included."""
     return len(part) * max(lengths[row] for row in part)
@@ -341,7 +335,7 @@ def _build_row_steps(
         # Similar lengths, so little padding …
         window = sorted(chunk[start:stop], key=lengths.__getitem__)
         made = [
-            BatchStep(group=name, parts=split_evenly(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)
+            BatchStep(group=name, parts=_split_parts(rows, batch.parts)) for rows in _cut_rows(window, lengths, batch)
         ]
         # … then shuffled, so that training does not run from short to long.
         rng.shuffle(made)
@@ -363,6 +357,12 @@ def _cut_rows(window: Sequence[int], lengths: Sequence[int], batch: Batch) -> li
         rest = cut.pop()
         cut[-1] += rest
     return cut
+
+
+def _split_parts(rows: Sequence[int], parts: int) -> tuple[tuple[int, ...], ...]:
+    """Split rows into consecutive parts whose sizes differ by at most one."""
+    bounds = [part * len(rows) // parts for part in range(parts + 1)]
+    return tuple(tuple(rows[start:stop]) for start, stop in pairwise(bounds))
 
 
 Unit: TypeAlias = tuple[int, ...]

@@ -309,7 +309,7 @@ class TokenValueRecipe(Definition):
     passes: int = Field(default=1, ge=1)
     """How often a fit reads each row."""
     batch_rows: int = Field(default=64, ge=1)
-    """Rows per optimizer step at most; the steps of a pass are of equal size."""
+    """Rows per optimizer step."""
     rows_at_once: int = Field(default=8, ge=1)
     """Rows per forward pass."""
     clip: float = Field(default=0.5, gt=0)

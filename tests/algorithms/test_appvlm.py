@@ -101,7 +101,7 @@ def test_epochs_are_rounds_of_iterations_and_a_final_one() -> None:
     with pytest.raises(ConfigError, match=r"set rl\.lora\.merge=true"):
         load("final_from=undemonstrated", "rl.lora={rank: 4, alpha: 8}")
     order = load("passes=2", "final_passes=1", "rl.batch_rows=2", "epochs=3").draw(2, 3, generator(0))
-    assert [len(one) for one in order] == [1, 2, 1, 2]
+    assert [len(one) for one in order] == [2, 1, 2, 1]
     assert Counter(one for step in order for one in step) == {0: 2, 1: 2, 2: 2}
 
 

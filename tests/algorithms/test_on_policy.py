@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collab.algorithms.turn_learner import draw_passes
 from collab.cli.main import main
 from collab.loop.record import TrainingDir
 from collab.models.base import Capabilities, Reply, Request
@@ -32,19 +28,6 @@ def train(algorithm: str, checkpoint: Path, folder: Path, *settings: str) -> int
     asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
     more = [word for one in (*SMALL, *settings) for word in ("--set", one)]
     return main(["train", "--algo", algorithm, *asked, *more, "--device", "cpu", "--out", str(folder / "run")])
-
-
-@given(turns=st.integers(1, 300), passes=st.integers(1, 3), size=st.integers(1, 70), seed=st.integers(0, 9))
-def test_a_pass_takes_every_turn_once_in_equal_steps(turns: int, passes: int, size: int, seed: int) -> None:
-    steps = draw_passes(turns, passes, size, random.Random(seed))
-    each = len(steps) // passes
-    assert each == -(-turns // size), "as few as hold them"
-    for number in range(passes):
-        one = steps[number * each : (number + 1) * each]
-        assert sorted(turn for step in one for turn in step) == list(range(turns))
-        sizes = {len(step) for step in one}
-        assert max(sizes) <= size
-        assert max(sizes) - min(sizes) <= 1
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

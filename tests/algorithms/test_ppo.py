@@ -98,9 +98,6 @@ def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
     assert np.mean([one.weight for one in second]) == pytest.approx(0, abs=1e-6)
     lesson = read_lesson(get_lesson_dir(folder, 2, "shared"))
     assert sorted(row for step in lesson.order for row in step) == sorted([*range(len(second))] * 2)
-    sizes = [len(step) for step in lesson.order]
-    assert max(sizes) <= 8
-    assert max(sizes) - min(sizes) <= 1, "no rest is a step of its own"
     assert (result.records[2].spent["values"].seconds or 0) > 0, "a part of an epoch's time"
     told = result.records[2].metrics["values"]
     assert (told["states"], told["lost"]) == (len(second), None)

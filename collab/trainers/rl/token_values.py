@@ -43,7 +43,6 @@ from collab.models.tokenizer import ChatTokenizer, take_first_line
 from collab.seeds import generator
 from collab.synthesis.judgement import RIGHT, WRONG
 from collab.trainers.base_model import Base, load_weights
-from collab.trainers.batching import split_evenly
 from collab.trainers.prefix_sharing import (
     compute_shared_hidden,
     find_obstacle,
@@ -298,8 +297,7 @@ class TokenValues:
         """
         recipe = self.recipe
         before = None if old is None else [torch.tensor(values, dtype=torch.float32) for values in old]
-        # Equal steps: a rest of a few rows would move the weights as far as a whole one.
-        steps = [step for order in passes for step in split_evenly(order, -(-len(order) // recipe.batch_rows))]
+        steps = [step for order in passes for step in _split(order, recipe.batch_rows)]
         weights = [weight for _, weight in self._name_trained()]
         warm, losses = round(recipe.warmup * len(steps)), []
         with note_doing("fitting values of tokens") as doing:
@@ -364,8 +362,7 @@ class TokenValues:
     def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> list[Sequence[int]]:
         """Return the forward passes of a step: rows of similar length, or with `sharing` neighbours."""
         order = list(step) if self.recipe.sharing == "prefix" else sorted(step, key=lambda row: len(rows[row].ids))
-        at_once = self.recipe.rows_at_once
-        return [order[start : start + at_once] for start in range(0, len(order), at_once)]
+        return _split(order, self.recipe.rows_at_once)
 
     def _name_trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
@@ -419,6 +416,10 @@ def _draw_order(groups: Sequence[Hashable], passes: int, seed: int) -> list[list
         rng.shuffle(order)
         found.append([row for group in order for row in members[group]])
     return found
+
+
+def _split(rows: Sequence[int], size: int) -> list[Sequence[int]]:
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
 def _adapt(body: Any, recipe: TokenValueRecipe) -> Any:
