@@ -2,7 +2,7 @@
 
 TRL's means are over all rows. An anchor row (the same reply on both sides) has a margin of 0 and an almost constant
 log p, so many of them could hide falling log p of a few pairs. Means over pairs alone (rows whose replies differ) are
-therefore logged beside TRL's, with the prefix `PAIRS`. The loss is unchanged.
+therefore logged beside TRL's, with the prefix `PAIRS`, and means over anchor rows with `ANCHORS`. Losses do not change.
 
 A training's result is a mean over the last quarter of its metrics lines, as a single line depends too much on its
 batch.
@@ -29,42 +29,47 @@ from collab.trainers.run_dir import FinetuneDir
 
 PAIRS = "pairs/"
 """Prefix of a metric that is a mean over pairs."""
+ANCHORS = "anchors/"
+"""Prefix of a metric that is a mean over anchor rows."""
 _NAMES = (
     *("logps/chosen", "logps/rejected", "rewards/chosen", "rewards/rejected"),
     *("rewards/margins", "rewards/accuracies"),
 )
 """TRL's names of metrics of pairs."""
+_ANCHORED = ("logps", "gains")
+"""Names of metrics of anchor rows: log p, and by how much it is above the reference's."""
 
 
 class PairMeans:
-    """A mixin for preference trainers that logs means over pairs beside those over rows.
+    """A mixin for preference trainers that logs means over pairs, and over anchor rows, beside those over all rows.
 
     Sums over all forward passes and processes since the last line are divided by the number of pairs, so every pair has
-    equal weight. Without a pair nothing is logged.
+    equal weight; those over anchor rows by theirs. Nothing is logged of a kind of row that there was none of.
     """
 
-    _noted: Tensor | None = None
-    """The sums since the last line, see `pair_sums`; None before a pass."""
+    _noted: tuple[Tensor, Tensor] | None = None
+    """The sums since the last line, see `pair_sums` and `anchor_sums`; None before a pass."""
 
     def compute_loss(self: Any, model: Any, inputs: Mapping[str, Any], *rest: Any, **named: Any) -> Any:
-        """Compute the loss and add up both models' log-probabilities of pairs."""
+        """Compute the loss and add up both models' log-probabilities."""
         with _record_logps(self.model, self.ref_model) as heard:
             # The type checker does not see the trainer that this class is mixed into.
             loss = super().compute_loss(model, inputs, *rest, **named)  # type: ignore[misc]
         if self.model.training:
             policy, reference = heard
-            sums = self.accelerator.reduce(
-                pair_sums(policy, reference, find_differing(inputs), self.beta), "sum"
-            ).double()
-            self._noted = sums if self._noted is None else self._noted + sums
+            pairs = find_differing(inputs)
+            sums = (pair_sums(policy, reference, pairs, self.beta), anchor_sums(policy, reference, ~pairs))
+            added = tuple(self.accelerator.reduce(one, "sum").double() for one in sums)
+            self._noted = added if self._noted is None else tuple(map(torch.add, self._noted, added))
         return loss
 
     def log(self: Any, logs: dict[str, float], *rest: Any, **named: Any) -> None:
-        """Log TRL's metrics and the means over pairs."""
+        """Log TRL's metrics and the means over pairs and over anchor rows."""
         noted, self._noted = self._noted, None
-        if noted is not None and noted[-1] > 0:
-            for name, value in zip(_NAMES, (noted[:-1] / noted[-1]).tolist(), strict=True):
-                self._metrics["train"][f"{PAIRS}{name}"] = [value]
+        for (prefix, names), sums in zip(((PAIRS, _NAMES), (ANCHORS, _ANCHORED)), noted or (), strict=False):
+            if sums[-1] > 0:
+                for name, value in zip(names, (sums[:-1] / sums[-1]).tolist(), strict=True):
+                    self._metrics["train"][f"{prefix}{name}"] = [value]
         super().log(logs, *rest, **named)  # type: ignore[misc]
 
 
@@ -94,8 +99,28 @@ def pair_sums(policy: Tensor, reference: Tensor, pairs: Tensor, beta: float) -> 
     policy, rewards = policy.float(), beta * (policy.float() - reference.float())
     better, worse = rewards.chunk(2)
     told = torch.stack([*policy.chunk(2), better, worse, better - worse, (better > worse).float()])
-    sums = torch.where(pairs, told, 0.0).sum(1)
-    return torch.cat([sums, sums.new_tensor([int(pairs.sum())])])
+    return _sum_over(told, pairs)
+
+
+def anchor_sums(policy: Tensor, reference: Tensor, anchors: Tensor) -> Tensor:
+    """Return the sums of metrics over anchor rows.
+
+    Args:
+        policy: log p of each reply in nats, chosen ones first, (2 * rows,).
+        reference: the same under the reference.
+        anchors: which rows are anchors, (rows,).
+
+    Returns:
+        (3,), float32: log p, its difference to the reference's, and number of anchor rows.
+    """
+    better, before = (one.float().chunk(2)[0] for one in (policy, reference))
+    return _sum_over(torch.stack([better, better - before]), anchors)
+
+
+def _sum_over(told: Tensor, rows: Tensor) -> Tensor:
+    """Sum metrics, (metrics, all rows), over some rows, (all rows,), and append their number."""
+    sums = torch.where(rows, told, 0.0).sum(1)
+    return torch.cat([sums, sums.new_tensor([int(rows.sum())])])
 
 
 @contextlib.contextmanager
@@ -131,8 +156,10 @@ _OURS = {
     "rewards/rejected": "reward_rejected",
     "rewards/margins": "margin",
     "rewards/accuracies": "preference_accuracy",
+    f"{ANCHORS}logps": "logp_anchored",
+    f"{ANCHORS}gains": "anchored_gain",
 }
-"""TRL's name → our name of a metric."""
+"""TRL's name → our name of a metric; of anchor rows it is the name of `PairMeans`."""
 _OF_PAIRS = {name for name in _OURS if name.startswith(("logps/", "rewards/"))}
 """TRL's metrics that are taken over pairs alone if there are other rows."""
 
@@ -174,31 +201,37 @@ class FinetuneProgress:
 
 
 def detect_displacement(now: Mapping[str, float], beta: float) -> str | None:
-    """Return an alarm if chosen replies become less likely while the margin grows.
+    """Return an alarm if chosen replies become less likely while the margin grows, or if anchored replies do.
 
     DPO's loss depends only on the margin. It also falls if both replies become unlikely and the rejected one does so
-    faster; the lost probability then goes to unseen replies.
+    faster; the lost probability then goes to unseen replies. An anchored reply is in no pair, so what is learned from
+    pairs can take its probability unseen by any metric of these.
 
     Both are measured against the reference. A policy that differs from it at the start (a later epoch against the
     initial policy) may have an alarm from its first step on.
 
     Args:
-        now: a logged step's metrics over pairs; `reward_chosen` is beta (log p − log p of the reference). Without a
-            pair, it and `margin` are missing.
+        now: a logged step's metrics; of pairs `margin` and `reward_chosen`, beta (log p − log p of the reference), of
+            anchor rows `anchored_gain`, log p − log p of the reference. Missing where a step has no such row.
         beta: of the loss.
 
     Returns:
-        The alarm, or None if the chosen replies lost less than `FALL` nats or the margin is not above 0.
+        The alarm, or None if anchored replies lost less than `FALL` nats, and chosen ones did or the margin is not
+        above 0.
     """
-    if now.get("margin", 0.0) <= 0:
-        return None
-    fall = -now["reward_chosen"] / beta
-    if fall < FALL:
-        return None
-    return (
-        f"chosen replies are {fall:.1f} nats less likely than under the reference while the margin grew "
-        f"to {now['margin']:.2f}; raise anchor or beta, lower learning_rate, or use pairs that differ less"
-    )
+    fall = -now["reward_chosen"] / beta if now.get("margin", 0.0) > 0 else 0.0
+    if fall >= FALL:
+        return (
+            f"chosen replies are {fall:.1f} nats less likely than under the reference while the margin grew "
+            f"to {now['margin']:.2f}; raise anchor or beta, lower learning_rate, or use pairs that differ less"
+        )
+    lost = -now.get("anchored_gain", 0.0)
+    if lost >= FALL:
+        return (
+            f"anchored replies, which are to be kept, are {lost:.1f} nats less likely than under the reference; "
+            "raise anchor, or lower learning_rate"
+        )
+    return None
 
 
 class Watcher(TrainerCallback):  # type: ignore[misc]
@@ -296,13 +329,15 @@ class Watcher(TrainerCallback):  # type: ignore[misc]
         )
 
     def _list_values(self, logs: Mapping[str, Any], steps: range) -> dict[str, Any]:
-        """Return metrics by our names; those of pairs, and their number, only if the steps have a pair."""
+        """Return metrics by our names; those of pairs, or of anchors, and their number only if the steps have any."""
         if self._compared is None:
             return {ours: logs[name] for name, ours in _OURS.items() if name in logs}
         names = {f"{PAIRS}{name}" if name in _OF_PAIRS else name: ours for name, ours in _OURS.items()}
         values = {ours: logs[name] for name, ours in names.items() if name in logs}
+        rows = sum(len(part) for step in steps for part in self._steps[step].parts)
         pairs = sum(self._compared[step] for step in steps)
-        return {**values, "compared": pairs} if pairs else values
+        counts = {"compared": pairs, "anchored": rows - pairs}
+        return {**values, **{name: count for name, count in counts.items() if count}}
 
 
 def _check_numbers(step: int, logs: Mapping[str, Any]) -> None:

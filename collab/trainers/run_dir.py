@@ -199,18 +199,21 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield line
 
 
-def average_over_pairs(lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False) -> float | None:
+def average_over_pairs(
+    lines: Sequence[Mapping[str, Any]], name: str, *, first: bool = False, count: str = "compared"
+) -> float | None:
     """Return the mean of a pair metric such as `margin` over the last quarter of lines, weighted by their pairs.
 
     Args:
-        lines: logged metrics; a line without `compared` counts as one pair.
+        lines: logged metrics; a line without `count` counts as one row.
         first: average the first quarter instead.
+        count: "compared" for metrics of pairs, "anchored" for those of anchor rows.
 
     Returns:
-        None without pairs.
+        None without such rows.
     """
-    told = [(line[name], line.get("compared", 1)) for line in _select_quarter(lines, name, first=first)]
-    return sum(value * pairs for value, pairs in told) / sum(pairs for _, pairs in told) if told else None
+    told = [(line[name], line.get(count, 1)) for line in _select_quarter(lines, name, first=first)]
+    return sum(value * rows for value, rows in told) / sum(rows for _, rows in told) if told else None
 
 
 def compute_chosen_gain(lines: Sequence[Mapping[str, Any]], beta: float) -> float | None:

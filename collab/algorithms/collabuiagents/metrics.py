@@ -11,7 +11,7 @@ from collab.algorithms.collabuiagents.config import CollabMethod
 from collab.config import Definition, RunConfig, validate
 from collab.errors import ConfigError, RunFormatError
 from collab.loop.interfaces import EpochSummary
-from collab.loop.record import EpochRecord, ExampleCounts, average, hash_json
+from collab.loop.record import EpochRecord, ExampleCounts, Trained, average, hash_json
 from collab.preferences.explain import count_lines, count_sources, count_unpaired
 from collab.preferences.store import PairHead, PairSet
 from collab.rewards.base import Judgement
@@ -119,6 +119,7 @@ def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float)
     accuracy       share of pairs whose chosen side is preferred
     log p(chosen)  mean log p of a pair's chosen reply in nats, and of those in the first quarter
     chosen gain    nats that a chosen side is likelier than under the reference
+    anchored gain  the same of anchored replies; None without any
     """
     return {
         "margin": average_over_pairs(lines, "margin"),
@@ -126,6 +127,7 @@ def compute_training_metrics(lines: Sequence[Mapping[str, object]], beta: float)
         "logp_chosen": average_over_pairs(lines, "logp_chosen"),
         "logp_chosen_first": average_over_pairs(lines, "logp_chosen", first=True),
         "chosen_gain": compute_chosen_gain(lines, beta),
+        "anchored_gain": average_over_pairs(lines, "anchored_gain", count="anchored"),
     }
 
 
@@ -250,7 +252,7 @@ def format_lines(record: EpochRecord) -> list[str]:
         ),
         *(line for name, one in record.trained.items() for line in _format_training(name, one.metrics)),
         *count_lines(found.pairs),
-        *(_format_anchors(name, count) for name, count in found.anchors.items()),
+        *(_format_anchors(name, count, record.trained.get(name)) for name, count in found.anchors.items()),
         *(
             f"unjudged {name}: {format_amount(count, 'step')} that could not be judged"
             for name, count in found.unjudged.items()
@@ -306,6 +308,8 @@ def _format_training(name: str, metrics: Mapping[str, float | None]) -> list[str
     return [f"compared {name}: {', '.join(parts)}"] if parts else []
 
 
-def _format_anchors(name: str, count: int) -> str:
+def _format_anchors(name: str, count: int, trained: Trained | None) -> str:
     replies = "1 rewarded reply" if count == 1 else f"{count} rewarded replies"
-    return f"anchors  {name}: {replies} without a pair, learned as anchors"
+    gain = None if trained is None else trained.metrics.get("anchored_gain")
+    against = "" if gain is None else f", log p {gain:+.2f} against the reference"
+    return f"anchors  {name}: {replies} without a pair, learned as anchors{against}"

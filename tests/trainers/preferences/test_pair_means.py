@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collab.data.tokenize import EncodedPair, collate_pairs
 from collab.trainers.batching import BatchStep
-from collab.trainers.callbacks import PairMeans, Watcher, find_differing, pair_sums
+from collab.trainers.callbacks import PairMeans, Watcher, anchor_sums, find_differing, pair_sums
 from collab.trainers.run_dir import FinetuneDir
 
 BETA = 0.1
@@ -46,6 +46,13 @@ def test_sums_are_of_pairs() -> None:
     assert found.tolist() == pytest.approx([-4.0, -9.0, -0.5, -2.0, 1.5, 2.0, 2.0])
 
 
+def test_sums_are_of_anchor_rows() -> None:
+    """Of three rows the first and the last, by hand, each by its first side; a pair's may be no number."""
+    policy = torch.tensor([-1.0, float("nan"), -3.0, -1.0, float("nan"), -3.0])
+    reference = torch.tensor([-2.5, -1.0, -1.0, -2.5, -1.0, -1.0])
+    assert anchor_sums(policy, reference, torch.tensor([True, False, True])).tolist() == pytest.approx([-4, -0.5, 2])
+
+
 class Said(torch.nn.Module):
     """A model that says what it was told to: log p of each row, chosen ones first."""
 
@@ -74,6 +81,7 @@ class Theirs:
 
     def log(self, logs: dict[str, float]) -> None:
         means = {name: sum(values) / len(values) for name, values in self._metrics["train"].items()}
+        self._metrics["train"].clear()
         self.watcher.on_log(None, SimpleNamespace(global_step=1), None, logs={**logs, **means})
 
 
@@ -108,12 +116,13 @@ def test_one_displaced_pair_among_nine_held_replies_sounds_the_alarm(tmp_path: P
     assert line["logp_chosen"] == pytest.approx(-8.0)
     assert line["reward_chosen"] == pytest.approx(-5.0 * BETA)
     assert (line["margin"], line["preference_accuracy"], line["compared"]) == (pytest.approx(10 * BETA), 1.0, 1)
+    assert (line["logp_anchored"], line["anchored_gain"], line["anchored"]) == (pytest.approx(-2.0), 0.0, 9)
     assert line["alarm"].startswith("chosen replies are 5.0 nats less likely than under the reference")
     assert told[0].alarm == line["alarm"]
 
 
 def test_a_policy_that_is_its_own_reference_with_another_adapter_is_heard_twice() -> None:
-    """And nothing is told of a step without a pair, nor while nothing is trained."""
+    """And nothing is told of pairs by a step without one, nor anything while nothing is trained."""
     policy = Said([-1.0, -1.0])
     lines: list[dict[str, float]] = []
     watcher: Any = SimpleNamespace(on_log=lambda *_, logs: lines.append(logs))
@@ -129,5 +138,5 @@ def test_a_policy_that_is_its_own_reference_with_another_adapter_is_heard_twice(
     policy.eval()
     trainer.compute_loss(policy, differ)
     trainer.log({})
-    assert lines == [{}, {}]
+    assert lines == [{"anchors/logps": -1.0, "anchors/gains": 0.0}, {}]
     assert not policy._forward_hooks
