@@ -22,6 +22,7 @@ import functools
 import gc
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -153,6 +154,14 @@ async def _collect(plan: list[Episode], team: Network, stage: Stage, recorder: R
         await collect(plan, lambda _: team, stage, recorder)
     finally:
         await stage.suite.close()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_ray_per_file() -> Iterator[None]:
+    """A Ray keeps the environment variables that it began with, so the next file's workers would miss theirs."""
+    yield
+    if (ray := sys.modules.get("ray")) is not None:
+        ray.shutdown()
 
 
 @pytest.fixture(scope="session")

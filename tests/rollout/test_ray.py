@@ -126,9 +126,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.syspath_prepend(str(folder))
         cluster.connect(start=True)
         yield folder
-        import ray
 
-        ray.shutdown()
+
+class Taker:
+    """An actor that is given something."""
+
+    def __init__(self, given: object) -> None:
+        self.given = given
+
+    def ask(self) -> object:
+        return self.given
 
 
 def hash_of(path: Path) -> str:
@@ -328,6 +335,25 @@ def test_errors_of_ray_are_one_line(library: Path) -> None:
         assert cluster.is_store_full(error)
         assert cluster.describe_ray_error(error).startswith("Ray's object store and its disk are full; ")
     assert not cluster.is_store_full(ray.exceptions.RayTaskError("play", "Traceback", ValueError("ours")))
+
+
+@pytest.mark.parametrize("sent", ["class", "argument"])
+def test_what_a_machine_has_not_is_named(
+    sent: str, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Collab or an environment's package is not installed on another machine."""
+    import ray
+
+    (tmp_path / "only_here.py").write_text("class Here:\n    def ask(self, said=None): return said\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    here = importlib.import_module("only_here")
+    actor = ray.remote(here.Here if sent == "class" else Taker).remote(*([] if sent == "class" else [here.Here()]))
+    with pytest.raises(ray.exceptions.ActorDiedError) as refused:
+        ray.get(actor.ask.remote())
+    assert cluster.describe_ray_error(refused.value) == (
+        "its process cannot begin: ModuleNotFoundError: No module named 'only_here'; install its package there, or "
+        "name its folder in PYTHONPATH"
+    )
 
 
 def test_a_full_store_costs_a_worker_and_no_episode(

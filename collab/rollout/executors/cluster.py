@@ -186,11 +186,14 @@ def describe_ray_error(error: BaseException) -> str:
             f"Ray {ray_version} on Python {python}" for ray_version, python in _VERSION.findall(versions[0])
         )
         return f"it runs {theirs}, and this machine has {ours}; install the same on all machines"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(error, ray.exceptions.ActorDiedError):
+        if "raised in its creation task" in text:  # the last line is that of a traceback
+            missing = "; install its package there, or name its folder in PYTHONPATH"
+            return f"its process cannot begin: {lines[-1]}{missing if 'ModuleNotFoundError' in lines[-1] else ''}"
         return "its machine left the cluster" if "its node has died" in text else "its process died"
     if isinstance(error, ray.exceptions.ActorUnavailableError):
         return "it does not answer any more"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if isinstance(error, ray.exceptions.RayTaskError):
         return lines[-1] if lines else type(error).__name__
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
