@@ -56,6 +56,7 @@ pytest_plugins = ("tests.toy_training", "tests.real_server")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is first imported: after this, in children too
+os.environ["RAY_AUTH_MODE"] = "disabled"  # no token is made in the home; a process keeps its first Ray's mode
 
 settings.register_profile("explore", deadline=None)
 settings.register_profile("repeat", deadline=None, derandomize=True)

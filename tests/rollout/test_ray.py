@@ -120,7 +120,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         path.write_text(text)
     (folder / "strange_suites.py").write_text(SUITES)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("STRANGE_FIRST", str(folder / "first"))
         patch.setenv("PYTHONPATH", str(folder))  # of the workers
         patch.syspath_prepend(str(folder))

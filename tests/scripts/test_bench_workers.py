@@ -19,7 +19,6 @@ pytestmark = [
 def test_both_parts_are_measured(monkeypatch, tmp_path, capsys) -> None:
     scripts, out = Path(__file__).parents[2] / "scripts", tmp_path / "workers.json"
     monkeypatch.syspath_prepend(str(scripts))
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(scripts.parent), os.environ.get("PYTHONPATH", "")]))
     import bench_workers
 
