@@ -292,6 +292,8 @@ class Ablation:
     """Overrides of the method."""
     graph: str | None = None
     """Graph that is played instead of the requested one; None for that one."""
+    leaves_out: tuple[str, ...] = ()
+    """Settings of which a method has one, or there is nothing to leave out; none are asked for if this is empty."""
 
     def __str__(self) -> str:
         return ", ".join((*self.settings, *([f"graph {self.graph}"] if self.graph else [])))

@@ -180,6 +180,11 @@ def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: st
         raise ConfigError(
             f"--ablation {name}: changes nothing, the method has {ablation} already; choose another preset"
         )
+    if ablation.leaves_out and all(override(method, [one]) != method for one in ablation.leaves_out):
+        raise ConfigError(
+            f"--ablation {name}: the method has nothing of that to leave out, neither {' nor '.join(ablation.leaves_out)}; "
+            "choose another preset"
+        )
     return changed, played
 
 

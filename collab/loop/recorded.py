@@ -264,10 +264,11 @@ def find_source(folder: TrainingDir) -> TrainingDir | None:
 
 
 def check_replayed(state: LoopState, number: int, record: EpochRecord) -> None:
-    """Compare an epoch with the one that it replays; RunError for other lessons or weights."""
+    """Compare an epoch with the one that it replays; RunError for other lessons, weights or values."""
     assert state.source is not None, "asked of a replay alone"
     known = read_record(state.source.get_epoch(number).record)
-    for part in ("examples", "weights"):
+    # What is remembered names its runs by their places, so it differs; the next lesson shows whether it was the same.
+    for part in ("examples", "weights", "values"):
         if record.hashes.get(part) != known.hashes.get(part):
             raise RunError(
                 f"{state.folder.path}: epoch {number} ends with other {part} than {state.source.path}: "

@@ -36,6 +36,7 @@ from collab.config import override
 from collab.errors import ConfigError, RunFormatError, UsageError
 from collab.evidence.gather import _gather_training
 from collab.evidence.record import UnitRecord
+from collab.loop.configure import apply_ablation
 from collab.loop.continuous import Arrival, read_arrivals, take_enough
 from collab.loop.estimate import format_plan, plan
 from collab.loop.interfaces import load_algorithm, load_method
@@ -167,6 +168,15 @@ def test_an_ablation_changes_one_thing(name: str) -> None:
     method = make_method()
     changed = override(method, DISTRL.ablations[name].settings)
     assert changed != method
+
+
+def test_what_a_preset_has_not_cannot_be_left_out() -> None:
+    method = load_method(DISTRL, "released")
+    with pytest.raises(
+        ConfigError, match="--ablation no-retrace: the method has nothing of that to leave out, neither"
+    ):
+        apply_ablation(DISTRL, method, "no-retrace", graph="single")
+    assert apply_ablation(DISTRL, load_method(DISTRL, "paper"), "no-retrace", graph="single")[0] != method
 
 
 def test_the_loss_of_the_present_policy_alone_is_refused() -> None:
@@ -420,14 +430,17 @@ def test_old_episodes_are_not_learned_on_request(finetuned: Path, tmp_path: Path
     config = asyncio.run(configure_toy_training(library, *settings, algorithm="distrl", seed=3))
     result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
     folder = TrainingDir(result.path)
+    every = set[str]()
     for number in (2, 3):
         old = {one.trajectory for one in read_experience(folder, number) if one.versions[0] < number - 1}
+        every |= old
         found = {
             one.trajectory: one.why
             for one in read_estimates(get_lesson_dir(folder, number, "shared"))
             if one.why == TOO_OLD
         }
         assert set(found) == old
+    assert every, "some arrived late"
 
 
 @pytest.mark.slow

@@ -132,7 +132,11 @@ class DistRLMethod(ReplayMethod):
 ABLATIONS = {
     "sync": Ablation(description="each epoch waits for its own episodes", settings=("collection=sync",)),
     "no-dper": Ablation(description="episodes are drawn alike", settings=("priorities.exponent=0",)),
-    "no-retrace": Ablation(description="V is fitted to returns, uncorrected", settings=("target=returns",)),
+    "no-retrace": Ablation(
+        description="V is fitted to returns, uncorrected",
+        settings=("target=returns",),
+        leaves_out=("target=v", "target=q"),
+    ),
     "no-entropy": Ablation(description="no reward for the entropy of the policy", settings=("rl.entropy_weight=0",)),
     "no-rho": Ablation(description="no ratio in the loss", settings=("rl.loss=likelihood",)),
     "no-penalty": Ablation(
