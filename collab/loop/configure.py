@@ -182,8 +182,8 @@ def apply_ablation(algorithm: Algorithm, method: Method, name: str, *, graph: st
         )
     if ablation.leaves_out and all(override(method, [one]) != method for one in ablation.leaves_out):
         raise ConfigError(
-            f"--ablation {name}: the method has nothing of that to leave out, neither {' nor '.join(ablation.leaves_out)}; "
-            "choose another preset"
+            f"--ablation {name}: the method has neither {' nor '.join(ablation.leaves_out)}, so there is nothing to "
+            "leave out; choose another preset"
         )
     return changed, played
 

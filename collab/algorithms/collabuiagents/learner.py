@@ -146,9 +146,9 @@ def add_anchors(
     """Append rewarded replies without a pair of their own to the rows of pairs, at most `anchors` per state.
 
     A reply that is chosen under another cell's input has no pair under its own. Replies that heard fewest others come
-    first, of these the likeliest. Whoever hears nothing decides for a team whose others repeat it, so its decision has
-    to be kept, and not how it is repeated; and at a high temperature, unlikely replies are no model to keep. A policy
-    without any pair gets no anchors.
+    first, of these the likeliest. The agent that hears nothing decides for a team whose others repeat it, so its
+    decision has to be kept, and not how it is repeated; and at a high temperature, unlikely replies are no model to
+    keep. A policy without any pair gets no anchors.
 
     Args:
         space: of the played suite.
