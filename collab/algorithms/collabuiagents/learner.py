@@ -145,10 +145,8 @@ def add_anchors(
 ) -> None:
     """Append rewarded replies without a pair of their own to the rows of pairs, at most `anchors` per state.
 
-    A reply that is chosen under another cell's input has no pair under its own. Replies that heard fewest others come
-    first, of these the likeliest. The agent that hears nothing decides for a team whose others repeat it, so its
-    decision has to be kept, and not how it is repeated; and at a high temperature, unlikely replies are no model to
-    keep. A policy without any pair gets no anchors.
+    A reply that is chosen under another cell's input has no pair under its own. The likeliest replies of the policy
+    come first: at a high temperature, unlikely ones are no model to keep. A policy without any pair gets no anchors.
 
     Args:
         space: of the played suite.
@@ -167,10 +165,9 @@ def add_anchors(
             for cell in list_rewarded(step)
             if cell.cell.agent in learning and step.make_ref(cell.cell) not in paired
         ]
-        # Sorted to choose, but added in the order of cells: rows keep one order for every cap.
-        first = sorted(alone, key=lambda cell: (len(cell.heard), -sum_logprobs(cell)))
-        held = {cell.cell for cell in first[: method.anchors]}
-        for cell in (cell for cell in alone if cell.cell in held):
+        # Sorted by likelihood to choose, but added in the order of cells: rows keep one order for every cap.
+        surest = {cell.cell for cell in sorted(alone, key=sum_logprobs, reverse=True)[: method.anchors]}
+        for cell in (cell for cell in alone if cell.cell in surest):
             group, ref = builder.groups[cell.cell.agent], step.make_ref(cell.cell)
             # Chosen and rejected are the same reply: DPO's gradient vanishes, −log p of the anchor term stays.
             target = replace(_build_target(ref, step.judgement, "preference", "anchor"), other=ref)
