@@ -64,6 +64,7 @@ class DistRL(TurnAlgorithm):
             "rl.batch_rows=8",
             "capacity=60",
             "priorities.refreshed=3",
+            "advantage_range=[-1,1]",  # an unsolved episode teaches, too: a proof of one turn a step draws a single one
         ),
         *("offline={steps: 30, updates: 2, value_updates: 5}", "values.hidden=8"),
         "run.environment.backends.fake.options.declared=false",
