@@ -198,6 +198,7 @@ def _gather_epoch(
         updates=sum(one.steps for one in record.trained.values()),
         agreement=record.agreement,
         step_accuracy=_read_step_accuracy(record),
+        apart=_read_apart(record),
         weights={
             name: get_digest_after(config, base[config.groups[name][0]], one) for name, one in record.trained.items()
         },
@@ -205,6 +206,16 @@ def _gather_epoch(
         hash=record.hash,
         **numbers,
     )
+
+
+def _read_apart(record: EpochRecord) -> tuple[int, int] | None:
+    """Return how many groups or states tell replies apart, and how many could have; None where none could."""
+    if "groups" in record.metrics:
+        found = record.metrics["spread"], record.metrics["groups"]
+    else:
+        told = record.metrics.get("coach", {})
+        found = told.get("apart", 0), told.get("compared", 0)
+    return found if found[1] else None
 
 
 def _read_step_accuracy(record: EpochRecord) -> float | None:

@@ -104,6 +104,9 @@ class EpochNumbers(Definition):
     agreement: float | None = None
     step_accuracy: float | None = None
     """Percent of the steps of held-out demonstrations that the policy would take; None where it was not measured."""
+    apart: tuple[int, int] | None = None
+    """Groups that ended differently, or states whose replies differ in Q, and how many could have; None for algorithms
+    that compare neither, and in an epoch in which Q learns alone."""
     weights: dict[str, str] = Field(default_factory=dict)
     """Policy → digest of what it became; empty where nothing was trained."""
     seconds: dict[str, float] = Field(default_factory=dict)
@@ -191,6 +194,12 @@ class UnitRecord(Definition):
             return self.measured
         rows = next((one.held_out for one in self.epochs if one.epoch == epoch), [])
         return MeasuredEpisodes(environment="held out", version="", split=None, episodes=rows) if rows else None
+
+    @property
+    def share_apart(self) -> float | None:
+        """Percent of a training's groups or states that told replies apart (`EpochNumbers.apart`); None without any."""
+        found = [one.apart for one in self.epochs if one.apart is not None]
+        return 100 * sum(some for some, _ in found) / sum(every for _, every in found) if found else None
 
     @property
     def method(self) -> Mapping[str, Any]:

@@ -214,13 +214,7 @@ class Results:
         return format_markdown_table(["run seed", *(str(seed) for seed in self.plan.seeds)], rows)
 
     def format_epoch_table(self, arms: Iterable[str], phase: str, epochs: Sequence[int]) -> str:
-        """Return, for trained arms, success on their own held-out seeds behind some epochs, and step accuracy there.
-
-        Args:
-            arms: names.
-            phase: of the trainings.
-            epochs: that are measured.
-        """
+        """Return, for trained arms, success on their own held-out seeds behind some epochs, and step accuracy there."""
         rows = []
         for arm in arms:
             label, spot = self.plan.arms[arm].label, f"{arm}/{phase}"
@@ -233,6 +227,16 @@ class Results:
             if any(known):
                 rows.append([f"{label}, step accuracy", *(f"{mean(own):.0f}" if own else NOT_PLANNED for own in known)])
         return format_markdown_table(["", *(f"epoch {epoch}" for epoch in epochs)], rows)
+
+    def format_apart_table(self, spots: Sequence[Spot], wanted: float) -> str:
+        """Return, by arm, the percent of groups or states that told replies apart, in each training."""
+        rows = []
+        for spot in spots:
+            shares = [done.share_apart for done in self.of(spot) if done.share_apart is not None]
+            judged = ("reached" if min(shares) >= wanted else "missed") if shares else MISSING
+            told = ", ".join(f"{share:.0f}" for share in shares)
+            rows.append([self.plan.arms[spot.partition("/")[0]].label, told, judged])
+        return format_markdown_table(["", "percent, by training", f"wanted {wanted:g}"], rows)
 
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:
         units = [EvidenceUnit(arm=arm, seed=seed, phase=phase) for phase in (trains, plays)]

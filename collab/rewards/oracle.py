@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from collab.envs.base import Environment, Forkable, HasOracle
 from collab.envs.solution import (
@@ -105,6 +105,8 @@ async def _try_on_fork(environment: Environment, state: RestorableState, action:
         return await _see_result(fresh, action)
 
 
+AskedT = TypeVar("AskedT", bound=Action | None)
+
 NO_STATE = "the state cannot be brought back"
 NO_SOLUTION = "the environment knows no solution"
 
@@ -126,8 +128,11 @@ class SolutionCritic:
         return build_judgement(case, self, to_all_equal(case, words))
 
 
-async def score_actions(state: RestorableState, actions: Sequence[Action]) -> dict[Action, CellScore]:
+async def score_actions(state: RestorableState, actions: Sequence[AskedT]) -> dict[AskedT, CellScore]:
     """Return the score of each action in a state, recorded or not, each tried once.
+
+    Args:
+        actions: None is a step without an action.
 
     Raises:
         EnvironmentFailure: the environment broke, or differs from the record.
@@ -135,9 +140,9 @@ async def score_actions(state: RestorableState, actions: Sequence[Action]) -> di
     return {action: _build_score(found) for action, found in (await _try_actions(state, actions)).items()}
 
 
-async def _try_actions(state: RestorableState, actions: Sequence[Action]) -> dict[Action, OracleVerdict | None]:
+async def _try_actions(state: RestorableState, actions: Sequence[AskedT]) -> dict[AskedT, OracleVerdict | None]:
     """Judge each action: on forks of one state where it can be forked, else in one state each."""
-    found: dict[Action, OracleVerdict | None] = {}
+    found: dict[AskedT, OracleVerdict | None] = {}
     for action in actions:
         async with state.open() as environment:
             if isinstance(environment, SolutionEnvironment):

@@ -365,6 +365,26 @@ def test_states_of_unknown_worth_are_no_truth_and_broken_ones_stop_nothing(
     assert any(one.action is None for one in candidates)
 
 
+@pytest.mark.medium
+@pytest.mark.timeout(600)
+def test_a_reply_without_an_action_is_worth_what_a_step_without_one_is(
+    finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes nothing, as in an episode; an action may lead on or astray."""
+    answer = Agent.answer_again
+
+    async def mumble(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
+        said = await answer(self, cell, prompt, seed, scene)
+        return said if seed % 2 else replace(said, action=None)
+
+    monkeypatch.setattr(Agent, "answer_again", mumble)
+    result = train_in_corridor(finetuned, tmp_path, "epochs=1")
+    candidates = list(read_candidates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
+    known = [one for one in candidates if one.truth is not None]
+    assert {one.truth for one in known if one.action is None} == {0.5}
+    assert {one.truth for one in known if one.action is not None} > {1.0}
+
+
 def rate_candidates(path: Path, checkpoint: Path, training: Path) -> tuple[list[float], list[float]]:
     """Return Q of right candidates and of wrong ones, behind the first epoch of a training."""
     method: Any = load_method(COACH)

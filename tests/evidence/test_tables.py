@@ -418,6 +418,24 @@ def test_commands_that_differ_in_their_run_seed_alone_are_told_as_a_loop(make_re
         assert loop[len(head) : -len(tail)].replace("$seed", str(record.seed)) == record.command
 
 
+def test_groups_that_teach_are_counted_over_all_epochs(make_record: MakeRecord) -> None:
+    """By hand: 3 of 4 and 2 of 6 groups are 5 of 10; an epoch in which none could differ counts in neither."""
+
+    def make(seed: int, *apart: tuple[int, int] | None) -> UnitRecord:
+        made = make_record("rft", seed, "train", epochs=["00"] * len(apart))
+        return made.model_copy(
+            update={
+                "epochs": [one.model_copy(update={"apart": told}) for one, told in zip(made.epochs, apart, strict=True)]
+            }
+        )
+
+    known = build_results(make(0, None, (3, 4), (2, 6)), make(1, None, (1, 4)))
+    label = PLAN.arms["rft"].label
+    assert known.format_apart_table(["rft/train"], 20).splitlines()[-1] == f"| {label} | 50, 25 | reached |"
+    assert known.format_apart_table(["rft/train"], 40).splitlines()[-1] == f"| {label} | 50, 25 | missed |"
+    assert known.format_apart_table(["full/train"], 40).splitlines()[-1].endswith(f"|  | {MISSING} |")
+
+
 def test_the_time_until_a_success_is_reached_has_the_environments_latency(make_record: MakeRecord) -> None:
     """By hand: an epoch takes 60 + 120 s and 1.7 · 60 s of waiting: 4.7 minutes; an evaluation takes none of it."""
 

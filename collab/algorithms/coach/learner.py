@@ -334,17 +334,14 @@ async def _look_at_truth(
         (
             builder.recorded.trajectories[one.episode.trajectory],
             one.step,
-            list(dict.fromkeys(each.said.action for each in one.candidates if each.said.action is not None)),
+            list(dict.fromkeys(each.said.action for each in one.candidates)),
         )
         for one in several
     ]
     found, failures = await try_candidates(suite, asked)
     for one, scores in zip(several, found, strict=True):
         for candidate in one.candidates:
-            if candidate.said.action is not None:
-                candidate.truth = scores.get(candidate.said.action)
-            elif any(score is not None for score in scores.values()):
-                candidate.truth = 0.0  # what is no action leads nowhere
+            candidate.truth = scores.get(candidate.said.action)
     known = [
         [
             RatedReply(value=each.value, truth=each.truth, count=each.count)

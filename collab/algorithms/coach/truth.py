@@ -5,8 +5,8 @@
     found.rank_accuracy, found.regret, found.chance
 
 An action's worth is that of the exact critic: 1 if it leads on, 0.5 if it changes nothing, 0 if it leads astray
-(`collab.rewards.oracle`). Nothing is learned from it, so a state at which the environment breaks is left out and
-counted.
+(`collab.rewards.oracle`). A reply without an action is worth what a step without one is: a phone waits, a page is
+looked at again. Nothing is learned from it, so a state at which the environment breaks is left out and counted.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ class RatedReply:
 
 
 async def try_candidates(
-    suite: Suite, tried: Sequence[tuple[Trajectory, int, Sequence[Action]]]
-) -> tuple[list[Mapping[Action, float | None]], list[EnvironmentFailure]]:
+    suite: Suite, tried: Sequence[tuple[Trajectory, int, Sequence[Action | None]]]
+) -> tuple[list[Mapping[Action | None, float | None]], list[EnvironmentFailure]]:
     """Return the worth of actions in recorded states, None where it is not known, and what broke on the way.
 
     States have no actions where the environment broke or knows no solutions.
 
     Args:
         suite: that the episodes were played in.
-        tried: episode, step, and actions there.
+        tried: episode, step, and actions there; None is a step without one.
 
     Raises:
         EnvironmentGone: a common part of all environments is gone.
@@ -77,9 +77,9 @@ async def try_candidates(
     if ORACLE not in suite.capabilities:
         return [{} for _ in tried], []
     rebuild = StateRebuilder(suite)
-    found, failures = list[Mapping[Action, float | None]](), list[EnvironmentFailure]()
+    found, failures = list[Mapping[Action | None, float | None]](), list[EnvironmentFailure]()
     for trajectory, step, actions in tried:
-        state, scores = rebuild(trajectory, step), dict[Action, CellScore]()
+        state, scores = rebuild(trajectory, step), dict[Action | None, CellScore]()
         try:
             scores |= {} if state is None else await score_actions(state, list(actions))
         except EnvironmentGone:
