@@ -3,7 +3,7 @@
     pass_over(state, method, BarrenEpoch(rollout=rollout, episodes=fresh, causes=causes, …))
 
 A training whose first rollout teaches nothing ends there, before hours are spent. One that remembers no episodes plays
-others in the next epoch, which may do what these did not, so it ends only where its first `PATIENCE` epochs were so.
+others in the next epoch, which may do what these did not, so it ends only where its first `most_barren` epochs were so.
 Epochs in which values learn alone do not count; once an epoch had a lesson, nothing ends a training any more.
 """
 
@@ -71,14 +71,14 @@ def pass_over(state: LoopState, method: TurnMethod, epoch: BarrenEpoch) -> None:
         NothingToLearn: as many epochs as the method bears were so, and none before them had a lesson.
     """
     number = epoch.rollout.number
-    if number > 1 and method.PATIENCE == 1:
+    if number > 1 and method.most_barren == 1:
         return
     before = read_records(state.folder, number - 1)[1:]
     if any(one.examples for record in before for one in record.examples.values()):
         return
     barren = 1 + sum(set(record.untrained.values()) == {NOTHING} for record in before)
     # Others of its epochs waited for values; a training has no more than those that are left.
-    patience = 1 if epoch.lacking else min(method.PATIENCE, method.epochs - (number - barren))
+    patience = 1 if epoch.lacking else min(method.most_barren, method.epochs - (number - barren))
     if barren < patience:
         state.note(f"epoch {number}: nothing to learn: {epoch.describe()}")
         return

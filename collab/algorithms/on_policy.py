@@ -27,7 +27,6 @@ class OnPolicyMethod(TurnMethod):
     """Settings of learning from the present policy's own episodes."""
 
     NEEDS = ("tokens",)
-    PATIENCE = 3
 
     passes: int = Field(default=1, ge=1)
     """How often each turn is learned in its epoch."""
@@ -39,6 +38,11 @@ class OnPolicyMethod(TurnMethod):
         if self.rl.loss != "ppo-clip":
             raise ValueError(f"rl.loss: {self.rl.loss}, but advantages are learned by ppo-clip; leave it out")
         return self
+
+    @property
+    def most_barren(self) -> int:
+        """Return three: the next epoch plays other episodes, which may do what these did not."""
+        return 3
 
     def draw(self, number: int, turns: int, rng: random.Random) -> list[list[int]]:
         """Return every turn once per pass, in an order of its own."""

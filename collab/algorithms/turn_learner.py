@@ -93,8 +93,6 @@ class TurnMethod(Method):
     """Settings of learning turns, which reinforcement algorithms share."""
 
     RECIPE: ClassVar[str] = "rl"
-    PATIENCE: ClassVar[int] = 1
-    """First epochs that may find nothing to learn before a training ends; other episodes may do what theirs did not."""
     REMEDY: ClassVar[str] = ""
     """What of the method's own settings may mend that, in words before others."""
     rl: RLRecipe
@@ -112,6 +110,11 @@ class TurnMethod(Method):
     def is_everything_learned(self) -> bool:
         """True if episodes are learned from that do not fit into the capacity, too."""
         return False
+
+    @property
+    def most_barren(self) -> int:
+        """Return how many first epochs may find nothing to learn before a training ends."""
+        return 1
 
     def get_capacity(self, number: int) -> int | None:
         """Return how many environment steps an epoch remembers; None for all of its own, and no others."""

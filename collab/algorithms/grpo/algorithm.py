@@ -54,6 +54,8 @@ from collab.utils.text import format_amount
 ALIKE, ALONE, BEFORE = "its group ended alike", "it has no group", "before the state in which its group begins"
 FEW = 0.4
 """Share of groups with a spread below which most of what is played teaches nothing."""
+FEWEST = 24
+"""Groups that may end alike before a training ends; where one in four has a spread, a thousandth of trainings does."""
 
 
 class GRPOMethod(OnPolicyMethod):
@@ -65,6 +67,14 @@ class GRPOMethod(OnPolicyMethod):
     """Episodes that play each instance."""
     start: Literal["task", "state"] = "task"
     """Where the episodes of a group begin: with the task, or in a state of the first of them."""
+
+    @property
+    def most_barren(self) -> int:
+        """Return as many epochs as have `FEWEST` groups, but three at least: few groups may end alike by chance."""
+        if self.episodes is None:
+            return super().most_barren
+        groups = self.episodes if self.start == "state" else max(1, self.episodes // self.group)
+        return max(super().most_barren, math.ceil(FEWEST / groups))
 
     @property
     def branches(self) -> int:
