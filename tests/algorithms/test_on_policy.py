@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from collab.cli.main import main
-from collab.loop.record import TrainingDir
+from collab.loop.record import TrainingDir, read_records
 from collab.models.base import Capabilities, Reply, Request
 from collab.models.local import LocalModel
+from collab.store.run import RunStore
 from collab.testing.fake_server import FakeServer
 from collab.testing.toy_team import write_library
 
@@ -213,3 +214,29 @@ def test_a_policy_that_forgets_how_to_reply_is_warned_of(
         apart, groups = map(int, re.findall(r"(\d+) of (\d+) ended", told)[0])
         few = f"epoch {epoch} | warning  few groups ended differently, and only these teach anything; raise group, "
         assert any(line.startswith(few) for line in lines) is (apart < 0.4 * groups)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_policy_is_trained_on_web_pages_by_the_same_command(algorithm: str, tmp_path: Path) -> None:
+    """Pages that the shipped base solves at times, so that there is something to compare."""
+    asked = [
+        "--env",
+        "mobile-miniwob",
+        "--tasks",
+        "click-test,click-link,click-button,enter-text-2",
+        "--graph",
+        "single",
+    ]
+    small = ("epochs=2", "episodes=24", "steps=null", "held_out={episodes: 2, before: false}", "rl.batch_rows=16")
+    more = [word for one in small for word in ("--set", one)]
+    out = tmp_path / "run"
+    command = ["train", "--algo", algorithm, *asked, "--agents", "early", *more, "--device", "cpu", "--out", str(out)]
+    assert main(command) == 0
+    records = read_records(TrainingDir(out), 2)
+    assert sum(record.trained["shared"].steps for record in records if record.trained) > 0
+    assert records[0].weights != records[2].weights
+    with RunStore.open(TrainingDir(out).get_epoch(2).rollout).open_reader() as reader:
+        assert reader.manifest.environment.startswith("mobile-miniwob")
