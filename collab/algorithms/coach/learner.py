@@ -341,6 +341,7 @@ async def _look_at_truth(
     found, failures = await try_candidates(suite, asked)
     for one, scores in zip(several, found, strict=True):
         for candidate in one.candidates:
+            # None, a reply without an action, was tried as any other.
             candidate.truth = scores.get(candidate.said.action)
     known = [
         [
