@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from collab.algorithms import value_store
+from collab.algorithms.candidates import list_foreign
 from collab.algorithms.coach.config import ABLATIONS, CoachMethod
-from collab.algorithms.coach.fitting import compare, list_foreign
+from collab.algorithms.coach.fitting import compare
 from collab.cli.main import main
 from collab.config import override
 from collab.loop.configure import apply_ablation

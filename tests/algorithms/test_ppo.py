@@ -22,7 +22,7 @@ from collab.errors import RunFormatError
 from collab.loop.interfaces import load_algorithm, load_method
 from collab.loop.loop import resume, start
 from collab.loop.record import TrainingDir
-from collab.testing.toy_team import configure_toy_training, write_library
+from collab.testing.toy_team import configure_toy_training, write_library, write_toy_candidates
 from collab.trainers import estimate
 from collab.trainers.rl.step_estimates import read_estimates
 from collab.trainers.rl.token_values import TokenValues
@@ -118,6 +118,43 @@ def test_a_training_values_its_states_and_ends_alike_when_it_is_resumed(
     shutil.rmtree(get_lesson_dir(lost, 2, "shared") / VALUES)
     with pytest.raises(RunFormatError, match="epoch 3 begins with these values, and they are gone"):
         asyncio.run(resume(lost.path))
+
+
+@pytest.mark.medium
+@pytest.mark.timeout(600)
+def test_values_may_be_fitted_to_candidates_first(
+    finetuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half of the replies to each state are right, so V of each is a half before any episode was learned."""
+    count = write_toy_candidates(tmp_path / "made")
+    library = write_library(tmp_path / "library", finetuned)
+    taught = (f"pretraining={tmp_path / 'made'}", "pretraining_passes=12", "values.learning_rate=3e-3")
+    settings = (*SMALL, *taught, "epochs=2", "whiten=false", "determinism=exact")
+    config = asyncio.run(configure_toy_training(library, *settings, algorithm="ppo", seed=4))
+    result = asyncio.run(start(config, tmp_path / "run", device="cpu"))
+    folder = TrainingDir(result.path)
+    first = list(read_estimates(get_lesson_dir(folder, 1, "shared")))
+    assert all(0.3 < (one.value or 0) < 0.7 for one in first)
+    assert all(one.advantage == pytest.approx(one.reward - (one.value or 0), abs=1e-9) for one in first)
+    told = [record.metrics["values"]["pretrained"] for record in result.records[1:]]
+    assert told == [count, 0]
+    line = f"V        fitted to {count} candidates at first; of states: explained variance"
+    assert any(one.startswith(line) for one in PPO.format_lines(result.records[1]))
+
+    # Resumed from its first epoch, it is fitted to the same ones; others are refused.
+    shutil.rmtree(folder.get_epoch(2).path)
+    shutil.rmtree(folder.get_epoch(1).examples)
+    folder.get_epoch(1).record.unlink()
+    folder.write({name: part for name, part in folder.read().items() if name != "summary"})
+    lost = TrainingDir(shutil.copytree(folder.path, tmp_path / "lost"))
+    assert asyncio.run(resume(folder.path)).summary == result.summary
+    path = tmp_path / "made" / "candidate.parquet"
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(RunFormatError, match="not the candidates that this training began with; put them back"):
+        asyncio.run(resume(lost.path))
+    asked = ["--env", "corridor", "--graph", "single", "--agents", "toy", "--library", str(library.own)]
+    assert main(["train", "--algo", "ppo", *asked, "--set", "pretraining=nowhere", "--out", str(tmp_path / "no")]) == 2
+    assert "has no candidate.parquet; make it with: collab synth --levels candidate" in capsys.readouterr().err
 
 
 @pytest.mark.medium

@@ -32,15 +32,14 @@ from typing import Any
 
 import numpy as np
 
+from collab.algorithms.candidates import count_candidates, list_foreign
 from collab.algorithms.coach.config import (
     ABLATIONS,
-    CANDIDATES_FILE,
     CoachConfig,
     CoachMethod,
     hash_pretraining,
     narrow_config,
 )
-from collab.algorithms.coach.fitting import list_foreign
 from collab.algorithms.coach.learner import PART, CoachLearner
 from collab.algorithms.coach.metrics import format_metrics, list_curves, read_metrics
 from collab.algorithms.coach.samples import VisitedState, time_sampling
@@ -59,7 +58,6 @@ from collab.algorithms.on_policy import OnPolicyAlgorithm
 from collab.algorithms.turn_algorithm import OutcomeLabeller
 from collab.algorithms.value_store import time_fit
 from collab.config import Budget
-from collab.data.parquet import read_rows
 from collab.envs.base import Suite
 from collab.library import Library
 from collab.loop.config import Method, TrainingConfig
@@ -231,7 +229,7 @@ def _time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float
     row = ValueRow(ids=ids, places=tuple(range(len(prompt), len(ids))))
     learn_s, read_s = time_fit(config, tried, method.values, row)
     fit_s = read_s + method.values.passes * learn_s
-    given = 0 if method.pretraining is None else sum(1 for _ in read_rows(Path(method.pretraining) / CANDIDATES_FILE))
+    given = count_candidates(method)
     rehearsed = method.epochs * min(method.rehearsed, given)
     # Behind the fit, the executed reply is read once more, with its candidates.
     return fit_s + (1 + method.k) * read_s, given * method.pretraining_passes * learn_s + rehearsed * fit_s

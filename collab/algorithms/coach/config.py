@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
-from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field, SerializeAsAny
 
+from collab.algorithms.candidates import PretrainedConfig, PretrainedMethod, hash_candidates
 from collab.algorithms.judging import CriticConfig, CriticMethod
-from collab.algorithms.on_policy import OnPolicyMethod
-from collab.algorithms.turn_algorithm import TurnConfig
 from collab.algorithms.turn_learner import draw_passes
-from collab.data.parquet import read_rows
 from collab.errors import UsageError
 from collab.loop.config import Ablation
 from collab.loop.ranges import Range
-from collab.synthesis.judgement import RIGHT, WRONG
 from collab.trainers.recipe import TokenValueRecipe
-from collab.utils.files import hash_file
-from collab.utils.text import format_amount
 
 
-class CoachMethod(OnPolicyMethod, CriticMethod):
+class CoachMethod(PretrainedMethod, CriticMethod):
     """Settings of Android Coach."""
 
     REMEDY = "more replies to a state (--set k=N), other exploration_temperatures, "
@@ -44,11 +37,6 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     """What Q of a reply is compared with: the mean Q of the other replies to its state, or nothing."""
     values: TokenValueRecipe = TokenValueRecipe()
     """The model of Q, and how it is fitted in each epoch."""
-    pretraining: str | None = None
-    """Directory of `collab synth --levels candidate`: before it first learns, Q is fitted to 1 for each right and to 0
-    for each wrong candidate. None begins with a Q of 0 everywhere."""
-    pretraining_passes: int = Field(default=4, ge=1)
-    """How often each of these candidates is learned then."""
     rehearsed: int = Field(default=0, ge=0)
     """At least so many of these candidates, whole states drawn anew, are also learned in each epoch's fit, beside the
     returns. Without, Q forgets how replies to one state differ; a number above theirs takes all."""
@@ -57,12 +45,6 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
     truth_states: int = Field(default=200, ge=0)
     """States per epoch at which replies are also tried on a copy of the environment, where it knows its solutions, to
     tell how right Q is; nothing is learned from that. 0 tries none."""
-
-    @field_validator("pretraining")
-    @classmethod
-    def _resolve(cls, path: str | None) -> str | None:
-        # A training may be resumed from another directory.
-        return None if path is None else str(Path(path).expanduser().resolve())
 
     @property
     def why_unasked(self) -> str | None:
@@ -87,12 +69,10 @@ class CoachMethod(OnPolicyMethod, CriticMethod):
         return Range(low=0, high=rolled.high * self.k * self.passes)
 
 
-class CoachConfig(TurnConfig, CriticConfig):
-    """A training by Android Coach: the team, its verifier and its critic."""
+class CoachConfig(PretrainedConfig, CriticConfig):
+    """A training by Android Coach: the team, its verifier, its critic and the candidates of Q."""
 
     method: SerializeAsAny[CoachMethod]
-    pretraining_digest: str | None = None
-    """SHA-256 of the candidates that Q is fitted to at first; None for none."""
 
 
 _STATES_PER_STEP = 16
@@ -123,37 +103,19 @@ ABLATIONS: dict[str, Ablation] = {
 }
 
 
-CANDIDATES_FILE = "candidate.parquet"
-"""File of a synthesis that Q is fitted to at first."""
-
-
 def hash_pretraining(method: CoachMethod) -> str | None:
     """Return the SHA-256 of the candidates that Q is fitted to at first; None for none.
 
     Raises:
-        UsageError: there are none, or they are all right or all wrong; `rehearsed` without any.
-        ConfigError: the file has no rows of candidates.
+        UsageError: as `hash_candidates`, and for `rehearsed` without any.
+        ConfigError: as `hash_candidates`.
     """
-    if method.pretraining is None:
-        if method.rehearsed:
-            raise UsageError(
-                f"rehearsed={method.rehearsed} takes candidates of pretraining, which is null; --set pretraining=DIR "
-                "names some, --set rehearsed=0 takes none"
-            )
-        return None
-    path = Path(method.pretraining) / CANDIDATES_FILE
-    if not path.is_file():
+    if method.pretraining is None and method.rehearsed:
         raise UsageError(
-            f"pretraining={method.pretraining}: has no {CANDIDATES_FILE}; make it with: collab synth --levels "
-            "candidate --agents NAME --out DIR"
+            f"rehearsed={method.rehearsed} takes candidates of pretraining, which is null; --set pretraining=DIR "
+            "names some, --set rehearsed=0 takes none"
         )
-    kinds = Counter(one.kind for one in read_rows(path))
-    if not kinds[RIGHT] or not kinds[WRONG]:
-        raise UsageError(
-            f"{path}: {kinds[RIGHT]} right and {kinds[WRONG]} wrong of {format_amount(kinds.total(), 'candidate')}; "
-            "Q learns from both, so make more: collab synth --levels candidate --episodes N"
-        )
-    return hash_file(path)
+    return hash_candidates(method)
 
 
 def narrow_config(config: Any) -> CoachConfig:

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collab.algorithms.coach.config import CANDIDATES_FILE, CoachConfig, CoachMethod, narrow_config
+from collab.algorithms.candidates import read_candidates
+from collab.algorithms.coach.config import CoachMethod, narrow_config
 from collab.algorithms.experience import JudgedEpisode
 from collab.algorithms.value_store import compute_values
-from collab.data.parquet import read_rows
-from collab.data.tokenize import NothingFits
-from collab.errors import ConfigError, Diverged, RunFormatError
-from collab.loop.policy import Policy, build_chat_tokenizer
+from collab.errors import Diverged
 from collab.loop.state import LoopState
 from collab.seeds import derive
 from collab.trainers.rl.estimators import leave_one_out
 from collab.trainers.rl.turns import Turn
 from collab.types import Utterance
-from collab.utils.files import hash_file
-from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
@@ -82,76 +76,11 @@ class Visited:
         return sum(one.count for one in self.candidates)
 
 
-def check_pretraining(config: CoachConfig, first: Policy) -> None:
-    """Refuse, before anything is played, candidates of which no right one or no wrong one fits; ConfigError."""
-    if config.method.pretraining is not None:
-        for slots in config.groups.values():
-            read_candidates_of(config, first, slots)
-
-
-def list_foreign(method: CoachMethod, label: str) -> list[str]:
-    """Return a doubt about candidates of other environments than the one that is played, if there are any.
-
-    Args:
-        label: of the environment that is played.
-    """
-    if method.pretraining is None:
-        return []
-    path = Path(method.pretraining) / CANDIDATES_FILE
-    counts = Counter(one.provenance.environment for one in read_rows(path))
-    # The label of an environment's instructions begins with its own.
-    foreign = {name: count for name, count in counts.items() if not label.startswith(name)}
-    if not foreign:
-        return []
-    told = ", ".join(f"{name} {count}" for name, count in sorted(foreign.items()))
-    return [
-        f"{path}: {sum(foreign.values())} of {format_amount(counts.total(), 'candidate')} are of another environment "
-        f"than {label} ({told}); what Q learns of them need not hold here"
-    ]
-
-
-def read_candidates_of(config: CoachConfig, policy: Policy, slots: Sequence[str]) -> JudgedReplies:
-    """Return the candidates of `pretraining` in the tokens of a group's policy; ConfigError if too few fit."""
-    from collab.trainers.rl.token_values import JudgedReplies
-
-    method, path = config.method, Path(str(config.method.pretraining)) / CANDIDATES_FILE
-    chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
-    try:
-        return JudgedReplies.read(path, chat, method.rl.context)
-    except NothingFits as error:
-        raise ConfigError(
-            f"{path}: none of {format_amount(error.many, 'candidate')} of a kind fits into rl.context="
-            f"{error.context}, the longest has {format_amount(error.longest, 'token')}; raise rl.context as far as the "
-            "model allows, or use shorter ones"
-        ) from None
-
-
 def read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies | None:
-    """Return the candidates of `pretraining` in tokens; None if this epoch learns none of them.
-
-    A process reads them once.
-
-    Raises:
-        RunFormatError: they are gone, or not those that the training began with.
-        ConfigError: none of one kind fits into the context.
-    """
-    config, slots = narrow_config(state.config), state.config.groups[group]
-    method = config.method
-    if method.pretraining is None or not (is_first or method.rehearsed):
+    """Return the candidates of `pretraining` in tokens; None if this epoch learns none of them; raises as they do."""
+    if not (is_first or narrow_config(state.config).method.rehearsed):
         return None
-    kept = f"candidates of {group}"
-    if kept in state.kept:
-        known: JudgedReplies = state.kept[kept]
-        return known
-    path = Path(method.pretraining) / CANDIDATES_FILE
-    if not path.is_file() or hash_file(path) != config.pretraining_digest:
-        raise RunFormatError(f"{path}: not the candidates that this training began with; put them back")
-    found = state.kept[kept] = read_candidates_of(config, state.first, slots)
-    if found.dropped and is_first:
-        state.note(
-            f"{path}: {format_amount(found.dropped, 'candidate')} left out, longer than rl.context={method.rl.context}"
-        )
-    return found
+    return read_candidates(state, group)
 
 
 def pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> dict[str, Any]:

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collab.algorithms.candidates import check_candidates
 from collab.algorithms.coach.config import CoachMethod, narrow_config
 from collab.algorithms.coach.fitting import (
     UNVALUED,
     DistinctReply,
     Visited,
-    check_pretraining,
     fit_to_returns,
     is_alone,
     pretrain,
@@ -100,7 +100,7 @@ class CoachLearner(TurnLearner):
         super().check(config, first)
         mine = narrow_config(config)
         check_values(config, first, mine.method.values)
-        check_pretraining(mine, first)
+        check_candidates(mine, first)
 
     async def make_lesson(self, state: LoopState, group: str, experience: Experience) -> DrawnLesson:
         """Fit Q to the returns, sample candidates, and draw those that teach something."""

@@ -11,18 +11,23 @@ A.2), whose settings are the preset `paper`: the verdict as the only reward, λ 
 - a step of an episode is one action, its reply as a whole, and has one advantage, which all its tokens share. Android
   Coach trains with verl, where each token is an action and has a value of its own
 - V reads the state's prompt at its last token; its body is another copy of the checkpoint that the training began with
-- V begins at 0. Android Coach fits its baseline's V to the data of Q first; here V learns from rollouts alone
+- with `pretraining`, V is fitted to the candidates that Android Coach's Q is fitted to first, as in the paper; it reads
+  their prompts alone, where the paper's reads the replies, too
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from collab.algorithms.candidates import PretrainedConfig, hash_candidates, list_foreign
 from collab.algorithms.on_policy import OnPolicyAlgorithm
 from collab.algorithms.ppo.learner import PPOLearner, PPOMethod, StateValues, estimate_values, format_quality
 from collab.config import validate
-from collab.loop.config import TrainingConfig
+from collab.envs.base import Suite
+from collab.library import Library
+from collab.loop.config import Method, TrainingConfig
 from collab.loop.interfaces import EpochSummary, PredictionQuality, TriedStep
 from collab.loop.ranges import Estimate, Range
 from collab.loop.record import EpochRecord
@@ -34,6 +39,7 @@ class PPO(OnPolicyAlgorithm):
     name = "ppo"
     description = "PPO: each turn is learned by how much better its episode went than a value model expected"
     method = PPOMethod
+    config = PretrainedConfig
     presets = Path(__file__).parent / "presets"
     default_preset = "sound"
     toy = (  # easy enough to be solved at times
@@ -41,6 +47,16 @@ class PPO(OnPolicyAlgorithm):
         "run.environment.backends.fake.options.declared=false",
     )
     learner = PPOLearner()
+
+    def configure(self, library: Library, method: Method) -> dict[str, Any]:
+        """Return the verifier with the content of its file, and the digest of the candidates."""
+        assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
+        return {**super().configure(library, method), "pretraining_digest": hash_candidates(method)}
+
+    def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
+        """Refuse what has no ratio; return doubts about the verifier and the candidates."""
+        assert isinstance(config.method, PPOMethod), "the loop gives each algorithm its own method"
+        return [*super().list_doubts(config, suite), *list_foreign(config.method, suite.label)]
 
     async def estimate(self, config: TrainingConfig, tried: TriedStep, rolled: Range) -> Estimate:
         """Estimate verdicts, values, and learning from every turn."""

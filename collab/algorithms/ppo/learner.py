@@ -8,20 +8,28 @@ In an epoch, with r the verdict on an episode (1 or 0), paid at its last step, a
     w_t  =  (A_t − mean(A)) / (deviation(A) + 1e-8), if `whiten`                   what multiplies the ratio
 
 Advantages rest on V before it is fitted to these very episodes, so how well it predicts is told on episodes that no fit
-has seen. Where V gives a state no number, no step of the epoch is learned, and the next one begins with a new V.
+has seen. V begins at 0 or, with `pretraining`, fitted to candidates of a synthesis, to 1 for the state of a right reply
+and to 0 for that of a wrong one. Where V gives a state no number, no step of the epoch is learned, and the next one
+begins with a new V.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from collab.algorithms.candidates import (
+    PretrainedMethod,
+    check_candidates,
+    count_candidates,
+    narrow_pretrained,
+    read_candidates,
+)
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
-from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_learner import VALUING, Experience, TurnLearner, estimate_alike, hash_beside_lessons
 from collab.algorithms.value_store import (
     NO_NUMBERS,
@@ -56,6 +64,7 @@ from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.estimators import gae
 from collab.trainers.rl.step_estimates import StepEstimate
 from collab.utils.concurrency import run_in_background
+from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
     from collab.trainers.rl.token_values import TokenValues, ValueRow
@@ -63,7 +72,7 @@ if TYPE_CHECKING:
 AS_EXPECTED = "its advantage is 0"
 
 
-class PPOMethod(OnPolicyMethod):
+class PPOMethod(PretrainedMethod):
     """Settings of PPO."""
 
     values: TokenValueRecipe = TokenValueRecipe()
@@ -89,6 +98,8 @@ class StateValues(Definition):
     """As in `collab.rewards.calibration.metrics`, of V against the outcome of its episode; None if undefined."""
     steps: int = 0
     """Optimizer steps of the fit."""
+    pretrained: int = 0
+    """Synthesised candidates that V was fitted to before this epoch; 0 in all but the first, and without any."""
     loss: float | None = None
     """Mean of these; None where the fit was lost."""
     lost: str | None = None
@@ -105,6 +116,7 @@ class PPOLearner(TurnLearner):
         super().check(config, first)
         assert isinstance(config.method, PPOMethod), "the loop gives each algorithm its own method"
         check_values(config, first, config.method.values)
+        check_candidates(narrow_pretrained(config), first)
 
     async def estimate(self, state: LoopState, group: str, experience: Experience) -> list[StepEstimate]:
         """Value the states, estimate every step, and fit the values to the returns."""
@@ -153,13 +165,15 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
     if known:
         # Advantages first: they rest on values that have not seen these episodes.
         model, start = load_values(state, group, number, method.values)
+        begun = _pretrain(state, group, model) if start is None else {}
         rows = [_build_row(ids) for one in known for ids in prompts[one.key]]
         read, unread = compute_values(model, rows)
         if read is None:
             valued = {one.key: estimate_alike(one, weight=0.0, why=NO_NUMBERS) for one in known}
             del model  # two would not fit where one just does
             fresh = make_values(state, group, method.values)
-            told = StateValues(states=0, unread=f"{unread}; the next epoch begins with new ones")
+            begun = _pretrain(state, group, fresh)
+            told = StateValues(states=0, unread=f"{unread}; the next epoch begins with new ones", **begun)
             save_values(state, group, number, fresh, start, told)
         else:
             values = np.split(np.concatenate(read), np.cumsum([one.steps for one in known])[:-1])
@@ -168,7 +182,7 @@ def _estimate_and_fit(state: LoopState, group: str, experience: Experience) -> l
             valued = {
                 one.key: _describe(one, *found) for one, *found in zip(known, values, advantages, weights, strict=True)
             }
-            _fit(state, group, number, model, rows, start, known, read, advantages)
+            _fit(state, group, number, model, rows, start, known, read, advantages, begun)
     return [
         estimate
         for one in experience.episodes
@@ -217,6 +231,27 @@ def _build_row(ids: Sequence[int] | Ids) -> ValueRow:
     return ValueRow(ids=np.array(ids, np.int32), places=(len(ids) - 1,))
 
 
+def _pretrain(state: LoopState, group: str, model: TokenValues) -> dict[str, Any]:
+    """Fit V of each state to whether replies to it were right, and return the fit as fields of `StateValues`."""
+    known = read_candidates(state, group)
+    if known is None:
+        return {}
+    # Of a candidate V reads the prompt alone, so it learns how often the replies to such a state are right.
+    rows = [_build_row(row.ids[: row.places[0]]) for row in known.rows]
+    try:
+        model.fit(
+            rows,
+            known.targets,
+            seed=derive(state.config.run.seed, "pretraining", group),
+            is_clipped=False,  # from 0 to 1 is further than an epoch's fit may move a value
+            groups=known.states,
+            passes=narrow_pretrained(state.config).method.pretraining_passes,
+        )
+    except Diverged as diverged:
+        return {"lost": f"{diverged.what}; its fit to candidates was undone"}
+    return {"pretrained": len(rows)}
+
+
 def _fit(
     state: LoopState,
     group: str,
@@ -227,11 +262,13 @@ def _fit(
     known: Sequence[JudgedEpisode],
     read: Sequence[NDArray[np.float64]],
     advantages: Sequence[NDArray[np.float64]],
+    begun: Mapping[str, Any],
 ) -> None:
     """Fit the values to the returns, and write them with how well they predicted before.
 
     Args:
         read: values of the rows.
+        begun: fit to candidates, as `_pretrain` tells it.
     """
     before = np.concatenate(read)
     returns = np.concatenate(advantages) + before
@@ -239,10 +276,10 @@ def _fit(
     try:
         seed = derive(state.config.run.seed, "value updates", number, group)
         fitted = model.fit(rows, returns.tolist(), seed=seed, known=read)
-        found = quality.model_copy(update={"steps": fitted.steps, "loss": fitted.loss})
+        found = quality.model_copy(update={"steps": fitted.steps, "loss": fitted.loss, **begun})
     except Diverged as diverged:
         # The policy learns all the same: its advantages rest on the values before.
-        found = quality.model_copy(update={"lost": f"{diverged.what}; its fit was undone"})
+        found = quality.model_copy(update={**begun, "lost": f"{diverged.what}; its fit was undone"})
     save_values(state, group, number, model, start, found)
 
 
@@ -273,8 +310,9 @@ def format_quality(found: StateValues) -> str:
         "ECE": found.ece,
     }
     numbers = ", ".join(f"{name} {'-' if one is None else f'{one:.2f}'}" for name, one in told.items())
+    first = f"fitted to {format_amount(found.pretrained, 'candidate')} at first; " if found.pretrained else ""
     why = found.unread or found.lost
-    return f"of states: {numbers} before the fit, n = {found.states}" + (f"; {why}" if why else "")
+    return f"{first}of states: {numbers} before the fit, n = {found.states}" + (f"; {why}" if why else "")
 
 
 # --------------------------------------------------------------------------------------------------------- plan
@@ -282,20 +320,16 @@ def format_quality(found: StateValues) -> str:
 
 async def estimate_values(config: TrainingConfig, tried: TriedStep) -> LabelEstimate:
     """Estimate what values take, for `--plan`: each state is valued, and fitted as often as there are passes."""
-    return LabelEstimate(
-        name="values",
-        doing="valuing",
-        asked=NONE_ASKED,
-        seconds=await run_in_background(_time_state, config, tried),
-    )
+    seconds, first = await run_in_background(_time_state, config, tried)
+    return LabelEstimate(name="values", doing="valuing", asked=NONE_ASKED, seconds=seconds, fixed_s=first)
 
 
-def _time_state(config: TrainingConfig, tried: TriedStep) -> float:
-    """Value and fit the tried step, and return its seconds."""
+def _time_state(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]:
+    """Value and fit the tried step; return its seconds, and those of the fit to candidates."""
     method, slots = config.method, next(iter(config.groups.values()))
     assert isinstance(method, PPOMethod), "the loop gives each algorithm its own method"
     policy: Policy = tried.policy
     chat = build_chat_tokenizer(config.run.agents[slots[0]], policy.of(slots))
     row = _build_row(chat.prompt_ids(tried.select_cells(slots)[1][0]).ids)
     learn_s, read_s = time_fit(config, tried, method.values, row)
-    return read_s + method.values.passes * learn_s
+    return read_s + method.values.passes * learn_s, count_candidates(method) * method.pretraining_passes * learn_s
