@@ -20,15 +20,16 @@ from collab.algorithms.on_policy import OnPolicyMethod
 from collab.algorithms.turn_algorithm import TurnConfig
 from collab.data.parquet import read_rows
 from collab.data.tokenize import NothingFits
-from collab.errors import ConfigError, RunFormatError, UsageError
+from collab.errors import ConfigError, Diverged, RunFormatError, UsageError
 from collab.loop.policy import Policy, build_chat_tokenizer
 from collab.loop.state import LoopState
+from collab.seeds import derive
 from collab.synthesis.judgement import RIGHT, WRONG
 from collab.utils.files import hash_file
 from collab.utils.text import format_amount
 
 if TYPE_CHECKING:
-    from collab.trainers.rl.token_values import JudgedReplies
+    from collab.trainers.rl.token_values import JudgedReplies, TokenValues, ValueRow
 
 FILE = "candidate.parquet"
 """In the directory of a synthesis."""
@@ -141,6 +142,31 @@ def read_candidates(state: LoopState, group: str) -> JudgedReplies | None:
         dropped = format_amount(found.dropped, "candidate")
         state.note(f"{path}: {dropped} left out, longer than rl.context={config.method.rl.context}")
     return found
+
+
+def pretrain(
+    state: LoopState, group: str, model: TokenValues, known: JudgedReplies, rows: Sequence[ValueRow]
+) -> dict[str, Any]:
+    """Fit values to candidates before they first learn.
+
+    Args:
+        rows: where a value is read, for each candidate.
+
+    Returns:
+        `pretrained`, how many candidates were learned, or `lost`, why the fit was undone: fields of an epoch's metrics.
+    """
+    try:
+        model.fit(
+            rows,
+            known.targets,
+            seed=derive(state.config.run.seed, "pretraining", group),
+            is_clipped=False,  # from 0 to 1 is further than an epoch's fit may move a value
+            groups=known.states,
+            passes=narrow_pretrained(state.config).method.pretraining_passes,
+        )
+    except Diverged as diverged:
+        return {"lost": f"{diverged.what}; its fit to candidates was undone"}
+    return {"pretrained": len(rows)}
 
 
 def narrow_pretrained(config: Any) -> PretrainedConfig:

@@ -333,24 +333,31 @@ def test_while_q_learns_alone_replies_are_sampled_where_q_is_compared_with_the_t
         assert record.spent["samples"].calls == 3 * record.steps
 
 
+def take_actions_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave every second sampled reply without an action."""
+    answer = Agent.answer_again
+
+    async def mumble(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
+        said = await answer(self, cell, prompt, seed, scene)
+        return said if seed % 2 else replace(said, action=None)
+
+    monkeypatch.setattr(Agent, "answer_again", mumble)
+
+
 @pytest.mark.medium
 @pytest.mark.timeout(600)
 def test_states_of_unknown_worth_are_no_truth_and_broken_ones_stop_nothing(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second state breaks, and the others have no known solution, whether a reply gives an action or not."""
-    answer, count = Agent.answer_again, itertools.count()
-
-    async def mumble(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
-        said = await answer(self, cell, prompt, seed, scene)
-        return said if seed % 2 else replace(said, action=None)
+    count = itertools.count()
 
     async def score(state: Any, actions: Any) -> dict[Any, CellScore]:
         if next(count) % 2:
             raise EnvironmentFailure("the emulator is gone")
         return {action: CellScore.none("the environment knows no solution") for action in actions}
 
-    monkeypatch.setattr(Agent, "answer_again", mumble)
+    take_actions_away(monkeypatch)
     monkeypatch.setattr("collab.algorithms.coach.truth.score_actions", score)
     result = train_in_corridor(finetuned, tmp_path, "epochs=1")
     assert result.stopped is None
@@ -371,13 +378,7 @@ def test_a_reply_without_an_action_is_worth_what_a_step_without_one_is(
     finetuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It changes nothing, as in an episode; an action may lead on or astray."""
-    answer = Agent.answer_again
-
-    async def mumble(self: Agent, cell: Any, prompt: Any, seed: int, scene: Any) -> Any:
-        said = await answer(self, cell, prompt, seed, scene)
-        return said if seed % 2 else replace(said, action=None)
-
-    monkeypatch.setattr(Agent, "answer_again", mumble)
+    take_actions_away(monkeypatch)
     result = train_in_corridor(finetuned, tmp_path, "epochs=1")
     candidates = list(read_candidates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
     known = [one for one in candidates if one.truth is not None]

@@ -83,22 +83,6 @@ def read_judged(state: LoopState, group: str, is_first: bool) -> JudgedReplies |
     return read_candidates(state, group)
 
 
-def pretrain(state: LoopState, group: str, model: TokenValues, known: JudgedReplies) -> dict[str, Any]:
-    """Fit Q to candidates, and return the fit as fields of `CoachMetrics`."""
-    try:
-        model.fit(
-            known.rows,
-            known.targets,
-            seed=derive(state.config.run.seed, "pretraining", group),
-            is_clipped=False,  # from 0 to 1 is further than an epoch's fit may move a value
-            groups=known.states,
-            passes=narrow_config(state.config).method.pretraining_passes,
-        )
-    except Diverged as diverged:
-        return {"lost": f"{diverged.what}; its fit to candidates was undone"}
-    return {"pretrained": len(known.rows)}
-
-
 def fit_to_returns(
     state: LoopState,
     group: str,

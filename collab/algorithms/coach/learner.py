@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collab.algorithms.candidates import check_candidates
+from collab.algorithms.candidates import check_candidates, pretrain
 from collab.algorithms.coach.config import CoachMethod, narrow_config
 from collab.algorithms.coach.fitting import (
     UNVALUED,
@@ -34,7 +34,6 @@ from collab.algorithms.coach.fitting import (
     Visited,
     fit_to_returns,
     is_alone,
-    pretrain,
     rate_replies,
     read_judged,
 )
@@ -116,7 +115,7 @@ class CoachLearner(TurnLearner):
                 known = await run_in_background(read_judged, state, group, start is None)
                 told = dict[str, Any]()
                 if known is not None and start is None:
-                    told |= await run_in_background(pretrain, state, group, model, known)
+                    told |= await run_in_background(pretrain, state, group, model, known, known.rows)
                 told |= await run_in_background(fit_to_returns, state, group, number, model, visited, known)
             # A Q that learns nothing either is not waited for.
             is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
@@ -182,7 +181,7 @@ def _begin_again(state: LoopState, group: str) -> tuple[TokenValues, dict[str, A
     """
     model = make_values(state, group, narrow_config(state.config).method.values)
     known = read_judged(state, group, True)
-    return model, {} if known is None else pretrain(state, group, model, known)
+    return model, {} if known is None else pretrain(state, group, model, known, known.rows)
 
 
 # ------------------------------------------------------------------------------------------------------ returns

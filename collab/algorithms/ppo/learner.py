@@ -27,6 +27,7 @@ from collab.algorithms.candidates import (
     check_candidates,
     count_candidates,
     narrow_pretrained,
+    pretrain,
     read_candidates,
 )
 from collab.algorithms.experience import JudgedEpisode, open_turn_builders
@@ -238,18 +239,7 @@ def _pretrain(state: LoopState, group: str, model: TokenValues) -> dict[str, Any
         return {}
     # Of a candidate V reads the prompt alone, so it learns how often the replies to such a state are right.
     rows = [_build_row(row.ids[: row.places[0]]) for row in known.rows]
-    try:
-        model.fit(
-            rows,
-            known.targets,
-            seed=derive(state.config.run.seed, "pretraining", group),
-            is_clipped=False,  # from 0 to 1 is further than an epoch's fit may move a value
-            groups=known.states,
-            passes=narrow_pretrained(state.config).method.pretraining_passes,
-        )
-    except Diverged as diverged:
-        return {"lost": f"{diverged.what}; its fit to candidates was undone"}
-    return {"pretrained": len(rows)}
+    return pretrain(state, group, model, known, rows)
 
 
 def _fit(
