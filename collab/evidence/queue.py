@@ -101,6 +101,8 @@ class Notes:
     command: str | None = None
     """That began it, as its file holds it; None where it was not noted."""
     seconds: float = 0.0
+    begun: float | None = None
+    """When the process that is at work began, in seconds since 1970; None between processes, unless one was killed."""
     code: list[str] = field(default_factory=list)
 
     @classmethod
@@ -116,6 +118,11 @@ class Notes:
         with report_write_errors(path, "give the same command again"):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(path, json.dumps(asdict(self)).encode())
+
+
+def _measure_life(folder: Path, begun: float) -> float:
+    """Return the seconds from when a process began to the last file that it wrote into a folder."""
+    return max((path.lstat().st_mtime - begun for path in folder.rglob("*")), default=0.0)
 
 
 def find_state(plan: Plan, unit: EvidenceUnit, records: Records, place: Workspace) -> State:
@@ -309,13 +316,18 @@ class _UnitWorker:
             words = [*words, "--budget", f"minutes={rest:.1f}"]
         notes = Notes.read(place, unit)
         notes.command = notes.command if place.folder(unit).exists() else plan.shown_command(unit, place.base)
+        if notes.begun is not None:  # the process before was killed, and noted no end
+            notes.seconds += max(0.0, _measure_life(place.folder(unit), notes.begun))
+        notes.code = list(dict.fromkeys([*notes.code, hash_code()]))
+        notes.begun = time.time()
         notes.write(place, unit)
-        started, code = self.clock(), hash_code()
+        started = self.clock()
         try:
             exit_code = self.run(unit.name, words)
         finally:
             notes.seconds += self.clock() - started
-            notes.code = list(dict.fromkeys([*notes.code, code, hash_code()]))  # files may have changed meanwhile
+            notes.begun = None
+            notes.code = list(dict.fromkeys([*notes.code, hash_code()]))  # files may have changed meanwhile
             notes.write(place, unit)
         if is_finished(plan, unit, place.work):
             return True

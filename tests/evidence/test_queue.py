@@ -6,6 +6,7 @@ import asyncio
 import functools
 import itertools
 import json
+import os
 import signal
 import threading
 import time
@@ -254,6 +255,31 @@ def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
 
     made = work_off(SMALL, place, {}, say=print, asked=SMALL.units[:1], run=changed, clock=lambda: recorder.now)
     assert [record.code for record in made.values()] == [["before", "after"]]
+
+
+def test_what_a_killed_process_did_counts(
+    place: Workspace, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the last file that it wrote; a unit may else seem to have played for longer than it took."""
+
+    def killed(name: str, words: Sequence[str]) -> int:
+        place.folder(TRAIN).mkdir(parents=True)
+        (place.folder(TRAIN) / "training.json").write_text(build_head())
+        later = time.time() + 120
+        os.utime(place.folder(TRAIN) / "training.json", (later, later))
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("never reached")
+
+    monkeypatch.setattr(queue_at_work, "hash_code", lambda: "first")
+    if not (child := os.fork()):
+        work_off(SMALL, place, {}, say=print, asked=[TRAIN], run=killed)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    monkeypatch.setattr(queue_at_work, "hash_code", lambda: "second")
+    work_on(place, recorder, only="full/seed-0/train")
+    made = read(file_of(place.units, TRAIN))
+    assert made.seconds.whole == pytest.approx(720, abs=5)
+    assert made.code == ["first", "second"]
 
 
 def test_what_is_noted_goes_with_the_folder(place: Workspace, recorder: Recorder) -> None:
