@@ -123,7 +123,8 @@ class Seconds(Definition):
     """Seconds that a unit took, by part. None where no process recorded it, e.g. because it died."""
 
     whole: float
-    """Seconds of all commands that worked on the unit, loading included; of a killed one, until the last file it wrote."""
+    """Seconds of all commands that worked on the unit, loading included; one that was killed counts until the last file
+    that it wrote."""
     playing: float | None = None
     """From the first reset of a run to its last step, over all runs; those that were played side by side count once."""
     environment: float | None = None
