@@ -112,6 +112,10 @@ class Notes:
         is_there = path.exists() and place.folder(unit).exists()
         return cls(**json.loads(path.read_text(encoding="utf-8"))) if is_there else cls()
 
+    def add_code(self) -> None:
+        """Note the code as it is now, where it is not noted yet."""
+        self.code = list(dict.fromkeys([*self.code, hash_code()]))
+
     def write(self, place: Workspace, unit: EvidenceUnit) -> None:
         """Write the notes; StoreFailure where they cannot be written."""
         path = place.notes(unit)
@@ -121,8 +125,8 @@ class Notes:
 
 
 def _measure_life(folder: Path, begun: float) -> float:
-    """Return the seconds from when a process began to the last file that it wrote into a folder."""
-    return max((path.lstat().st_mtime - begun for path in folder.rglob("*")), default=0.0)
+    """Return the seconds from when a process began to the last file that it wrote into a folder; 0 without any."""
+    return max([begun, *(path.lstat().st_mtime for path in folder.rglob("*"))]) - begun
 
 
 def find_state(plan: Plan, unit: EvidenceUnit, records: Records, place: Workspace) -> State:
@@ -317,8 +321,8 @@ class _UnitWorker:
         notes = Notes.read(place, unit)
         notes.command = notes.command if place.folder(unit).exists() else plan.shown_command(unit, place.base)
         if notes.begun is not None:  # the process before was killed, and noted no end
-            notes.seconds += max(0.0, _measure_life(place.folder(unit), notes.begun))
-        notes.code = list(dict.fromkeys([*notes.code, hash_code()]))
+            notes.seconds += _measure_life(place.folder(unit), notes.begun)
+        notes.add_code()
         notes.begun = time.time()
         notes.write(place, unit)
         started = self.clock()
@@ -327,7 +331,7 @@ class _UnitWorker:
         finally:
             notes.seconds += self.clock() - started
             notes.begun = None
-            notes.code = list(dict.fromkeys([*notes.code, hash_code()]))  # files may have changed meanwhile
+            notes.add_code()  # files may have changed meanwhile
             notes.write(place, unit)
         if is_finished(plan, unit, place.work):
             return True

@@ -262,7 +262,7 @@ def test_what_a_killed_process_did_counts(
 ) -> None:
     """Until the last file that it wrote; a unit may else seem to have played for longer than it took."""
 
-    def killed(name: str, words: Sequence[str]) -> int:
+    def kill_itself(name: str, words: Sequence[str]) -> int:
         place.folder(TRAIN).mkdir(parents=True)
         (place.folder(TRAIN) / "training.json").write_text(build_head())
         later = time.time() + 120
@@ -272,7 +272,7 @@ def test_what_a_killed_process_did_counts(
 
     monkeypatch.setattr(queue_at_work, "hash_code", lambda: "first")
     if not (child := os.fork()):
-        work_off(SMALL, place, {}, say=print, asked=[TRAIN], run=killed)
+        work_off(SMALL, place, {}, say=print, asked=[TRAIN], run=kill_itself)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     monkeypatch.setattr(queue_at_work, "hash_code", lambda: "second")
