@@ -249,11 +249,11 @@ def test_code_that_changes_while_a_unit_is_worked_on_is_noted(
     code = ["before"]
     monkeypatch.setattr(queue_at_work, "hash_code", lambda: code[-1])
 
-    def changed(name: str, words: Sequence[str]) -> int:
+    def change_code(name: str, words: Sequence[str]) -> int:
         code.append("after")
         return recorder(name, words)
 
-    made = work_off(SMALL, place, {}, say=print, asked=SMALL.units[:1], run=changed, clock=lambda: recorder.now)
+    made = work_off(SMALL, place, {}, say=print, asked=SMALL.units[:1], run=change_code, clock=lambda: recorder.now)
     assert [record.code for record in made.values()] == [["before", "after"]]
 
 
@@ -354,7 +354,7 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
     recorder.fails = {"untrained-team/new-seeds"}
     known, run, really_wait = threading.Event(), run_side_by_side(recorder), futures.wait
 
-    def waited(working: Any, **how: Any) -> Any:
+    def wait_and_tell(working: Any, **how: Any) -> Any:
         ended = really_wait(working, **how)
         if any(future.exception() for future in ended.done):
             known.set()
@@ -365,7 +365,7 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
         assert code or known.wait(timeout=60)
         return code
 
-    monkeypatch.setattr(queue_at_work, "wait", waited)
+    monkeypatch.setattr(queue_at_work, "wait", wait_and_tell)
     with pytest.raises(NotOver, match="untrained-team/new-seeds: collab ended with exit code 1"):
         work_off(SMALL, place, {}, say=print, jobs=2, run=until_known, clock=lambda: recorder.now)
     assert sorted(recorder.names()) == ["full/seed-0/train", "untrained-team/new-seeds"]
@@ -375,7 +375,7 @@ def test_what_runs_beside_a_unit_that_fails_is_done_and_nothing_else_begun(
 def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Recorder) -> None:
     """Also where another thread catches the signal, so that the main thread's wait isn't interrupted."""
 
-    def ended(name: str, words: Sequence[str]) -> int:
+    def interrupt(name: str, words: Sequence[str]) -> int:
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         handler: Any = signal.getsignal(signal.SIGINT)
         until = time.monotonic() + 20
@@ -385,7 +385,7 @@ def test_what_was_told_to_end_begins_nothing_more(place: Workspace, recorder: Re
         return recorder(name, words)
 
     with pytest.raises(QueueStopped, match="stopped on request; repeat the same command to resume"):
-        work_off(SMALL, place, {}, say=print, run=ended, clock=lambda: recorder.now)
+        work_off(SMALL, place, {}, say=print, run=interrupt, clock=lambda: recorder.now)
     assert recorder.names() == ALL[:1]
     assert [unit.name for unit in read_all(place.units, SMALL)] == ALL[:1]
 
