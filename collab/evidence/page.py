@@ -146,20 +146,23 @@ def collect_gains(results: Results, arms: Sequence[str], phases: Sequence[str], 
 
 @plot_style()
 def draw_gains(title: str, unit: str, gains: Sequence[Gain]) -> FigureBase:
-    """Draw a row per arm: a mark per phase, with its interval; ValueError without a gain."""
+    """Draw a line per gain, those of an arm together: a mark by phase, with its interval; ValueError without a gain."""
     if not gains:
         raise ValueError("no gain, no picture")
     arms, phases = (list(dict.fromkeys(getattr(one, name) for one in gains)) for name in ("arm", "phase"))
-    axes = create_axes(title, unit, width=460, height=20 + 16 * len(phases) * len(arms))
+    ordered = sorted(gains, key=lambda one: (arms.index(one.arm), phases.index(one.phase)))
+    lines = [(index + arms.index(one.arm), one) for index, one in enumerate(ordered)]  # one is free between two arms
+    last = lines[-1][0]
+    axes = create_axes(title, unit, width=460, height=20 + 12 * (last + 1))
     axes.axvline(0, color=PALE, linewidth=1)
     for place, phase in enumerate(phases):
-        own = [one for one in gains if one.phase == phase]
-        rows = [arms.index(one.arm) + (place - (len(phases) - 1) / 2) * 0.8 / len(phases) for one in own]
+        rows, own = zip(*((row, one) for row, one in lines if one.phase == phase), strict=True)
         look = mark_style(place)
         axes.hlines(rows, *zip(*(one.interval for one in own), strict=True), color=look["color"], linewidth=1.5)
         axes.plot([one.points for one in own], rows, linestyle="none", label=phase, **look)
-    axes.set_yticks(range(len(arms)), [make_printable(arm, 60) for arm in arms])
-    axes.set_ylim(len(arms) - 0.5, -0.5)
+    middles = [mean(row for row, one in lines if one.arm == arm) for arm in arms]
+    axes.set_yticks(middles, [make_printable(arm, 60) for arm in arms])
+    axes.set_ylim(last + 1, -1)
     axes.grid(axis="x")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
     return axes.figure
