@@ -3,6 +3,7 @@
 #     source "$home/scripts/stages.sh"      after out, seed and home are set; begins or checks the folder OUT
 #     rows FOLDER ARGUMENTS…                `collab synth` of the phone's solver
 #     blank                                 a checkpoint without any training, from OUT/rows and OUT/demonstrations
+#     blank_as_pocket                       likewise, with the pocket's tokenizer: for what reads the same tokens as it
 #     train FOLDER ARGUMENTS…               `collab finetune`
 
 collab=${COLLAB:-collab}
@@ -27,6 +28,13 @@ train() { stage "$1" finetune finetune.json final "${@:2}"; }
 blank() {
   [[ -e $out/blank ]] ||
     "$collab" checkpoint new --data "$out/rows,$out/demonstrations" --preset pocket --seed "$seed" --out "$out/blank"
+}
+blank_as_pocket() {
+  [[ ! -e $out/blank ]] || return 0
+  rm -rf -- "$out/learned"
+  "$collab" checkpoint new --data "$out/rows" --preset pocket --seed "$seed" --out "$out/learned"
+  cp -- "$home"/agents/pocket/tokenizer.json "$home"/agents/pocket/tokenizer_config.json "$out/learned"
+  mv -- "$out/learned" "$out/blank"
 }
 
 # What a folder holds is one seed and one recipe: this file, the script that reads it, the preset and the prompts.

@@ -16,13 +16,7 @@ source "$home/scripts/stages.sh"
 
 rows rows --levels basic,instruction --episodes 1800 --screens 600 --set at_most=8000 --set renamed=0.35 \
   --set two_steps=0.5
-# It learns replies of the early base, so it reads the same tokens: the pocket's, not those that its own rows would give.
-if [[ ! -e $out/blank ]]; then
-  rm -rf -- "$out/learned"
-  "$collab" checkpoint new --data "$out/rows" --preset pocket --seed "$seed" --out "$out/learned"
-  cp -- "$home"/agents/pocket/tokenizer.json "$home"/agents/pocket/tokenizer_config.json "$out/learned"
-  mv -- "$out/learned" "$out/blank"
-fi
+blank_as_pocket # it learns replies of the early base
 train copy --stage copy --base "$out/blank"
 train basic --stage sft --base "$out/copy/final" --data "$out/rows" --levels basic \
   --set epochs=1 --set schedule=constant --set 'weights_by_level={basic: 0.15}'

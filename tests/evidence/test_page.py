@@ -161,7 +161,7 @@ def test_the_page_is_the_one_that_the_committed_files_make(tmp_path: Path) -> No
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["wrong-credit", "algorithms", "pages"])
+@pytest.mark.parametrize("name", ["wrong-credit", "edges", "algorithms", "pages"])
 def test_the_page_of_another_plan_is_the_one_that_its_files_make(tmp_path: Path, name: str) -> None:
     folder = DOCS / name / "results"
     results = Results(plan := read_plan(folder / "plan.yaml"), read_all(folder / "units", plan))

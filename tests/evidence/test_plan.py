@@ -26,12 +26,14 @@ WORK = Path("runs/tables")
 DOCS = find_builtin_root() / "docs"
 FOLDER = DOCS / "results"
 PLAN, QUICK = (read_plan(FOLDER / f"{name}.yaml") for name in ("plan", "quick"))
-ALONE, PAGES, WRONG = (
-    read_plan(DOCS / f"{name}/results/plan.yaml") for name in ("algorithms", "pages", "wrong-credit")
+ALONE, PAGES, WRONG, EDGES = (
+    read_plan(DOCS / f"{name}/results/plan.yaml") for name in ("algorithms", "pages", "wrong-credit", "edges")
 )
 team_plan = pytest.mark.parametrize("plan", [PLAN, QUICK], ids=["plan", "quick"])
 each_plan = pytest.mark.parametrize(
-    "plan", [PLAN, QUICK, ALONE, PAGES, WRONG], ids=["plan", "quick", "algorithms", "pages", "wrong-credit"]
+    "plan",
+    [PLAN, QUICK, ALONE, PAGES, WRONG, EDGES],
+    ids=["plan", "quick", "algorithms", "pages", "wrong-credit", "edges"],
 )
 TEMPERATURES = {f"agents.{slot}.sampling.temperature" for slot in ("ada", "ben", "cyd", "dee")}
 LIKE_FULL = {"correction-pairs", "anchor"}

@@ -37,10 +37,16 @@ fi
 STAGES = "rows preferences demonstrations blank copy basic instruction demonstration dpo".split()
 EARLY = "demonstrations final".split()
 UNDEMONSTRATED = "rows learned copy basic final".split()
+SILENT = "rows demonstrations learned copy basic instruction final".split()
 SCRIPTED = pytest.mark.parametrize(
     ("name", "stages"),
-    [("train_pocket.sh", STAGES), ("train_early.sh", EARLY), ("train_undemonstrated.sh", UNDEMONSTRATED)],
-    ids=["pocket", "early", "undemonstrated"],
+    [
+        ("train_pocket.sh", STAGES),
+        ("train_early.sh", EARLY),
+        ("train_undemonstrated.sh", UNDEMONSTRATED),
+        ("train_silent.sh", SILENT),
+    ],
+    ids=["pocket", "early", "undemonstrated", "silent"],
 )
 
 Script = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -94,14 +100,31 @@ def test_every_stage_begins_from_the_one_before_with_the_same_seed(
     assert calls(tmp_path) == []
 
 
-def test_what_learned_no_demonstration_reads_the_tokens_of_the_pocket(script: Script, tmp_path: Path) -> None:
-    assert script("train_undemonstrated.sh").returncode == 0
+@pytest.mark.parametrize(
+    ("name", "taught"),
+    [
+        ("train_undemonstrated.sh", ["basic,instruction", None, "basic", "instruction"]),
+        ("train_silent.sh", ["basic,instruction", "demonstration", None, "basic", "instruction", "demonstration"]),
+    ],
+    ids=["undemonstrated", "silent"],
+)
+def test_a_base_from_nothing_reads_the_tokens_of_the_pocket(
+    script: Script, tmp_path: Path, name: str, taught: list[str | None]
+) -> None:
+    assert script(name).returncode == 0
     pocket = find_builtin_root() / "agents" / "pocket"
     blank = tmp_path / "out here" / "blank"
     assert {one.name for one in blank.iterdir()} == {"tokenizer.json", "tokenizer_config.json"}
     assert all(one.read_bytes() == (pocket / one.name).read_bytes() for one in blank.iterdir())
     levels = [option(call, "--levels") for call in calls(tmp_path) if call[0] in ("synth", "finetune")]
-    assert levels == ["basic,instruction", None, "basic", "instruction"]
+    assert levels == taught
+
+
+def test_no_row_of_the_silent_base_holds_a_message(script: Script, tmp_path: Path) -> None:
+    assert script("train_silent.sh").returncode == 0
+    made = [call for call in calls(tmp_path) if call[0] == "synth"]
+    shares = [[word for word in call if word.startswith("talk=")][-1] for call in made]
+    assert shares == ["talk=0", "talk=0"], "the last setting counts"
 
 
 def test_the_policy_that_looks_learns_twice_and_resumes(script: Script, tmp_path: Path) -> None:
