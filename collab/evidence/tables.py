@@ -49,7 +49,7 @@ class Results:
     def __init__(self, plan: Plan, records: Records) -> None:
         self.plan = plan
         self.records = records
-        self._compared: dict[tuple[Spot, Spot, tuple[Spot, Spot] | None], RunComparison | None] = {}
+        self._compared: dict[tuple[Spot, ...], RunComparison | None] = {}
         """Several tables show the same comparison, and each takes thousands of draws."""
 
     # -------------------------------------------------------------------------------------------- what is there
@@ -87,25 +87,23 @@ class Results:
         """Compare over the instances and run seeds that both have; None while one of them has none.
 
         Args:
-            beside: first and second of another difference that is subtracted; with it, all have one training.
+            beside: first and second of another difference that is subtracted, of the same run seeds.
 
         Raises:
             UsageError: too many episodes broke, or they are of different environments.
         """
-        if (first, second, beside) not in self._compared:
-            pairs, others = self._pair_reports(first, second), None if beside is None else self._pair_reports(*beside)
-            is_there = bool(pairs) and (others is None or len(others) == len(pairs) == 1)
-            self._compared[first, second, beside] = compare_trainings(pairs, beside=others) if is_there else None
-        return self._compared[first, second, beside]
+        spots = (first, second, *(beside or ()))
+        if spots not in self._compared:
+            found = self._group_reports(*spots)
+            pairs, others = ([(one[at], one[at + 1]) for one in found] for at in (0, len(spots) - 2))
+            self._compared[spots] = compare_trainings(pairs, beside=others if beside else None) if found else None
+        return self._compared[spots]
 
-    def _pair_reports(self, first: Spot, second: Spot) -> list[tuple[Report, Report]]:
-        """Return the reports of two arms by run seed; an arm that is not trained is paired with every training."""
-        before, after = (
-            {seed: measured.report() for seed, measured in self.find_measured(spot).items()} for spot in (first, second)
-        )
-        seeds = _common_seeds(before, after)
-        pairs = [(before.get(seed, before.get(None)), after.get(seed, after.get(None))) for seed in seeds]
-        return [(one, other) for one, other in pairs if one is not None and other is not None]
+    def _group_reports(self, *spots: Spot) -> list[list[Report]]:
+        """Return the reports of several arms, a list per run seed; an arm that is not trained is in each of them."""
+        known = [{seed: one.report() for seed, one in self.find_measured(spot).items()} for spot in spots]
+        seeds = _common_seeds(*known)
+        return [[reports[None if None in reports else seed] for reports in known] for seed in seeds]
 
     def pool_arm(self, arm: str) -> Report:
         """Return the report of all that an arm plays, whatever the units; ValueError where a part is not measured."""
@@ -117,10 +115,10 @@ class Results:
         episodes = [row for part in parts for row in part.episodes]
         return parts[0].model_copy(update={"episodes": episodes}).report()
 
-    def _seeds_missing(self, first: Spot, second: Spot) -> str:
-        """Say with how many run seeds two arms are compared; empty with all, or with none of them."""
-        seeds = _common_seeds(*(self.find_measured(spot) for spot in (first, second)))
-        total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in (first, second))))
+    def _seeds_missing(self, *spots: Spot) -> str:
+        """Say with how many run seeds several arms are compared; empty with all, or with none of them."""
+        seeds = _common_seeds(*(self.find_measured(spot) for spot in spots))
+        total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in spots)))
         return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
 
     def format_fallen_table(self, first: Spot, second: Spot) -> str:
@@ -129,7 +127,7 @@ class Results:
         A mean hides them. Empty while one arm is not measured; with few instances, a fall of one task may be chance.
         """
         rates = dict[str, list[list[int]]]()
-        for reports in self._pair_reports(first, second):
+        for reports in self._group_reports(first, second):
             for place, report in enumerate(reports):
                 for one in report.by_task:
                     counts = rates.setdefault(one.name, [[0, 0], [0, 0]])[place]
@@ -165,12 +163,12 @@ class Results:
             if found is None:
                 rows.append([goal.label, MISSING, ""])
             else:
-                missing = self._seeds_missing(goal.first, goal.second)
+                missing = self._seeds_missing(goal.first, goal.second, *(goal.beside or ()))
                 so_far = " so far" if missing else ""
                 words = judge_goal(goal, found, so_far)
                 if goal.in_each:
-                    pairs = self._pair_reports(goal.first, goal.second)
-                    above = sum(compare_trainings([pair]).difference > 0 for pair in pairs)
+                    pairs = self._group_reports(goal.first, goal.second)
+                    above = sum(compare_trainings([(one, other)]).difference > 0 for one, other in pairs)
                     told = f"{above} of {format_amount(len(pairs), 'training')} above 0"
                     words = f"{words if above == len(pairs) else f'**not reached{so_far}**'}; {told}"
                 rows.append([goal.label, show_difference(found) + missing, words])
@@ -517,12 +515,14 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")
 
 
-def _common_seeds(one: Iterable[int | None], other: Iterable[int | None]) -> list[int | None]:
-    """Return the run seeds of both; None, which stands for an arm that is not trained, goes with every seed."""
-    first, second = list(one), list(other)
-    if None in first:
-        return second
-    return first if None in second else [seed for seed in first if seed in second]
+def _common_seeds(*several: Iterable[int | None]) -> list[int | None]:
+    """Return the run seeds of all; None, which stands for an arm that is not trained, goes with every seed.
+
+    It is [None] where no arm is trained, and empty where one has none.
+    """
+    known = [list(one) for one in several]
+    trained = [one for one in known if None not in one] or known[:1]
+    return [seed for seed in trained[0] if all(seed in one for one in trained)]
 
 
 def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:

@@ -390,6 +390,26 @@ def test_a_goal_may_set_two_differences_against_each_other(make_record: MakeReco
     assert MISSING in find_line(Results(plan, {one.unit: one for one in made[:3]}).format_goal_table(), "costs less")
 
 
+def test_differences_against_each_other_are_of_the_same_trainings(make_record: MakeRecord) -> None:
+    """By hand: of four, training 0 wins 2 here and 1 there, training 1 wins 1 and 1: 12.5 points more on average."""
+    goal = Goal(label="wins more", first=TEAM, second=FULL, beside=(TEAM, RFT), more_than=0)
+    plan = PLAN.model_copy(update={"goals": {"one": goal}})
+    made = [
+        make_record("untrained-team", None, "new-seeds", "0000"),
+        make_record("full", 0, "new-seeds", "1100"),
+        make_record("full", 1, "new-seeds", "1000"),
+        make_record("rft", 1, "new-seeds", "0001"),
+        make_record("rft", 0, "new-seeds", "0010"),
+    ]
+    tables = [Results(plan, {one.unit: one for one in made[:count]}).format_goal_table() for count in (3, 4, 5)]
+    none, one, both = (find_line(table, "wins more") for table in tables)
+    assert MISSING in none, "rft has no training yet"
+    assert "| +0.0 [" in one, "training 1 alone"
+    assert "1 of 3 seeds" in one
+    assert "| +12.5 [" in both
+    assert "2 of 3 seeds" in both
+
+
 def test_a_goal_may_be_wanted_of_every_training(make_record: MakeRecord) -> None:
     goal = Goal(label="each", first=TEAM, second=FULL, more_than=0, in_each=True)
     plan = PLAN.model_copy(update={"goals": {"one": goal}})
