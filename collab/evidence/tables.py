@@ -232,7 +232,7 @@ class Results:
         for spot in spots:
             shares = [done.share_apart for done in self.of(spot) if done.share_apart is not None]
             judged = ("reached" if min(shares) >= wanted else "missed") if shares else MISSING
-            told = ", ".join(f"{share:.0f}" for share in shares)
+            told = ", ".join(f"{share:.1f}" for share in shares)
             rows.append([self.plan.arms[spot.partition("/")[0]].label, told, judged])
         return format_markdown_table(["", "percent, by training", f"wanted {wanted:g}"], rows)
 

@@ -149,7 +149,7 @@ def test_a_training_rates_candidates_and_ends_alike_when_it_is_resumed(
         assert sum(one.count for key in together for one in apart[key]) == len(step) <= 6
 
     told = result.records[2].metrics["coach"]
-    assert (told["states"], told["apart"], told["failed"]) == (len(steps), len(apart), 0)
+    assert (told["states"], told["apart"], told["failed"]) == (len(steps), len(apart), {})
     assert told["truth"]["states"] > 0
     lines = COACH.format_lines(result.records[2])
     assert any(line.startswith(f"replies  {len(apart)} of {len(steps)} states have replies") for line in lines)
@@ -199,12 +199,14 @@ def test_replies_that_failed_are_left_out_and_counted(
     monkeypatch.setattr(Agent, "answer_again", fail)
     result = train_in_corridor(finetuned, tmp_path, "epochs=1")
     assert result.stopped is None
-    told = result.records[1].metrics["coach"]
+    told, lines = result.records[1].metrics["coach"], COACH.format_lines(result.records[1])
     steps = list(read_estimates(get_lesson_dir(TrainingDir(result.path), 1, "shared")))
     missed = [state for state in states.values() if state % 4 == 0]
     assert len(steps) == len(states) > 4
     assert told["unsampled"] == {"no answer": len(missed)}
-    assert told["failed"] == told["states"] == len(steps) - len(missed)
+    assert told["states"] == len(steps) - len(missed)
+    assert told["failed"] == {"no answer": told["states"]}, "one at each of the others"
+    assert f"failed {told['states']}: {told['states']} no answer" in [" ".join(one.split()) for one in lines]
     assert sum(one.why == "it has no candidate" for one in steps) == len(missed)
     assert result.records[1].spent["samples"].calls == 2 * told["states"] + len(missed), "what answered is paid for"
 
@@ -298,6 +300,7 @@ def test_a_q_that_is_no_number_teaches_nothing_and_stops_nothing(
         "may mend that"
     )
     assert second.metrics["left_out"] == {"its values are no numbers": second.steps}
+    assert second.metrics["coach"]["states"] == second.spent["samples"].calls == 0, "nothing is sampled to no end"
     assert second.weights == first.weights
     assert third.metrics["coach"]["unread"] is None
     assert third.metrics["coach"]["steps"] > 0

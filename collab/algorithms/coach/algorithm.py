@@ -137,19 +137,11 @@ class Coach(OnPolicyAlgorithm):
     def list_doubts(self, config: TrainingConfig, suite: Suite) -> list[str]:
         """Refuse what has no ratio, and an oracle without solutions; return doubts about verifier, critic and Q."""
         mine = narrow_config(config)
-        blank = mine.method.pretraining is None and not mine.method.warmup_epochs
         return [
             *super().list_doubts(config, suite),
             *list_critic_doubts(mine, suite),
             *list_foreign(mine.method, suite.label),
-            *(
-                [
-                    "Q begins at 0, so the first epochs compare replies by little; --set pretraining=DIR fits it to "
-                    "candidates first (collab synth --levels candidate), --set warmup_epochs=N to returns alone"
-                ]
-                if blank
-                else []
-            ),
+            *([] if mine.method.pretraining else [_describe_blank_q(mine.method)]),
         ]
 
     async def check(self, config: TrainingConfig, suite: Suite, budget: Budget, options: Mapping[str, Any]) -> Checked:
@@ -211,6 +203,16 @@ class Coach(OnPolicyAlgorithm):
         """Format candidates and Q behind what all learners of turns tell, line by line."""
         told = read_metrics(record)
         return [*super().format_lines(record), *([] if told is None else format_metrics(told))]
+
+
+def _describe_blank_q(method: CoachMethod) -> str:
+    """Return what Q without candidates knows, and what to give it."""
+    untaught = "" if method.warmup_epochs else ", and --set warmup_epochs=N lets it learn alone first"
+    return (
+        "Q begins at 0 and learns from executed replies alone, which say little about the others to a state; --set "
+        "pretraining=DIR fits it to candidates first (collab synth --levels candidate), --set rehearsed=1000 keeps "
+        f"what they taught{untaught}"
+    )
 
 
 def _time_values(config: TrainingConfig, tried: TriedStep) -> tuple[float, float]:

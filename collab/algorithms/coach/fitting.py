@@ -102,7 +102,7 @@ def fit_to_returns(
     rows = [build_row(one.executed) for one in known if one.executed is not None]
     read, unread = compute_values(model, rows)
     if read is None:
-        return {"lost": f"{unread}; it was not fitted"}
+        return {"lost": f"{unread}; it was not fitted", "unread": describe_unread(unread)}
     for one, values in zip(known, read, strict=True):
         one.before = float(values.mean())
     targets, states = [one.target for one in known], [row.ids[: row.places[0]].tobytes() for row in rows]
@@ -136,7 +136,7 @@ def rate_replies(model: TokenValues, visited: Sequence[Visited], method: CoachMe
     if read is None:
         for one in visited:
             one.candidates = []
-        return {"unread": f"{unread}; the next epoch begins with a new Q"}
+        return {"unread": describe_unread(unread)}
     values = map(float, (found.mean() for found in read))
     for state in visited:
         if state.executed is not None:
@@ -151,6 +151,11 @@ def rate_replies(model: TokenValues, visited: Sequence[Visited], method: CoachMe
             for candidate, advantage in zip(one.candidates, advantages, strict=True):
                 candidate.advantage = float(advantage)
     return {}
+
+
+def describe_unread(why: str | None) -> str:
+    """Return what a Q without numbers means for its epoch."""
+    return f"{why}; the next epoch begins with a new Q"
 
 
 def _list_turns(state: Visited) -> list[Turn]:

@@ -89,6 +89,7 @@ SAME = "its replies are the same"
 ALONE = "it has one reply, and none to compare that with"
 UNSAMPLED = "it has no candidate"
 WARMING = "Q learns alone in this epoch"
+NONE = SampledStates(replies={}, failed={}, skipped={})
 
 
 class CoachLearner(TurnLearner):
@@ -119,7 +120,10 @@ class CoachLearner(TurnLearner):
                 told |= await run_in_background(fit_to_returns, state, group, number, model, visited, known)
             # A Q that learns nothing either is not waited for.
             is_warming = number <= method.warmup_epochs and told.get("lost") != UNVALUED
-            sampled = await _sample(state, experience, builder, suite, visited, is_warming)
+            # And one without numbers compares nothing, so nothing is sampled for it.
+            sampled = NONE
+            if "unread" not in told:
+                sampled = await _sample(state, experience, builder, suite, visited, is_warming)
             _add_candidates(visited, builder, sampled, lesson)
             with state.time_part(VALUING, whole=True):
                 told |= await run_in_background(rate_replies, model, visited, method)
@@ -257,7 +261,7 @@ async def _sample(
     path, config, method = _locate(state, builder.run), builder.recorded.run, narrow_config(state.config).method
     tried = method.truth_states if ORACLE in suite.capabilities else 0
     if is_warming and not tried:
-        return SampledStates(replies={}, failed=0, skipped={})
+        return NONE
     state.begin(PART)
     team = build_team(config)
     try:
@@ -432,7 +436,7 @@ def _measure(visited: Sequence[Visited], sampled: SampledStates, method: CoachMe
         distinct_actions=compute_mean(
             len({each.said.action for each in one.candidates}) / one.replies for one in several
         ),
-        failed=sampled.failed,
+        failed=dict(sampled.failed),
         unsampled=dict(Counter(sampled.skipped.values())),
         unrewarded=dict(Counter(one.unrewarded for one in visited if one.unrewarded is not None)),
         rewards={} if method.why_unasked else _compute_reward_rates(visited),

@@ -30,8 +30,8 @@ class CoachMetrics(Definition):
     """Mean share of different replies among the candidates of a state; None without a state."""
     distinct_actions: float | None
     """The same of different actions; replies without one count as one."""
-    failed: int
-    """Replies that could not be had."""
+    failed: dict[str, int] = Field(default_factory=dict)
+    """Replies that could not be had, at states that have others, by cause."""
     unsampled: dict[str, int] = Field(default_factory=dict)
     """States without a candidate, by cause."""
     unvalued: dict[str, int] = Field(default_factory=dict)
@@ -74,7 +74,6 @@ def format_metrics(told: CoachMetrics) -> list[str]:
     """Format the candidates and Q of an epoch, line by line."""
     states = f"{told.apart} of {told.states} states have replies of different value"
     distinct = f"{_show(told.distinct)} of them distinct, {_show(told.distinct_actions)} of their actions"
-    failed = f", {told.failed} failed" if told.failed else ""
     pretrained = told.pretrained and f"fitted to {format_amount(told.pretrained, 'candidate')} at first"
     rehearsed = told.rehearsed and f"fitted to {format_amount(told.rehearsed, 'candidate')} beside the returns"
     explained = f"explained variance {_show(told.explained)} before the fit"
@@ -88,12 +87,13 @@ def format_metrics(told: CoachMetrics) -> list[str]:
             f"{f' beside {one.broken} at which the environment broke' if one.broken else ''}"
         )
     return [
-        f"replies  {states}; {distinct}{failed}",
+        f"replies  {states}; {distinct}",
         *_warn_of_few(told),
         f"Q        {'; '.join([*numbers, *(why for why in (told.lost, told.unread) if why)])}",
         f"returns  {_show(told.mean_return)} on average, {_show(told.mean_length)} steps an episode, correlation "
         f"{_show(told.length_correlation)}",
         *format_causes("unrewarded", told.unrewarded),
+        *format_causes("failed", told.failed),
         *format_causes("unsampled", told.unsampled),
         *format_causes("unvalued", told.unvalued),
     ]

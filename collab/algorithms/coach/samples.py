@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -60,8 +61,8 @@ class SampledState:
     """SHA-256 of the prompt."""
     replies: tuple[Utterance, ...]
     """In the order of their seeds; fewer than were asked for where some failed."""
-    failed: int = 0
-    """Replies that could not be had."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Cause → replies that could not be had for it."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -138,8 +139,8 @@ class SampledStates:
 
     replies: Mapping[tuple[str, int], Sequence[Utterance]]
     """Trajectory and step → replies."""
-    failed: int
-    """Replies that could not be had."""
+    failed: Mapping[str, int]
+    """Cause → replies that could not be had for it, at states that have others."""
     skipped: Mapping[tuple[str, int], str]
     """Trajectory and step → why a state has no candidate."""
     stopped: str | None = None
@@ -225,7 +226,7 @@ async def sample_states(
             step=state.step,
             case=state.digest,
             replies=replies,
-            failed=len(failures),
+            failed=Counter(map(str, failures)),
         )
 
     sampling = Judging(
@@ -249,7 +250,7 @@ def read_samples(states: Sequence[VisitedState], run: Path, name: str, stopped: 
     known = {state.key: found for state in states if (found := stored.of(state)) is not None}
     return SampledStates(
         replies={key: one.replies for key, one in known.items()},
-        failed=sum(one.failed for one in known.values()),
+        failed=sum((Counter(one.failed) for one in known.values()), Counter[str]()),
         skipped={
             state.key: why.message
             for state in states

@@ -25,6 +25,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -360,9 +361,10 @@ class TokenValues:
         return [self._model.rate(hidden[place, list(row.places)]) for place, row in enumerate(rows)]
 
     def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> list[Sequence[int]]:
-        """Return the forward passes of a step: rows of similar length, or with `sharing` neighbours."""
-        order = list(step) if self.recipe.sharing == "prefix" else sorted(step, key=lambda row: len(rows[row].ids))
-        return _split(order, self.recipe.rows_at_once)
+        """Return the forward passes of a step: rows of similar length, or with `sharing` whole states."""
+        if self.recipe.sharing == "prefix":
+            return _split_states(step, rows, self.recipe.rows_at_once)
+        return _split(sorted(step, key=lambda row: len(rows[row].ids)), self.recipe.rows_at_once)
 
     def _name_trained(self) -> Iterator[tuple[str, Any]]:
         return ((name, weight) for name, weight in self._model.named_parameters() if weight.requires_grad)
@@ -416,6 +418,18 @@ def _draw_order(groups: Sequence[Hashable], passes: int, seed: int) -> list[list
         rng.shuffle(order)
         found.append([row for group in order for row in members[group]])
     return found
+
+
+def _split_states(order: Iterable[int], rows: Sequence[ValueRow], size: int) -> list[Sequence[int]]:
+    """Split an order into parts of at most `size` rows that cut no state, unless it has more rows than that."""
+    parts: list[list[int]] = []
+    for _, neighbours in groupby(order, key=lambda row: rows[row].ids[: rows[row].places[0]].tobytes()):
+        for piece in _split(list(neighbours), size):
+            if parts and len(parts[-1]) + len(piece) <= size:
+                parts[-1] += piece
+            else:
+                parts.append(list(piece))
+    return list(parts)
 
 
 def _split(rows: Sequence[int], size: int) -> list[Sequence[int]]:

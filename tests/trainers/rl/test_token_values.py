@@ -16,6 +16,7 @@ from collab.errors import Diverged, RunFormatError
 from collab.testing.tiny_checkpoint import make_tiny_checkpoint
 from collab.trainers.base_model import Base, open_base
 from collab.trainers.recipe import RLRecipe, TokenValueRecipe
+from collab.trainers.rl import token_values
 from collab.trainers.rl.token_values import TokenValues, ValueRow
 from collab.utils.concurrency import get_latest_doing
 
@@ -155,6 +156,29 @@ def test_replies_to_one_state_share_its_prompt_and_have_the_same_values(base: Ba
     assert found["prefix"] == pytest.approx(found["none"], abs=2e-3)  # of five passes of AdamW
     again = TokenValues.load(tmp_path / "none", recipe, base, device="cpu")
     assert np.concatenate(again.compute(rows)) == pytest.approx(found["none"], abs=1e-5)
+
+
+def test_no_pass_cuts_a_state(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt is computed once for all replies behind it, in a fit as when they are valued, if one pass holds them."""
+    share, passes = token_values.compute_shared_hidden, []
+
+    def note(body: Any, rows: Any, device: Any) -> Any:
+        passes.append([int(row[0]) for row in rows])
+        return share(body, rows, device)
+
+    monkeypatch.setattr(token_values, "compute_shared_hidden", note)
+    replies = {10: 3, 11: 3, 12: 1, 13: 3, 14: 7}  # first token of a prompt → replies behind it
+    ids = [[first, 20, 30, 40 + reply] for first, count in replies.items() for reply in range(count)]
+    rows = [ValueRow(ids=np.array(one, np.int32), places=(3,)) for one in ids]
+    model = TokenValues(
+        override(QUICK, ["sharing=prefix", "passes=1", "rows_at_once=5", "batch_rows=100"]), base, device="cpu"
+    )
+    known = model.compute(rows)
+    assert passes == [[10] * 3, [11] * 3 + [12], [13] * 3, [14] * 5, [14] * 2], "seven are more than one pass holds"
+    passes.clear()
+    model.fit(rows, [0.0] * len(rows), seed=1, groups=[one[0] for one in ids], known=known)
+    places = {first: [number for number, one in enumerate(passes[:-1]) if first in one] for first in replies}
+    assert sorted(map(len, places.values())) == [1, 1, 1, 1, 2], "the last pass only looks for what is no number"
 
 
 @pytest.mark.parametrize("lora", [None, "{rank: 4}"])
