@@ -451,8 +451,8 @@ def test_groups_that_teach_are_counted_over_all_epochs(make_record: MakeRecord) 
 
     known = build_results(make(0, None, (3, 4), (2, 6)), make(1, None, (1, 4)))
     label = PLAN.arms["rft"].label
-    assert known.format_apart_table(["rft/train"], 20).splitlines()[-1] == f"| {label} | 50, 25 | reached |"
-    assert known.format_apart_table(["rft/train"], 40).splitlines()[-1] == f"| {label} | 50, 25 | missed |"
+    assert known.format_apart_table(["rft/train"], 20).splitlines()[-1] == f"| {label} | 50.0, 25.0 | reached |"
+    assert known.format_apart_table(["rft/train"], 40).splitlines()[-1] == f"| {label} | 50.0, 25.0 | missed |"
     assert known.format_apart_table(["full/train"], 40).splitlines()[-1].endswith(f"|  | {MISSING} |")
 
 
