@@ -46,7 +46,7 @@ def test_few_states_apart_are_told_of_with_what_to_raise(apart: int, compared: i
     lines = format_metrics(
         CoachMetrics(
             **{"states": 5, "apart": apart, "compared": compared, "distinct": 0.5, "distinct_actions": 0.5},
-            **{"failed": 0, "explained": None, "mean_return": None, "mean_length": None, "length_correlation": None},
+            **{"explained": None, "mean_return": None, "mean_length": None, "length_correlation": None},
         )
     )
     warned = [line for line in lines if line.startswith("warning")]
