@@ -53,6 +53,7 @@ from collab.trainers.prefix_sharing import (
 from collab.trainers.recipe import TokenValueRecipe
 from collab.trainers.rl.losses import mse_clipped
 from collab.trainers.rl.policy_gradient import read_moments, write_moments
+from collab.trainers.rl.turns import fill_passes
 from collab.utils.concurrency import note_doing
 from collab.utils.files import hash_file, read_json, write_json
 
@@ -360,10 +361,11 @@ class TokenValues:
             hidden = self._model.body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         return [self._model.rate(hidden[place, list(row.places)]) for place, row in enumerate(rows)]
 
-    def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> list[Sequence[int]]:
+    def _split_passes(self, step: Iterable[int], rows: Sequence[ValueRow]) -> Sequence[Sequence[int]]:
         """Return the forward passes of a step: rows of similar length, or with `sharing` whole states."""
         if self.recipe.sharing == "prefix":
-            return _split_states(step, rows, self.recipe.rows_at_once)
+            states = groupby(step, key=lambda row: rows[row].ids[: rows[row].places[0]].tobytes())
+            return fill_passes((list(neighbours) for _, neighbours in states), self.recipe.rows_at_once)
         return _split(sorted(step, key=lambda row: len(rows[row].ids)), self.recipe.rows_at_once)
 
     def _name_trained(self) -> Iterator[tuple[str, Any]]:
@@ -418,18 +420,6 @@ def _draw_order(groups: Sequence[Hashable], passes: int, seed: int) -> list[list
         rng.shuffle(order)
         found.append([row for group in order for row in members[group]])
     return found
-
-
-def _split_states(order: Iterable[int], rows: Sequence[ValueRow], size: int) -> list[Sequence[int]]:
-    """Split an order into parts of at most `size` rows that cut no state, unless it has more rows than that."""
-    parts: list[list[int]] = []
-    for _, neighbours in groupby(order, key=lambda row: rows[row].ids[: rows[row].places[0]].tobytes()):
-        for piece in _split(list(neighbours), size):
-            if parts and len(parts[-1]) + len(piece) <= size:
-                parts[-1] += piece
-            else:
-                parts.append(list(piece))
-    return list(parts)
 
 
 def _split(rows: Sequence[int], size: int) -> list[Sequence[int]]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -189,8 +189,13 @@ def _gather_states(rows: Sequence[int], items: Sequence[EncodedTurn], at_once: i
     states: dict[str, list[int]] = {}
     for row in sorted(rows, key=lambda row: (items[row].scored_from, row)):
         states.setdefault(items[row].state, []).append(row)
+    return fill_passes(states.values(), at_once)
+
+
+def fill_passes(states: Iterable[Sequence[int]], at_once: int) -> list[tuple[int, ...]]:
+    """Return forward passes of at most `at_once` rows each, in order, that cut no state unless it has more rows."""
     passes: list[tuple[int, ...]] = []
-    for state in states.values():
+    for state in states:
         for start in range(0, len(state), at_once):
             part = tuple(state[start : start + at_once])
             if passes and len(passes[-1]) + len(part) <= at_once:
