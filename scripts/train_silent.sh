@@ -3,10 +3,10 @@
 #
 #     scripts/train_silent.sh [OUT]            default: runs/silent
 #
-# The pocket's first stages and the early base's demonstrations, in a hurry, but no row holds a message, neither another agent's nor
-# its own. An hour on two cores. The same command resumes a stopped or killed training; finished stages are kept. The same seed gives
-# the same weights on the same machine. OUT must be new, or made by this script with the same seed, settings, preset and
-# prompts; any other directory is refused and left unchanged. OUT/final/final is the result.
+# The pocket's first stages and the early base's demonstrations, in a hurry, but no row holds a message, neither another
+# agent's nor its own. An hour on two cores. The same command resumes a stopped or killed training; finished stages are
+# kept. The same seed gives the same weights on the same machine. OUT must be new, or made by this script with the same
+# seed, settings, preset and prompts; any other directory is refused and left unchanged. OUT/final/final is the result.
 # Where this checkout's `collab` is not on the PATH: COLLAB=.venv/bin/collab scripts/train_silent.sh
 set -euo pipefail
 
