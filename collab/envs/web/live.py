@@ -130,8 +130,8 @@ class LiveEnvironment:
             self._policy,
             dialogs=self._options.dialogs,
             max_tabs=self._options.max_tabs,
+            credentials=live.credentials,
             **self._options.surroundings,
-            **({"http_credentials": live.credentials} if live.credentials else {}),
         )
         # Watched: a hung page gives its window up, and fails this episode alone.
         async with self._watch_window(f"opening {live.shown_start}"):

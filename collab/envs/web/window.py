@@ -11,7 +11,9 @@ Fixed rules answer what happens beside the page, and `take_notices` reports it o
   would ask in a window of its own, behind which the page hears no mouse;
 - a navigation to an address that the policy forbids by its text does not happen: the page stays as it was. Anything
   else (a name that turns out to be private, a picture, a script) fails at the gate and is listed by `take_refusals`;
-- a page whose certificate is not trusted is not opened, and the browser's warning, which could be passed, not shown.
+- a page whose certificate is not trusted is not opened, and the browser's warning, which could be passed, not shown;
+- a site's sign-in prompt is answered with the window's credentials, once and only where they belong; else it is
+  cancelled, and the page is what the site says to a stranger.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from collab.envs.text import cut
@@ -53,6 +56,8 @@ _STAY = f"""
 """
 """Run in every document before its own scripts."""
 
+_PORTS = {"http": 80, "https": 443}
+
 AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
 
@@ -67,9 +72,12 @@ class BrowserWindow:
         policy: HostPolicy,
         dialogs: Literal["accept", "dismiss"],
         max_tabs: int,
+        credentials: dict[str, str] | None = None,
     ) -> None:
         self._context, self._gate, self._policy = context, gate, policy
         self._dialogs, self._max_tabs = dialogs, max_tabs
+        self._credentials = credentials
+        self._signed: set[str] = set()  # requests that got the credentials already
         self._pages: list[Page] = []
         self._shown: Page | None = None
         self._seen: tuple[Page, ...] = ()
@@ -312,7 +320,10 @@ class BrowserWindow:
         """Ask before every document, redirects included; a refused one leaves the page as it is."""
         session = self._sessions[page] = await self._context.new_cdp_session(page)
         session.on("Fetch.requestPaused", lambda event: self._start(self._decide(session, event)))
-        await _insist(session, page, "Fetch.enable", {"patterns": [{"urlPattern": "*", "resourceType": "Document"}]})
+        # Playwright answers prompts, too; browsers differ in which of two sessions they ask, and ask one alone.
+        session.on("Fetch.authRequired", lambda event: self._start(self._sign_in(session, event)))
+        asked = {"patterns": [{"urlPattern": "*", "resourceType": "Document"}], "handleAuthRequests": True}
+        await _insist(session, page, "Fetch.enable", asked)
         # Decided here for every host: the browser's own warning has a link that opens the page all the same.
         session.on("Security.certificateError", lambda event: self._start(self._accept_certificate(session, event)))
         await _insist(session, page, "Security.enable")
@@ -363,6 +374,15 @@ class BrowserWindow:
             self._notice(f"{cut(hide_in_addresses(url), 200)} was not opened: {refusal}")
             await session.send("Fetch.failRequest", {**request, "errorReason": "Aborted"})
 
+    async def _sign_in(self, session: CDPSession, event: Mapping[str, Any]) -> None:
+        """Answer a sign-in prompt; one that comes again has been answered wrongly."""
+        request, given = str(event["requestId"]), self._credentials
+        answer = {"response": "CancelAuth"}
+        if given and request not in self._signed and _is_same_origin(event["authChallenge"]["origin"], given["origin"]):
+            self._signed.add(request)
+            answer = {"response": "ProvideCredentials", "username": given["username"], "password": given["password"]}
+        await session.send("Fetch.continueWithAuth", {"requestId": request, "authChallengeResponse": answer})
+
     def _start(self, work: Any) -> None:
         """Run what an event asks for; a page that is gone meanwhile needs no answer."""
         task = asyncio.ensure_future(_run_quietly(work))
@@ -376,6 +396,7 @@ async def open_window(
     *,
     dialogs: Literal["accept", "dismiss"] = "accept",
     max_tabs: int = 8,
+    credentials: dict[str, str] | None = None,
     **options: Any,
 ) -> BrowserWindow:
     """Open a window with one empty tab.
@@ -385,6 +406,7 @@ async def open_window(
         policy: what its pages may reach.
         dialogs: how alert, confirm and prompt are answered.
         max_tabs: how many tabs may be open.
+        credentials: `username` and `password` for the sign-in prompts of the site at `origin`; None without any.
         options: of the context (viewport, locale …), as in Playwright's `new_context`.
 
     Raises:
@@ -393,12 +415,14 @@ async def open_window(
     gate = HostGate(policy)
     await gate.start()
     try:
-        context = await browser.context(proxy={"server": gate.address}, accept_downloads=False, **options)
+        context = await browser.context(
+            proxy={"server": gate.address}, accept_downloads=False, http_credentials=credentials, **options
+        )
     except BaseException:
         await gate.close()
         # The gate is closed if there is no window to close it with.
         raise
-    window = BrowserWindow(context, gate, policy, dialogs, max_tabs)
+    window = BrowserWindow(context, gate, policy, dialogs, max_tabs, credentials)
     try:
         # Before any page loads, so that no page runs without it.
         await context.add_init_script(_STAY)
@@ -431,6 +455,13 @@ async def _insist(session: CDPSession, page: Page, method: str, options: dict[st
                 await page.close()
                 raise
             await asyncio.sleep(0.02)
+
+
+def _is_same_origin(address: str, other: str) -> bool:
+    """Return whether two addresses share scheme, host and port."""
+    first, second = urlsplit(address), urlsplit(other)
+    ports = [parts.port or _PORTS.get(parts.scheme) for parts in (first, second)]
+    return (first.scheme, first.hostname) == (second.scheme, second.hostname) and ports[0] == ports[1]
 
 
 def _is_framed(request: Request) -> bool:

@@ -159,6 +159,60 @@ def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(
         assert SECRET not in str(found.value)
 
 
+@pytest.mark.medium
+@pytest.mark.browser
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_prompt_is_answered_where_the_credentials_belong_whoever_the_browser_asks(
+    locked: Server, runner: asyncio.Runner, browser: Browser, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    """Browsers differ in whom they ask: the driver, or what watches the window's documents."""
+    context = browser.context
+    monkeypatch.setattr(browser, "context", lambda **options: context(**options | {"http_credentials": None}))
+    other = Server()
+    start = f"http://ada:{SECRET}@127.0.0.1:{locked.port}/"
+    task = {"name": "in", "start": start, "goal": "In.", "success": {"selector": "p"}}
+    suite = LiveSuite(tasks=[task], allow_private=True)
+    suite._browser = browser
+
+    async def main() -> tuple[str, StepResult]:
+        environment = await suite.open()
+        try:
+            seen = await environment.reset(suite.instance("in", 0))
+            port = locked.port if is_own else other.port
+            return seen.title, await environment.step(
+                WEB.make("jump_to", url=f"http://127.0.0.1:{port}/more", new_tab=False)
+            )
+        finally:
+            await environment.close()
+
+    try:
+        title, step = runner.run(main())
+    finally:
+        other.close()
+    assert title == "Inside"
+    assert step.observation.title == ("Inside" if is_own else "")
+    assert ("who are you?" in str(step)) != is_own
+
+
+@pytest.mark.browser
+def test_a_start_behind_a_prompt_without_credentials_is_refused_as_the_site_says(
+    locked: Server, runner: asyncio.Runner, browser: Browser
+) -> None:
+    task = {"name": "in", "start": f"http://127.0.0.1:{locked.port}/", "goal": "In.", "success": {"selector": "p"}}
+    suite = LiveSuite(tasks=[task], allow_private=True)
+    suite._browser = browser
+
+    async def main() -> None:
+        environment = await suite.open()
+        try:
+            await environment.reset(suite.instance("in", 0))
+        finally:
+            await environment.close()
+
+    with pytest.raises(EnvironmentFailure, match="401"):
+        runner.run(main())
+
+
 def _start_tls(runner: asyncio.Runner, browser: Browser, options: dict[str, Any]) -> tuple[str, list[str]]:
     """What opening a page of a self-signed host comes to, and what its server was asked for."""
     server = Server(certificate=CERTIFICATE)
