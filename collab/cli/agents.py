@@ -225,14 +225,14 @@ async def _check(
     from collab.config import build_check_command
     from collab.models.probe import HasPrefixCache
     from collab.prompts.render import Template, read_templates
-    from collab.rollout.build import build, check_sees
+    from collab.rollout.build import build_model, check_sees
     from collab.rollout.dialects import describe_dialect
 
     # A mistake in a template or a dialect must not cost a call.
     texts = read_templates(definitions.find_path("prompts", definition.prompt), definition.second_calls)
     Template(definition.prompt, texts, build_check_command(f"agents/{name}", definition))
     dialect = describe_dialect(definition, f"agents/{name}")
-    model: Model = build("models", definition, f"agents/{name}")
+    model = build_model(definition, f"agents/{name}")
     sampling = definition.sampling.of(0, 1, f"agents/{name}")
     capabilities = reply = cache = None
     try:

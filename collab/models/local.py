@@ -32,7 +32,7 @@ from collab.library import resolve_checkpoint
 from collab.models.base import Capabilities, Meter, Reply, Request
 from collab.models.checkpoint_card import check_layout, check_over, hash_played_weights
 from collab.models.engine.sampling import DecodeRequest, SampledReply
-from collab.models.tokenizer import ChatTokenizer, PromptIds, open_chat
+from collab.models.tokenizer import OWN_PATH, ChatTokenizer, PromptIds, open_chat
 from collab.models.vision import PICTURE_TOKENS, Picture, PictureReader
 from collab.types import PolicyRef, Prompt
 from collab.utils.concurrency import note_doing
@@ -470,7 +470,7 @@ class LocalModel:
             shown = "the picture takes" if len(pictures) == 1 else f"the {len(pictures)} pictures take"
             raise ConfigError(
                 f"{self.policy.base}: {shown} {tokens} tokens, picture_tokens allows {most}; make pictures smaller "
-                f"(size in its preprocessor_config.json), or --set 'agents.*.options.picture_tokens={tokens}'"
+                f"(size in its preprocessor_config.json), or set options.picture_tokens of its agents file to {tokens}"
             )
         shrunk = next((one for one in pictures if one.seen != one.sent), None)
         if has_pixel_points and shrunk is not None:
@@ -500,7 +500,7 @@ def check_files(path: str) -> None:
         if not any((folder / name).is_file() for name in _TOKENIZERS):
             raise ConfigError(f"{path}: no tokenizer ({', '.join(_TOKENIZERS)}); copy the one of its base model")
     elif folder.is_absolute() or path.startswith(".") or path.count("/") > 1 or folder.exists():  # no hub id
-        raise ConfigError(f"{path}: no such model directory; name yours with --set 'agents.*.options.path=DIR'")
+        raise ConfigError(f"{path}: no such model directory; name yours with {OWN_PATH}")
 
 
 def check_fetched(folder: Path) -> None:

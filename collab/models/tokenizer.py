@@ -94,6 +94,9 @@ _DIRECTIVES = (
 """Directives of strftime that a template can use."""
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 """Files that hold chat templates."""
+OWN_PATH = "options.path of the agents file"
+"""Advice on naming a checkpoint; whoever builds a model for a place of its own replaces it (`rollout.build_model`)."""
+
 _MARKER = "collab-7d0f4be1-user-text"
 """Placeholder of the user's text during rendering; plain characters that no template alters."""
 
@@ -526,7 +529,7 @@ def _make_unreadable_error(path: str, download: bool, error: Exception) -> Confi
     if not download and not Path(path).is_dir():
         return ConfigError(
             f"{path}: no such directory, and no model of that name in this machine's cache; "
-            "name yours with --set 'agents.*.options.path=DIR', or set download: true to fetch it from the model hub"
+            f"name yours with {OWN_PATH}, or set download: true to fetch it from the model hub"
         )
     return make_code_error(path, error) or ConfigError(
         f"{path}: the tokenizer cannot be loaded: {take_first_line(error)}"

@@ -43,6 +43,7 @@ from collab.errors import ConfigError, UnknownName, UsageError
 from collab.library import Library, resolve_checkpoint
 from collab.models.base import AskedAlike, Model, Scorer, check_counted, is_scorer, warn_of_lost_calls
 from collab.models.checkpoint_card import hash_played_weights
+from collab.models.tokenizer import OWN_PATH
 from collab.rewards.base import Critic, label_of
 from collab.rewards.flip import FlippedCritic, format_suffix
 from collab.rewards.labels import LabelHead, check_name, list_label_sets, read_label_head
@@ -238,9 +239,8 @@ def build_engine(
     # For a plan the model is built for its tokenizer alone.
     try:
         model: Model = build("models", part if asks else make_token_counter(part), where)
-    except ConfigError as error:  # which advises as for an agent
-        own = f"{group.removesuffix('s')}.options.{MODEL}.options.path"
-        raise type(error)(str(error).replace("agents.*.options.path", own)) from None
+    except ConfigError as error:  # whose advice is for a file of the model's own
+        raise type(error)(str(error).replace(OWN_PATH, f"options.{MODEL}.{OWN_PATH}")) from None
     # Servers are probed with the sampling of later calls.
     if isinstance(model, AskedAlike):
         model.sampling = definition.sampling.of(0, 1, f"agents/{name}")

@@ -46,7 +46,7 @@ from collab.graphs.deliberation import Network
 from collab.graphs.edges import build_dag
 from collab.library import Library, explain, resolve_checkpoint
 from collab.models.base import Adaptable, AskedAlike, Capabilities, Model, NamesItsCheck
-from collab.models.tokenizer import get_prompt_date, has_date, is_in_template, open_chat
+from collab.models.tokenizer import OWN_PATH, get_prompt_date, has_date, is_in_template, open_chat
 from collab.prompts.render import Template, read_templates
 from collab.rollout.dialects import load_dialect
 from collab.rollout.episode import Episode, Stage
@@ -450,6 +450,15 @@ def build_team(config: RunConfig, given: Mapping[str, Model] | None = None) -> T
     )
 
 
+def build_model(part: PartDefinition, where: str) -> Model:
+    """Build the model of an agent, see `build`; advice names the setting that reaches agents."""
+    try:
+        made: Model = build("models", part, where)
+    except ConfigError as error:
+        raise type(error)(str(error).replace(OWN_PATH, "--set 'agents.*.options.path=DIR'")) from None
+    return made
+
+
 class _Models:
     """Models of a team under construction: equal definitions share one, adapters of one base its weights."""
 
@@ -469,7 +478,7 @@ class _Models:
         if key not in self._made:
             known = self._bases.get(base)
             if known is None:
-                made = self._made[key] = build("models", part, where)
+                made = self._made[key] = build_model(part, where)
                 # The first one made is the base of the others, whichever adapter it has itself.
                 if isinstance(made, Adaptable):
                     self._bases[base] = made

@@ -398,6 +398,7 @@ def test_a_bug_is_one_line_unless_a_traceback_is_asked_for(capsys, monkeypatch):
         (["rollout", "--agents", "local"], "collab agents check local"),
         (["rollout", "--agents", "local"], "--set 'agents.*.options.path=DIR'"),
         (["agents", "check", "local", "--no-call"], "collab agents check local"),
+        (["agents", "check", "critic-prm", "--no-call"], "with options.model.options.path of the agents file"),
         (["train-marl", "--agents", "local", "--plan"], "hf download"),
         (["rollout", "--agents", "runs/x@best"], "collab runs list"),
         (["transfer", "--resume", "nowhere"], "collab runs list"),
