@@ -537,10 +537,7 @@ def _assign(data: Any, path: list[str], value: Any, setting: str) -> None:
             _assign(child, path[1:], value, setting)
         return
     if not isinstance(data, dict):
-        raise ConfigError(
-            f"--set {_format_setting(setting)!r}: {redact(str(data))!r} is a plain value and has no {key!r}; settings "
-            "of a file that is named there stand in that file"
-        )
+        raise ConfigError(f"--set {_format_setting(setting)!r}: {redact(str(data))!r} is a plain value without {key!r}")
     if len(path) == 1:
         data[key] = value
         return

@@ -91,7 +91,7 @@ def test_overrides(library: Library) -> None:
         ("grahp.rounds=4", "did you mean graph"),
         ("graph.rounds", "write it as a.b=value"),
         ("graph.rounds=0", "greater than or equal to 1"),
-        ("graph.rounds.x=1", "'2' is a plain value and has no 'x'"),
+        ("graph.rounds.x=1", "'2' is a plain value without 'x'"),
         ("graph.rounds=[", "not YAML"),
         ("environment.tasks=- a #b", "'#' begins a comment there; put what it belongs to in quotes"),
         ("graph.rounds=[4] # or 5", "'#' begins a comment there; put what it belongs to in quotes"),

@@ -95,7 +95,7 @@ _DIRECTIVES = (
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 """Files that hold chat templates."""
 OWN_PATH = "options.path of the agents file"
-"""Advice on naming a checkpoint; whoever builds a model for a place of its own replaces it (`rollout.build_model`)."""
+"""Advice on naming a checkpoint; what builds a model for a place of its own replaces it (`rollout.build_model`)."""
 
 _MARKER = "collab-7d0f4be1-user-text"
 """Placeholder of the user's text during rendering; plain characters that no template alters."""
