@@ -286,7 +286,7 @@ def refuse_overlap(
     kept: Sequence[HeldOutInstances],
     *,
     allow_overlap: bool = False,
-    remedy: str = "leave these out, or add --allow-overlap",
+    remedy: str = "leave these out (--split train plays none of them), or add --allow-overlap",
 ) -> Overlap:
     """Compare training data with kept instances.
 

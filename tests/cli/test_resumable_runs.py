@@ -255,7 +255,7 @@ def test_a_finished_run_is_told_although_its_model_is_gone(collab: Command, plac
 def test_overlap_takes_folders_of_runs_and_names_the_option(collab: Command) -> None:
     code, _, err = collab("runs", "overlap", "runs/seeds")
     assert (code, err.count("6 of 6 instances overlap with what is kept for evaluation")) == (2, 1)
-    assert err.endswith("; leave these out, or add --allow-overlap\n")
+    assert err.endswith("; leave these out (--split train plays none of them), or add --allow-overlap\n")
     assert collab("runs", "overlap", "runs/seeds", "--allow-overlap")[0] == 0
     code, _, err = collab("runs", "overlap", "runs/seeds", "runs/moved")
     assert (code, "at a time: collab runs overlap runs/seeds/seed-30" in err) == (2, True)

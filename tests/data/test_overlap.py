@@ -95,7 +95,8 @@ def test_the_message_counts_names_and_says_what_to_do() -> None:
     assert str(caught.value) == (
         "4 of 5 instances overlap with what is kept for evaluation (new-seeds 1, unseen-tasks 1, unseen-app 2): "
         f"rows:1 {leaks[0].task!r}: its task is kept (unseen-tasks); rows:2 'Other': contains 'detour' (unseen-app); "
-        "rows:3 'Route': its task is kept (unseen-app); leave these out, or add --allow-overlap"
+        "rows:3 'Route': its task is kept (unseen-app); "
+        "leave these out (--split train plays none of them), or add --allow-overlap"
     )
     assert caught.value.exit_code == 2
 
