@@ -153,6 +153,13 @@ class HostPolicy:
         return None
 
 
+def is_same_origin(address: str, other: str) -> bool:
+    """Return whether two addresses share scheme, host and port."""
+    first, second = urlsplit(address), urlsplit(other)
+    ports = [parts.port or _PORTS.get(parts.scheme) for parts in (first, second)]
+    return (first.scheme, first.hostname) == (second.scheme, second.hostname) and ports[0] == ports[1]
+
+
 def shorten_address(url: str) -> str:
     """Return an address for messages and records, shortened and without secrets."""
     shown = str(hide_in_addresses(url[: 2 * MOST_ADDRESS]))

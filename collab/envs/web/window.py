@@ -25,12 +25,11 @@ import re
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from collab.envs.text import cut
 from collab.envs.web.browser import Browser, close_context
-from collab.envs.web.gate import HostGate, HostPolicy, shorten_address
+from collab.envs.web.gate import HostGate, HostPolicy, is_same_origin, shorten_address
 from collab.errors import EnvironmentFailure
 from collab.types import Tab
 from collab.utils.redact import hide_in_addresses
@@ -55,8 +54,6 @@ _STAY = f"""
 }}
 """
 """Run in every document before its own scripts."""
-
-_PORTS = {"http": 80, "https": 443}
 
 AWAITED = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
 """Kinds of requests that a page is still loading for."""
@@ -378,7 +375,7 @@ class BrowserWindow:
         """Answer a sign-in prompt; one that comes again has been answered wrongly."""
         request, given = str(event["requestId"]), self._credentials
         answer = {"response": "CancelAuth"}
-        if given and request not in self._signed and _is_same_origin(event["authChallenge"]["origin"], given["origin"]):
+        if given and request not in self._signed and is_same_origin(event["authChallenge"]["origin"], given["origin"]):
             self._signed.add(request)
             answer = {"response": "ProvideCredentials", "username": given["username"], "password": given["password"]}
         await session.send("Fetch.continueWithAuth", {"requestId": request, "authChallengeResponse": answer})
@@ -455,13 +452,6 @@ async def _insist(session: CDPSession, page: Page, method: str, options: dict[st
                 await page.close()
                 raise
             await asyncio.sleep(0.02)
-
-
-def _is_same_origin(address: str, other: str) -> bool:
-    """Return whether two addresses share scheme, host and port."""
-    first, second = urlsplit(address), urlsplit(other)
-    ports = [parts.port or _PORTS.get(parts.scheme) for parts in (first, second)]
-    return (first.scheme, first.hostname) == (second.scheme, second.hostname) and ports[0] == ports[1]
 
 
 def _is_framed(request: Request) -> bool:

@@ -130,26 +130,30 @@ def test_credentials_of_a_start_address_open_the_page_and_are_nowhere_in_the_run
     assert b"welcome" in b"".join(files)
 
 
+def _refuse_start(runner: asyncio.Runner, browser: Browser, task: dict[str, Any]) -> str:
+    """Return why a task's start address is not opened."""
+    suite = LiveSuite(tasks=[task], allow_private=True)
+    suite._browser = browser
+
+    async def main() -> None:
+        environment = await suite.open()
+        try:
+            await environment.reset(suite.instance("in", 0))
+        finally:
+            await environment.close()
+
+    with pytest.raises(EnvironmentFailure) as found:
+        runner.run(main())
+    return str(found.value)
+
+
 @pytest.mark.browser
 def test_credentials_are_in_no_error_and_a_run_says_that_it_has_not_kept_them(
     locked: Server, runner: asyncio.Runner, browser: Browser
 ) -> None:
     start = f"http://ada:wrong-{SECRET}@127.0.0.1:{locked.port}/?token={TOKEN}"
     task = {"name": "in", "start": start, "goal": "In.", "success": {"selector": "p"}}
-    suite = LiveSuite(tasks=[task], allow_private=True)
-    suite._browser = browser
-
-    async def main() -> str:
-        environment = await suite.open()
-        try:
-            await environment.reset(suite.instance("in", 0))
-        except EnvironmentFailure as error:
-            return str(error)
-        finally:
-            await environment.close()
-        return ""
-
-    problem = runner.run(main())
+    problem = _refuse_start(runner, browser, task)
     assert "401" in problem
     assert SECRET not in problem
     assert TOKEN not in problem
@@ -199,18 +203,7 @@ def test_a_start_behind_a_prompt_without_credentials_is_refused_as_the_site_says
     locked: Server, runner: asyncio.Runner, browser: Browser
 ) -> None:
     task = {"name": "in", "start": f"http://127.0.0.1:{locked.port}/", "goal": "In.", "success": {"selector": "p"}}
-    suite = LiveSuite(tasks=[task], allow_private=True)
-    suite._browser = browser
-
-    async def main() -> None:
-        environment = await suite.open()
-        try:
-            await environment.reset(suite.instance("in", 0))
-        finally:
-            await environment.close()
-
-    with pytest.raises(EnvironmentFailure, match="401"):
-        runner.run(main())
+    assert "401" in _refuse_start(runner, browser, task)
 
 
 def _start_tls(runner: asyncio.Runner, browser: Browser, options: dict[str, Any]) -> tuple[str, list[str]]:
