@@ -7,6 +7,10 @@ The questions are those that the critic would ask about these steps, by its own 
 each proposal by its worth on a copy of the environment (`collab.envs.solution`), for a reason that names the worth. Of
 a process reward model they call good actions right and all others wrong. The steps are those of the training split that
 a calibration with this seed has: calibrate the judge with another seed.
+
+Each known step has one good action. A judge that met no other questions would look for the best proposal, and in a
+training reward one where a team is wrong as a whole. So a critic that reads several proposals is asked about each step
+twice, the second time about a drawn part of them.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -26,6 +31,7 @@ from collab.rewards.calibration.config import CalibrationConfig, open_resources
 from collab.rewards.flip import find_asked
 from collab.rewards.llm import ScoredProposal
 from collab.rewards.process_reward import JUDGMENT, ProcessRewardModel
+from collab.seeds import derive, generator
 from collab.types import Prompt
 
 FILE = "demonstration.parquet"
@@ -78,12 +84,25 @@ async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = Fals
         rows = [
             _build_row(known, prompt, proposals, form)
             for known in await place.build_known()
-            for prompt, proposals in critic.list_questions(known.case)
+            for case in (known.case, *(() if asks_one else _list_parts(known.case, config.seed)))
+            for prompt, proposals in critic.list_questions(case)
         ]
     with ExampleWriter(out / FILE) as file:
         for row in rows:
             file.add(row)
     return rows
+
+
+def _list_parts(case: CriticInput, seed: int) -> list[CriticInput]:
+    """Return the step with a drawn part of its proposals, at least one; empty where it has no two."""
+    cells = case.matrix.utterances
+    if len(cells) < 2:
+        return []
+    rng = generator(derive(seed, "part", *case.key))
+    kept = {cell.cell for cell in rng.sample(cells, rng.randint(1, len(cells) - 1))}
+    # The others stay as cells that proposed nothing, so that the matrix is a whole one.
+    part = tuple(cell if cell.cell in kept else replace(cell, action=None) for cell in cells)
+    return [replace(case, matrix=replace(case.matrix, utterances=part))]
 
 
 Form: TypeAlias = Callable[[Sequence[ScoredProposal], Sequence[KnownWorth]], str]

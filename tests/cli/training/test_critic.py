@@ -191,7 +191,7 @@ def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monke
         asked = ("--env", "corridor", "--critic", "judge.yaml", "--cases", "4")
         code, out, err = collab("critic", "rows", *asked, "--out", "rows")
         assert code == 0, err
-        assert out.startswith("4 rows of corridor, written to rows/demonstration.parquet\n")
+        assert out.startswith("8 rows of corridor, written to rows/demonstration.parquet\n")
         rows = list(read_rows(Path("rows/demonstration.parquet")))
         answers = {row.prompt.user: row.reply for row in rows}
         monkeypatch.setattr(
@@ -205,9 +205,34 @@ def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monke
     assert collab("critic", "rows", *asked, "--out", "rows")[0] == 2
     code, _, err = collab("critic", "rows", "--env", "corridor", "--critic", "critic-oracle", "--out", "other")
     assert (code, "asks nothing in words" in err) == (2, True)
-    assert read(collab("critic", "rows", *asked, "--plain", "--out", "plain", "--json"))["rows"] == 4
+    written = ("critic", "rows", "--env", "corridor", "--critic", "judge.yaml", "--cases", "20", "--plain")
+    assert read(collab(*written, "--out", "plain", "--json"))["rows"] == 40
     plain = [json.loads(row.reply) for row in read_rows(Path("plain/demonstration.parquet"))]
-    assert all(1.0 in scores.values() and len(scores) > 1 for scores in plain)
+    assert all(1.0 in scores.values() and len(scores) > 1 for scores in plain[::2]), "a step's whole questions"
+    assert all(0 < len(part) < len(whole) for whole, part in zip(plain[::2], plain[1::2], strict=True))
+    right = sum(1.0 in part.values() for part in plain[1::2])
+    assert 0 < right < 20, "of a part of the proposals none may be right"
+
+
+def test_a_judge_that_answers_with_scores_alone_is_found_to_be_right(collab, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("pyarrow")
+    with FakeServer() as server:
+        engine = {"kind": "openai", "options": {"model": "fake", "base_url": server.url, "api_key_env": ""}}
+        judge = {"kind": "llm", "options": {"model": engine, "per": "round"}, "prompt": "critic-plain"}
+        Path("judge.yaml").write_text(json.dumps(judge))
+        asked = ("--env", "corridor", "--critic", "judge.yaml", "--cases", "4")
+        code, _, err = collab("critic", "rows", *asked, "--plain", "--out", "rows")
+        assert code == 0, err
+        answers = {row.prompt.user: row.reply for row in read_rows(Path("rows/demonstration.parquet"))}
+        monkeypatch.setattr(
+            "collab.testing.fake_server.write_reply",
+            lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
+        )
+        found = read(collab("critic", "calibrate", *asked, "--set", "permutations=0", "--json"))["calibration"]
+        prompts = [one["messages"] for one in server.requests]
+    assert found["numbers"]["accuracy"] == 1.0
+    assert found["numbers"]["missing"] == {}
+    assert all("Actions:" not in str(one) for one in prompts), "it lists no actions, which proposals name in words"
 
 
 def test_the_list_of_agents_keeps_them_apart(collab):
