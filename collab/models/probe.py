@@ -356,7 +356,7 @@ async def probe_server(
         score: None to skip patterns and scores.
 
     Raises:
-        ModelFailure: it does not answer a plain request, or stops answering.
+        ModelFailure: it does not answer a plain request, sends the prompt back with its answer, or stops answering.
     """
     # The list of models costs nothing and exposes a wrong name better than a failed call.
     interview = _Interview(ask=ask, form=form, notes=[])
@@ -365,6 +365,12 @@ async def probe_server(
     # Plain request first: every later question adds one field, so a refusal is about that field.
     plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
     plain = await form.ask(ask, plain_body, guesses=GUESSES)
+    if _holds_prompt(plain.text) and await interview.returns_prompt(plain_body):
+        raise ModelFailure(
+            f"{model} at {url}: sends the whole prompt back in front of its reply; transformers serve does so where a "
+            "checkpoint of a Qwen's architecture has marks of turns of its own: name them as response_template in its "
+            "tokenizer_config.json, as agents/pocket does, or take another server"
+        )
     interview.plain = plain_body
     limit = "max_completion_tokens" if "max_completion_tokens" in form.adapt(plain_body) else "max_tokens"
     interview.notes[:0] = [f"reply length is limited by {limit}", *form.notes]
@@ -435,6 +441,12 @@ class _Interview:
             return await ask_twice("same seed again", "seed")
         return False
 
+    async def returns_prompt(self, plain: Body) -> bool:
+        """Return whether an answer of one token repeats the prompt, which no model can do."""
+        with contextlib.suppress(ServerRefusal):  # some refuse so short a limit
+            return _holds_prompt((await self.ask(self.form.adapt(plain | {"max_tokens": 1}))).text)
+        return False
+
     async def scores(self, score: ScoreCall) -> bool:
         """Return whether the server reports log-probabilities of tokens that it did not sample."""
 
@@ -474,6 +486,11 @@ class _Interview:
             return False
         self.notes.append(f"{name}: {'yes' if found else 'accepted and ignored'}")
         return found
+
+
+def _holds_prompt(answer: str) -> bool:
+    """Return whether an answer repeats the greeting's prompt."""
+    return _HELLO[1]["content"] in answer.partition(_HELLO[0]["content"])[2]
 
 
 def _explain(failure: ModelFailure) -> str:

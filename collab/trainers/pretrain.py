@@ -48,6 +48,12 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 """Two tokens per turn, nothing else."""
+RESPONSE_TEMPLATE = {
+    "start_anchor": ASSISTANT,
+    "fields": {"content": {"close": END, "content": "text", "content_args": {"strip": False}}},
+}
+"""Tells `transformers serve` where a reply begins; it takes a Qwen2's own marks for granted, finds none, and would send
+the prompt in front of each reply."""
 
 
 def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Example], *, seed: int = 0) -> Path:
@@ -139,6 +145,7 @@ def train_tokenizer(texts: Iterable[str], architecture: Architecture) -> Any:
     # Added after learning, whole words only: "12" inside "123" is no number of its own.
     made.add_tokens([AddedToken(number, single_word=True, normalized=False) for number in numbers])
     made.chat_template = CHAT_TEMPLATE
+    made.response_template = RESPONSE_TEMPLATE
     return made
 
 

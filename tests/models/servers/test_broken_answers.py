@@ -15,7 +15,7 @@ from collab.errors import ModelFailure
 from collab.models.answer import find_words
 from collab.models.base import Reply, Request
 from collab.models.openai import OpenAIModel
-from collab.testing.fake_server import END, FakeServer, Fault
+from collab.testing.fake_server import END, FakeServer, Fault, build_completion
 from collab.types import Prompt, Sampling, Segment
 
 
@@ -359,3 +359,29 @@ def test_the_key_does_not_follow_to_another_host(status: int, monkeypatch: pytes
 def test_a_wait_without_end_is_told_in_words() -> None:
     with pytest.raises(ModelFailure, match=r"\(2 attempts\); it asks to wait for ever$"):
         ask_with(Fault(status=429, headers={"Retry-After": "1e300"}), times=2, retries=1)
+
+
+@pytest.mark.parametrize("wraps", ["{system}\n{user}\nHi.", "<|system|>{system}<|end|><|user|>{user}<|end|>Hi."])
+def test_a_server_that_sends_the_prompt_back_is_refused_before_a_run(wraps: str) -> None:
+    def send_back(body: Any, *others: Any) -> dict[str, Any]:
+        system, user = (one["content"] for one in body["messages"])
+        answer = build_completion(body, (), text="Hi.")
+        answer["choices"][0]["message"]["content"] = wraps.format(system=system, user=user)
+        return answer
+
+    with FakeServer() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("collab.testing.fake_server.build_completion", send_back)
+        model = model_of(server)
+        with pytest.raises(ModelFailure, match="sends the whole prompt back in front of its reply"):
+            play(model, model.probe)
+        assert len(server.requests) == 2
+
+
+def test_a_model_that_repeats_the_prompt_is_no_such_server() -> None:
+    """Within one token it cannot."""
+    with FakeServer(says=lambda body: "\n".join(one["content"] for one in body["messages"])) as server:
+        model = model_of(server)
+        play(model, model.probe)
+        limits = [body["max_tokens"] for body in server.requests]
+    assert limits[1] == 1
+    assert set(limits) == {limits[0], 1}
