@@ -308,6 +308,8 @@ _SCHEMA = {
 }
 _PATTERN = "colour=[0-9]{3}"
 """No model answers a greeting like this unless constrained."""
+_ONE_TOKEN = 2
+"""Most tokens of an answer that was limited to one; some servers count the end of the turn."""
 _TWO_TOKENS = (0, 1)
 """Ids that every vocabulary has."""
 _PICTURE_SIDE = 32
@@ -365,11 +367,11 @@ async def probe_server(
     # Plain request first: every later question adds one field, so a refusal is about that field.
     plain_body: Body = {"messages": _HELLO, **build_sampling_fields(sampling, explicit=explicit)}
     plain = await form.ask(ask, plain_body, guesses=GUESSES)
-    if _holds_prompt(plain.text) and await interview.returns_prompt(plain_body):
+    if _has_prompt(plain.text) and await interview.is_prompt_sent_back(plain_body):
         raise ModelFailure(
-            f"{model} at {url}: sends the whole prompt back in front of its reply; transformers serve does so where a "
-            "checkpoint of a Qwen's architecture has marks of turns of its own: name them as response_template in its "
-            "tokenizer_config.json, as agents/pocket does, or take another server"
+            f"{model} at {url}: sends the whole prompt back in front of its reply; transformers serve does so for a "
+            "Qwen architecture whose chat template does not use Qwen's turn markers: set response_template in the "
+            "checkpoint's tokenizer_config.json, as agents/pocket does, or use another server"
         )
     interview.plain = plain_body
     limit = "max_completion_tokens" if "max_completion_tokens" in form.adapt(plain_body) else "max_tokens"
@@ -441,11 +443,15 @@ class _Interview:
             return await ask_twice("same seed again", "seed")
         return False
 
-    async def returns_prompt(self, plain: Body) -> bool:
+    async def is_prompt_sent_back(self, plain: Body) -> bool:
         """Return whether an answer of one token repeats the prompt, which no model can do."""
-        with contextlib.suppress(ServerRefusal):  # some refuse so short a limit
-            return _holds_prompt((await self.ask(self.form.adapt(plain | {"max_tokens": 1}))).text)
-        return False
+        try:
+            answer = await self.ask(self.form.adapt(plain | {"max_tokens": 1}))
+        except ServerRefusal:
+            self.notes.append("prompt sent back: not known, so short a limit is refused")
+            return False
+        # The user's `extra` or the server may override the limit: then the model may have repeated the prompt itself.
+        return (answer.completion_tokens or 1) <= _ONE_TOKEN and _has_prompt(answer.text)
 
     async def scores(self, score: ScoreCall) -> bool:
         """Return whether the server reports log-probabilities of tokens that it did not sample."""
@@ -488,7 +494,7 @@ class _Interview:
         return found
 
 
-def _holds_prompt(answer: str) -> bool:
+def _has_prompt(answer: str) -> bool:
     """Return whether an answer repeats the greeting's prompt."""
     return _HELLO[1]["content"] in answer.partition(_HELLO[0]["content"])[2]
 

@@ -71,7 +71,7 @@ def build_completion(
     if gives("patterns"):
         pattern = body["structured_outputs"]["regex"]
         text, logprob = next(reply for reply in _FITTING if re.fullmatch(pattern, reply)), MASKED
-    if 1 in (body.get("max_tokens"), body.get("max_completion_tokens")):  # longer limits are not kept to
+    if 1 in (body.get("max_tokens"), body.get("max_completion_tokens")):  # only a limit of one token is obeyed
         text = text[:1]
     tokens = [*text.encode(), END]  # one token per byte, and the end of the turn
     choice: dict[str, Any] = {

@@ -52,8 +52,8 @@ RESPONSE_TEMPLATE = {
     "start_anchor": ASSISTANT,
     "fields": {"content": {"close": END, "content": "text", "content_args": {"strip": False}}},
 }
-"""Tells `transformers serve` where a reply begins; it takes a Qwen2's own marks for granted, finds none, and would send
-the prompt in front of each reply."""
+"""Where a reply begins, for `transformers serve`: without it the server looks for Qwen's own turn markers, finds none
+and sends the prompt in front of each reply."""
 
 
 def create_checkpoint(directory: Path, architecture: Architecture, rows: Iterable[Example], *, seed: int = 0) -> Path:

@@ -1,5 +1,6 @@
 """A checkpoint from nothing: sizes, seeds, and a tokenizer that reads what a policy reads."""
 
+import json
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ from transformers import AutoModelForCausalLM
 
 from collab.config import override
 from collab.errors import ConfigError, StoreFailure, UsageError
+from collab.library import find_builtin_root
 from collab.models.tokenizer import ChatTokenizer
-from collab.trainers.pretrain import create_checkpoint
+from collab.trainers.pretrain import RESPONSE_TEMPLATE, create_checkpoint
 from collab.trainers.recipe import Architecture, load_preset
 from collab.types import Prompt, Segment
 
@@ -68,6 +70,13 @@ def test_turns_are_two_tokens_and_one_ends_a_reply(chat: ChatTokenizer) -> None:
     assert len(ids) == 5
     assert chat.decode([chat.turn_end]) == "<|end|>"
     assert len(chat.control) == 5
+
+
+def test_checkpoints_mark_where_a_reply_begins(made: Path) -> None:
+    shipped = sorted((find_builtin_root() / "agents").glob("*/tokenizer_config.json"))
+    assert len(shipped) == 4
+    for config in (made / "tokenizer_config.json", *shipped):
+        assert json.loads(config.read_text())["response_template"] == RESPONSE_TEMPLATE, config
 
 
 def test_the_model_has_the_sizes_asked_for(made: Path, chat: ChatTokenizer) -> None:

@@ -81,28 +81,28 @@ async def write_rows(config: CalibrationConfig, out: Path, *, plain: bool = Fals
         if plain and asks_one:
             raise UsageError("--plain: a critic of kind prm answers with True or False anyway; leave it out")
         form = _format_judgment if asks_one else _format_plain if plain else _format_list
-        rows = [
-            _build_row(known, prompt, proposals, form)
-            for known in await place.build_known()
-            for case in (known.case, *(() if asks_one else _list_parts(known.case, config.seed)))
-            for prompt, proposals in critic.list_questions(case)
-        ]
+        rows: list[Example] = []
+        for known in await place.build_known():
+            part = None if asks_one else _draw_part(known.case, config.seed)
+            for case in (known.case, part):
+                asked = [] if case is None else critic.list_questions(case)
+                rows += [_build_row(known, prompt, proposals, form) for prompt, proposals in asked]
     with ExampleWriter(out / FILE) as file:
         for row in rows:
             file.add(row)
     return rows
 
 
-def _list_parts(case: CriticInput, seed: int) -> list[CriticInput]:
-    """Return the step with a drawn part of its proposals, at least one; empty where it has no two."""
+def _draw_part(case: CriticInput, seed: int) -> CriticInput | None:
+    """Return the step with a drawn part of its proposals, at least one; None if it has fewer than two."""
     cells = case.matrix.utterances
     if len(cells) < 2:
-        return []
+        return None
     rng = generator(derive(seed, "part", *case.key))
     kept = {cell.cell for cell in rng.sample(cells, rng.randint(1, len(cells) - 1))}
     # The others stay as cells that proposed nothing, so that the matrix is a whole one.
     part = tuple(cell if cell.cell in kept else replace(cell, action=None) for cell in cells)
-    return [replace(case, matrix=replace(case.matrix, utterances=part))]
+    return replace(case, matrix=replace(case.matrix, utterances=part))
 
 
 Form: TypeAlias = Callable[[Sequence[ScoredProposal], Sequence[KnownWorth]], str]

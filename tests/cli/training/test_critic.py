@@ -214,7 +214,7 @@ def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monke
     assert 0 < right < 20, "of a part of the proposals none may be right"
 
 
-def test_a_judge_that_answers_with_scores_alone_is_found_to_be_right(collab, monkeypatch: pytest.MonkeyPatch):
+def test_plain_rows_answer_the_questions_of_critic_plain(collab, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("pyarrow")
     with FakeServer() as server:
         engine = {"kind": "openai", "options": {"model": "fake", "base_url": server.url, "api_key_env": ""}}

@@ -385,3 +385,11 @@ def test_a_model_that_repeats_the_prompt_is_no_such_server() -> None:
         limits = [body["max_tokens"] for body in server.requests]
     assert limits[1] == 1
     assert set(limits) == {limits[0], 1}
+
+
+def test_a_limit_of_the_users_own_makes_no_model_such_a_server() -> None:
+    """`extra` overrides the limit, so the model may repeat the prompt then, too."""
+    with FakeServer(says=lambda body: "\n".join(one["content"] for one in body["messages"])) as server:
+        model = model_of(server, extra={"max_tokens": 64})
+        play(model, model.probe)
+        assert {body["max_tokens"] for body in server.requests} == {64}
