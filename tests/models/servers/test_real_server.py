@@ -79,7 +79,7 @@ def test_a_server_that_sends_the_prompt_back_is_refused(real_server: str, tmp_pa
     shutil.copytree(find_builtin_root() / "agents/early", tmp_path / "unmarked")
     config = tmp_path / "unmarked/tokenizer_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"response_template": None}))
-    model = OpenAIModel(model=str(tmp_path / "unmarked"), base_url=real_server, api_key_env="", retries=0)
+    model = OpenAIModel(model=str(tmp_path / "unmarked"), base_url=real_server, api_key_env="")
     with pytest.raises(ModelFailure, match="sends the whole prompt back in front of its reply") as caught:
         asyncio.run(model.probe())
     assert "\n" not in str(caught.value)
