@@ -308,7 +308,7 @@ _SCHEMA = {
 }
 _PATTERN = "colour=[0-9]{3}"
 """No model answers a greeting like this unless constrained."""
-_ONE_TOKEN = 2
+_MOST_OF_ONE = 2
 """Most tokens of an answer that was limited to one; some servers count the end of the turn."""
 _TWO_TOKENS = (0, 1)
 """Ids that every vocabulary has."""
@@ -451,7 +451,7 @@ class _Interview:
             self.notes.append("prompt sent back: not known, so short a limit is refused")
             return False
         # The user's `extra` or the server may override the limit: then the model may have repeated the prompt itself.
-        return (answer.completion_tokens or 1) <= _ONE_TOKEN and _has_prompt(answer.text)
+        return (answer.completion_tokens or 1) <= _MOST_OF_ONE and _has_prompt(answer.text)
 
     async def scores(self, score: ScoreCall) -> bool:
         """Return whether the server reports log-probabilities of tokens that it did not sample."""

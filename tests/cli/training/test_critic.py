@@ -181,6 +181,15 @@ def test_the_model_of_a_critic_is_asked_one_tiny_prompt(collab):
     assert "answered '" in out
 
 
+def answer_as_rows_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the fake server answer each question as its row does."""
+    answers = {row.prompt.user: row.reply for row in read_rows(Path("rows/demonstration.parquet"))}
+    monkeypatch.setattr(
+        "collab.testing.fake_server.write_reply",
+        lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
+    )
+
+
 def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monkeypatch: pytest.MonkeyPatch):
     """A judge that answers as its rows do is found to be right."""
     pytest.importorskip("pyarrow")
@@ -192,12 +201,7 @@ def test_rows_of_a_critic_are_its_questions_with_the_right_answers(collab, monke
         code, out, err = collab("critic", "rows", *asked, "--out", "rows")
         assert code == 0, err
         assert out.startswith("8 rows of corridor, written to rows/demonstration.parquet\n")
-        rows = list(read_rows(Path("rows/demonstration.parquet")))
-        answers = {row.prompt.user: row.reply for row in rows}
-        monkeypatch.setattr(
-            "collab.testing.fake_server.write_reply",
-            lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
-        )
+        answer_as_rows_do(monkeypatch)
         found = read(collab("critic", "calibrate", *asked, "--set", "permutations=0", "--json"))["calibration"]
     assert found["numbers"]["accuracy"] == 1.0
     assert found["numbers"]["mean_scores"]["good"] == 1.0
@@ -223,11 +227,7 @@ def test_plain_rows_answer_the_questions_of_critic_plain(collab, monkeypatch: py
         asked = ("--env", "corridor", "--critic", "judge.yaml", "--cases", "4")
         code, _, err = collab("critic", "rows", *asked, "--plain", "--out", "rows")
         assert code == 0, err
-        answers = {row.prompt.user: row.reply for row in read_rows(Path("rows/demonstration.parquet"))}
-        monkeypatch.setattr(
-            "collab.testing.fake_server.write_reply",
-            lambda body: answers.get(body["messages"][-1]["content"], "I cannot say."),
-        )
+        answer_as_rows_do(monkeypatch)
         found = read(collab("critic", "calibrate", *asked, "--set", "permutations=0", "--json"))["calibration"]
         prompts = [one["messages"] for one in server.requests]
     assert found["numbers"]["accuracy"] == 1.0

@@ -1,4 +1,4 @@
-"""Against a real chat-completions server: `transformers serve` on a tiny checkpoint."""
+"""Against a real chat-completions server: `transformers serve` on a tiny checkpoint and on shipped policies."""
 
 import asyncio
 import json
