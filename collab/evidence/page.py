@@ -4,8 +4,8 @@
 
 A template knows `results` (see `collab.evidence.tables`), `done` and `total` (numbers of units), `base` (digest of the
 weights that all began with), `missing` (the words for what is not measured), `difference` (of two spots, in words),
-`parts` (what columns of times are), `curves` and `gains` (draw a picture and return its line), and the filter `fill`
-(a paragraph). The same files give the same page, wherever it is made.
+`trainings` (see `collab.evidence.trainings`), `curves` and `gains` (draw a picture and return its line), and the filter
+`fill` (a paragraph). The same files give the same page, wherever it is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from collab.errors import ConfigError
 from collab.evaluation.comparison import compare
 from collab.evaluation.report import show_difference, show_rate
+from collab.evidence.plan import Spot
 from collab.evidence.tables import MISSING, Results
+from collab.evidence.trainings import Trainings
 from collab.library import read_text
 from collab.utils.files import report_write_errors, write_atomic
 from collab.utils.plotting import PALE, PALETTE, create_axes, make_printable, mark_style, plot_style, to_svg
@@ -36,17 +38,6 @@ WIDTH = 120
 """Characters of a line of prose."""
 SURE = 0.9
 """How sure the short form must be that a team is better: with few episodes, a training that changes nothing may win."""
-_PARTS_ARE = {
-    "playing": "Minutes are those of a whole unit. Playing is rollouts and evaluations.",
-    "environment": "Environment is the part of it in which at least one environment was at work (agents of other "
-    "episodes may have replied meanwhile), inference is the rest.",
-    "critic": "Critic and adversary are the time of judging and of synthesising rejected replies beside them.",
-    "values": "Values is fitting what values states or replies; where it is not told, it is in other.",
-    "samples": "Samples is sampling replies that are not executed.",
-    "training": "Training is optimizer steps. Other is what remains: loading, writing and gaps between parts; it is "
-    "not told (–) where episodes are played while a policy learns.",
-}
-"""Part of a training's time → what its column is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +76,25 @@ def collect_curves(results: Results, phase: str, value: str, arms: Collection[st
     return curves
 
 
+def find_level(results: Results, spot: Spot | None) -> tuple[str, float] | None:
+    """Return label and success, in percent, of an arm in a phase; None while it is not measured, and for None."""
+    measured = [] if spot is None else list(results.find_measured(spot).values())
+    if spot is None or not measured:
+        return None
+    solved = [success for one in measured for _, _, _, success, *_ in one.episodes]
+    return results.plan.arms[spot.partition("/")[0]].label, 100 * mean(solved)
+
+
 @plot_style()
-def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
-    """Draw all curves in one picture; ValueError without a curve."""
+def draw_curves(title: str, unit: str, curves: Sequence[Curve], level: tuple[str, float] | None = None) -> FigureBase:
+    """Draw all curves in one picture; ValueError without a curve.
+
+    Args:
+        title: of the picture.
+        unit: of the values.
+        curves: a line each.
+        level: name and value of a line across all epochs, as what was there before them; None for none.
+    """
     from matplotlib.ticker import MaxNLocator
 
     if not any(curve.dots for curve in curves):
@@ -99,6 +106,8 @@ def draw_curves(title: str, unit: str, curves: Sequence[Curve]) -> FigureBase:
         width = 1.5 if curve.look else 2.5
         axes.plot(*zip(*curve.means, strict=True), color=colour, linestyle=dash, linewidth=width, label=curve.name)
         axes.plot(*zip(*curve.dots, strict=True), "o", color=colour, markersize=6, alpha=0.6, markeredgewidth=0)
+    if level is not None:
+        axes.axhline(level[1], color=PALE, linewidth=1.5, label=level[0])
     axes.xaxis.set_major_locator(MaxNLocator(10, integer=True, min_n_ticks=1))
     axes.set_xlabel("epoch")
     axes.grid()
@@ -204,9 +213,17 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
         pictures[name] = to_svg(figure)
         return f"![{title}]({folder}/{name})"
 
-    def curves(name: str, title: str, unit: str, phase: str, value: str, arms: Collection[str] | None = None) -> str:
+    def curves(
+        name: str,
+        title: str,
+        unit: str,
+        phase: str,
+        value: str,
+        arms: Collection[str] | None = None,
+        level: Spot | None = None,
+    ) -> str:
         found = collect_curves(results, phase, value, arms)
-        return show(name, title, unit, draw_curves(title, unit, found) if found else None)
+        return show(name, title, unit, draw_curves(title, unit, found, find_level(results, level)) if found else None)
 
     def gains(name: str, title: str, unit: str, arms: Sequence[str], phases: Sequence[str], against: str) -> str:
         found = collect_gains(results, arms, phases, against)
@@ -231,18 +248,13 @@ def fill_template(results: Results, template: Path, folder: str = "results") -> 
             curves=curves,
             gains=gains,
             pictures=pictures,
-            parts=describe_time_table(results),
+            trainings=Trainings(results),
         )
     except jinja2.TemplateSyntaxError as error:
         raise ConfigError(f"{template}:{error.lineno}: {error.message}") from None
     except jinja2.TemplateError as error:
         raise ConfigError(f"{template}: {error.message}") from None
     return text, pictures
-
-
-def describe_time_table(results: Results) -> str:
-    """Say what the columns of `Results.format_time_table` are."""
-    return " ".join(words for part, words in _PARTS_ARE.items() if part in results.told_parts)
 
 
 def fill_lines(text: str) -> str:
@@ -260,7 +272,7 @@ def judge_training(results: Results) -> tuple[str, bool]:
         ValueError: a part of what one of both plays was not measured.
         UsageError: too many episodes broke.
     """
-    arms = ("untrained-team", "full")
+    arms, trainings = ("untrained-team", "full"), Trainings(results)
     first, second = map(results.pool_arm, arms)
     found, least = compare(first, second), compare(first, second, level=2 * SURE - 1).interval[0]
     labels = [results.plan.arms[arm].label for arm in arms]
@@ -271,8 +283,8 @@ def judge_training(results: Results) -> tuple[str, bool]:
         f"difference in points {show_difference(found)}, 95 % interval over {found.pairs} paired episodes of "
         f"{found.tasks} tasks; at least {100 * least:+.1f} with {SURE:.0%}: {'' if least > 0 else 'not shown '}better",
         "",
-        results.format_time_table(whole=True),
+        trainings.format_time_table(whole=True),
         "",
-        fill_lines(describe_time_table(results)).rstrip(),
+        fill_lines(trainings.describe_parts()).rstrip(),
     ]
     return "\n".join(lines), least > 0

@@ -54,6 +54,8 @@ class Arm(Definition):
     brings."""
     method: str | None = None
     """Options of its trainings that set it apart; None for an arm that is not trained and has no run seed."""
+    plays: str = ""
+    """Options of what measures it that set it apart, e.g. another temperature."""
     fork: Spot | None = None
     """A training of another arm, e.g. "full/train@3", whose epochs its own one takes over: up to there both are the
     same. None for an arm that trains from the beginning."""
@@ -280,7 +282,7 @@ class Plan(Definition):
         if (forked := self.forks(unit)) is not None:
             tail = ["--fork", f"{work / forked[0].name}@epoch{forked[1]}", *tail]
         if not self.is_training(unit):
-            return [*head, "--graph", phase.graph or arm.graph, *tail]
+            return [*head, *shlex.split(arm.plays), "--graph", phase.graph or arm.graph, *tail]
         if arm.method is None or unit.seed is None:
             raise UsageError(f"{unit}: {unit.arm} is not trained, and {unit.phase} trains; take it out of the stages")
         return [*head, *shlex.split(arm.method), "--seed", str(unit.seed), *tail]

@@ -15,7 +15,6 @@ behave alike on an instance, so intervals count instances and not what all train
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -26,21 +25,11 @@ from collab.evaluation.comparison import RunComparison, compare_trainings, compu
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import show_difference, show_share
 from collab.evidence.plan import EvidenceUnit, Goal, Plan, Spot, split_spot
-from collab.evidence.record import LEARNING, EpochNumbers, MeasuredEpisodes, Records, UnitRecord
+from collab.evidence.record import MeasuredEpisodes, Records, UnitRecord
 from collab.utils.text import format_amount, format_markdown_table
 
 MISSING = "not measured yet"
 NOT_PLANNED = "–"
-OTHER_MACHINE = "on another machine"
-_DIVIDED = ("environment", "inference")
-"""What playing is divided into."""
-_VALUING = ("values", "samples")
-"""What some algorithms do beside the others' parts."""
-_PARTS = ("playing", *_DIVIDED, *LEARNING)
-_ALWAYS = [part for part in _PARTS if part not in (*_DIVIDED, *_VALUING)]
-"""Parts that a training has to tell, so that what is left beside them can be told."""
-_LEARNED = {"rft": "rewarded replies", "trajectory-dpo": "pairs of whole episodes"}
-"""Objective → what an example is; pairs of replies otherwise."""
 
 
 class Results:
@@ -121,29 +110,37 @@ class Results:
         total = len(_common_seeds(*([unit.seed for unit in self.plan.units_of(spot)] for spot in spots)))
         return "" if None in seeds or len(seeds) == total else f", {len(seeds)} of {total} seeds"
 
-    def format_fallen_table(self, first: Spot, second: Spot) -> str:
+    def format_fallen_table(self, first: Spot, second: Spot, others: Sequence[Spot] = ()) -> str:
         """Return the tasks that an arm solves less often than another one, in percent, the largest fall first.
 
         A mean hides them. Empty while one arm is not measured; with few instances, a fall of one task may be chance.
+
+        Args:
+            first: the arm that solves more.
+            second: the arm that solves less.
+            others: arms that are told beside them.
         """
-        rates = dict[str, list[list[int]]]()
-        for reports in self._group_reports(first, second):
-            for place, report in enumerate(reports):
-                for one in report.by_task:
-                    counts = rates.setdefault(one.name, [[0, 0], [0, 0]])[place]
-                    counts[0] += one.planned.successes
-                    counts[1] += one.planned.episodes
-        shares = {
-            name: [100 * solved / played for solved, played in counts]
-            for name, counts in rates.items()
-            if all(played for _, played in counts)
-        }
-        fallen = sorted((after - before, name) for name, (before, after) in shares.items() if after < before)
+        before, after, *beside = (self._find_task_shares(spot) for spot in (first, second, *others))
+        fallen = sorted((after[name] - before[name], name) for name in before.keys() & after.keys())
+        fallen = [(fall, name) for fall, name in fallen if fall < 0]
         if not fallen:
             return ""
-        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (first, second)]
-        rows = [[name, *(f"{share:.0f}" for share in shares[name]), f"{fall:+.0f}"] for fall, name in fallen]
-        return format_markdown_table(["task", *labels, "points"], rows)
+        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (first, second, *others)]
+        rows = []
+        for fall, name in fallen:
+            told = [f"{shares[name]:.0f}" if name in shares else MISSING for shares in beside]
+            rows.append([name, f"{before[name]:.0f}", f"{after[name]:.0f}", f"{fall:+.0f}", *told])
+        return format_markdown_table(["task", *labels[:2], "points", *labels[2:]], rows)
+
+    def _find_task_shares(self, spot: Spot) -> dict[str, float]:
+        """Return the success of an arm by task, in percent over all its trainings; empty while it is not measured."""
+        counts = dict[str, list[int]]()
+        for report in (one.report() for one in self.find_measured(spot).values()):
+            for task in report.by_task:
+                own = counts.setdefault(task.name, [0, 0])
+                own[0] += task.planned.successes
+                own[1] += task.planned.episodes
+        return {name: 100 * solved / played for name, (solved, played) in counts.items() if played}
 
     def list_unsolved(self, arms: Iterable[str], phase: str) -> list[str]:
         """Return the tasks that were measured and solved by none of these arms; sorted."""
@@ -248,144 +245,6 @@ class Results:
         measured = missing[1] if played is None or played.measured is None else format_rate([played.measured])
         return f"epoch {epoch}, {training.steps} steps{nothing}: {measured}"
 
-    def _training_spots(self) -> list[tuple[str, Spot]]:
-        """Return label and spot of all planned kinds of training: the first phase that trains, then the others."""
-        phases = [name for name, phase in self.plan.phases.items() if phase.kind != "eval"]
-        return [
-            (arm.label + ("" if phase == phases[0] else f", {phase}"), f"{name}/{phase}")
-            for phase in phases
-            for name, arm in self.plan.arms.items()
-            if self.plan.units_of(f"{name}/{phase}")
-        ]
-
-    def format_learned_table(self) -> str:
-        """Return what trainings learned from, how much of it an epoch had, and what it changed in how many steps."""
-        rows = [
-            [label, *(_describe_learning(done) if (done := self.of(spot)) else [MISSING] * 5)]
-            for label, spot in self._training_spots()
-        ]
-        return format_markdown_table(
-            ["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows
-        )
-
-    def format_likelihood_table(self) -> str:
-        """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
-        rows, done = [], [one for one in self.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)]
-        last = max((epoch.epoch for one in done for epoch in one.epochs), default=0)
-        for one in done:
-            gains = {
-                epoch.epoch: f"{epoch.chosen_gain:+.2f}{', alarm' if epoch.alarm else ''}"
-                for epoch in one.epochs
-                if _knows_gain(epoch)
-            }
-            label = f"{self.plan.arms[one.arm].label}, {one.phase}, run seed {one.seed}"
-            rows.append([label, *(gains.get(number, NOT_PLANNED) for number in range(1, last + 1))])
-        return format_markdown_table(["", *(f"epoch {number}" for number in range(1, last + 1))], rows) if rows else ""
-
-    # -------------------------------------------------------------------------------------------------------- times
-
-    @property
-    def is_divided(self) -> bool:
-        """Return whether a training's file holds how its playing is divided between environments and agents."""
-        return any(record.seconds.environment is not None for record in self.trainings())
-
-    @property
-    def told_parts(self) -> list[str]:
-        """The parts that some training fills; those of all algorithms are told anyhow."""
-        unfilled = [part for part in _VALUING if all(getattr(one.seconds, part) == 0 for one in self.trainings())]
-        return [part for part in _PARTS if part not in (*(() if self.is_divided else _DIVIDED), *unfilled)]
-
-    def format_time_table(self, whole: bool = False) -> str:
-        """Return what trainings took, in the mean of their run seeds, by part.
-
-        Shares are of the trainings whose files hold all parts, in a row that has any. Columns that no training fills
-        are left out.
-
-        Args:
-            whole: whether a last line holds the sum of all units.
-        """
-        parts = self.told_parts
-        rows = []
-        for label, spot in self._training_spots():
-            done = self.of(spot)
-            full = [one for one in done if all(_sum([one], part) is not None for part in _ALWAYS)]
-            full = full or done
-            note = "" if len(full) == len(done) else f" (shares: {len(full)} of {len(done)})"
-            cells = [_minutes(done, len(done)), *_shares(full, parts)] if done else [MISSING] * (len(parts) + 2)
-            rows.append([label + note, *cells])
-        if whole:
-            every = list(self.records.values())
-            rows.append(["all units", _minutes(every, 1), *_shares(every, parts)])
-        return format_markdown_table(["", "minutes", *parts, "other"], rows)
-
-    def format_reach_table(self, slow: Spot, fast: Spot, latency: float, wanted: float) -> str:
-        """Return, by run seed, when two arms first reached the held-out success that the first one ends with.
-
-        The last column says whether the second one was `wanted` times faster.
-
-        Times are of everything but evaluations, with an environment that takes `latency` times as long as the policy
-        that plays in it: a simulated phone takes next to nothing. An arm is "not timed" where the playing of an epoch
-        up to there has no recorded time, as one that was stopped and resumed. Times of two machines are not compared.
-        """
-        rows = []
-        for seed in self.plan.seeds:
-            one, other = (self._find(spot, seed) for spot in (slow, fast))
-            if one is None or other is None:
-                rows.append([str(seed), *[MISSING] * 5])
-                continue
-            target = [epoch.success for epoch in one.epochs if epoch.success is not None][-1]
-            seconds = [find_reached(done, target, latency) for done in (one, other)]
-            rows.append(
-                [
-                    str(seed),
-                    f"{target:.0f}",
-                    *map(_describe_reached, seconds),
-                    *_judge_ratio(one, other, seconds[0], seconds[1], wanted),
-                ]
-            )
-        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
-        heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
-        heads.append(f"wanted {wanted:g}")
-        return format_markdown_table(heads, rows)
-
-    def _find(self, spot: Spot, seed: int) -> UnitRecord | None:
-        """Return the record of a run seed; None while it is missing."""
-        return next((done for done in self.of(spot) if done.seed == seed), None)
-
-    def format_pace_table(self, slow: Spot, fast: Spot, epoch: int, wanted: float) -> str:
-        """Return, by run seed, how fast two arms collected, and after how long the first one was at an epoch.
-
-        The last column says whether the second one collected `wanted` times as many episodes.
-
-        Times are of all parts but evaluations, and those of two machines are not compared. Episodes that were played
-        meanwhile and not learned do not count.
-        """
-        rows = []
-        # Each run seed by itself: a pace belongs to a machine and a day, and is not averaged over them.
-        for seed in self.plan.seeds:
-            one, other = (self._find(spot, seed) for spot in (slow, fast))
-            if one is None or other is None:
-                rows.append([str(seed), *[MISSING] * 7])
-                continue
-            whole = [measure_minutes(done) for done in (one, other)]
-            pace = [
-                60 * sum(len(part.rollout) for part in done.epochs) / minutes
-                for done, minutes in zip((one, other), whole, strict=True)
-            ]
-            shown = (*whole, measure_minutes(one, epoch), *pace)
-            times = _judge_ratio(one, other, pace[1], pace[0], wanted)
-            rows.append([str(seed), *(f"{number:.0f}" for number in shown), *times])
-        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
-        heads = [
-            "run seed",
-            *(f"{label}, minutes" for label in labels),
-            f"{labels[0]}, to epoch {epoch}",
-            *(f"{label}, episodes an hour" for label in labels),
-            "times more",
-            f"wanted {wanted:g}",
-        ]
-        return format_markdown_table(heads, rows)
-
     # ------------------------------------------------------------------------------------------------ every unit
 
     def format_unit_table(self) -> str:
@@ -428,52 +287,6 @@ class Results:
             else f"$ for seed in {' '.join(sorted(str(seed) for seed, _ in given))}; do {command}; done"
             for command, given in alike.items()
         ]
-
-
-def find_reached(training: UnitRecord, target: float, latency: float) -> float:
-    """Return after how many seconds a training first had a held-out success, in percent.
-
-    Infinity if it never had it, NaN if it had it behind an epoch whose playing was not timed as a whole.
-
-    Args:
-        latency: how long an environment takes that a rollout waits for, relative to what the rollout took without it.
-    """
-    total = 0.0
-    for epoch in training.epochs:
-        if epoch.epoch and "rollout" not in epoch.seconds:
-            total = math.nan
-        total += _sum_parts(epoch)
-        total += latency * epoch.seconds.get("rollout", 0.0)
-        if epoch.epoch and epoch.success is not None and epoch.success >= target:
-            return total
-    return math.inf
-
-
-def measure_minutes(training: UnitRecord, epoch: int | None = None) -> float:
-    """Return what a training took until behind an epoch, evaluations aside; None for its last."""
-    passed = [one for one in training.epochs if epoch is None or one.epoch <= epoch]
-    return sum(map(_sum_parts, passed)) / 60
-
-
-def _sum_parts(epoch: EpochNumbers) -> float:
-    """Return the seconds of all parts of an epoch but its evaluation."""
-    return sum(seconds for part, seconds in epoch.seconds.items() if part != "evaluation")
-
-
-def _describe_reached(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "not timed"
-    return f"{seconds / 60:.0f}" if math.isfinite(seconds) else "never"
-
-
-def _judge_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float, wanted: float) -> tuple[str, str]:
-    """Return a ratio in words, and whether it is as large as wanted."""
-    if one.machine != other.machine:
-        return OTHER_MACHINE, "-"
-    if math.isnan(more) or math.isnan(less):
-        return "-", "-"
-    ratio = more / less  # 0 where the second one never came there
-    return f"{ratio:.2f}" if ratio else "-", "reached" if ratio >= wanted else "missed"
 
 
 def format_rate(measured: Sequence[MeasuredEpisodes]) -> str:
@@ -523,66 +336,6 @@ def _common_seeds(*several: Iterable[int | None]) -> list[int | None]:
     known = [list(one) for one in several]
     trained = [one for one in known if None not in one] or known[:1]
     return [seed for seed in trained[0] if all(seed in one for one in trained)]
-
-
-def _describe_learning(trainings: Sequence[UnitRecord]) -> list[str]:
-    """Return the cells of trainings of one method, at least one."""
-    epochs = [epoch for training in trainings for epoch in training.epochs if epoch.epoch]
-    rows, updates = (_describe_counts([getattr(one, name) for one in epochs]) for name in ("pairs", "updates"))
-    method = trainings[0].method
-    pairs, recipe = method["pairs"], method["dpo"]
-    sources = " and ".join(source for source in ("adversary", "contrast", "correction") if pairs[source])
-    lora = recipe["lora"]
-    return [
-        _LEARNED.get(method["objective"], f"pairs: {sources}"),
-        rows,
-        updates,
-        "all weights" if lora is None else f"LoRA of rank {lora['rank']}",
-        f"{recipe['learning_rate']:g}",
-    ]
-
-
-def _describe_counts(counts: Sequence[int]) -> str:
-    """Return the mean of numbers of epochs, with the least and the most where they differ."""
-    if not counts:
-        return NOT_PLANNED
-    least, most = min(counts), max(counts)
-    return f"{mean(counts):,.0f}" + (f" ({least:,} to {most:,})" if least < most else "")
-
-
-def _knows_gain(epoch: EpochNumbers) -> bool:
-    return epoch.chosen_gain is not None
-
-
-def _minutes(records: Sequence[UnitRecord], times: int) -> str:
-    return f"{sum(record.seconds.whole for record in records) / 60 / times:.0f}"
-
-
-def _shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
-    """Return the share of each part, and of what is left beside playing and learning."""
-    whole = sum(record.seconds.whole for record in records)
-    sums = {part: _sum(records, part) for part in parts}
-    outer = [seconds for part, seconds in sums.items() if part not in _DIVIDED]
-    known = [seconds for seconds in outer if seconds is not None]
-    rest = "not told"
-    if all(sums[part] is not None for part in _ALWAYS):
-        rest = _share(whole - sum(known), whole) if sum(known) <= whole else NOT_PLANNED
-    return [*("not told" if seconds is None else _share(seconds, whole) for seconds in sums.values()), rest]
-
-
-def _share(part: float, whole: float) -> str:
-    """Return percent; a part that would round to nothing has more digits."""
-    rounded = f"{part / whole:.0%}"
-    if part <= 0 or rounded != "0%":
-        return rounded
-    return f"{part / whole:.1%}" if part >= whole / 2000 else "<0.1%"
-
-
-def _sum(records: Sequence[UnitRecord], part: str) -> float | None:
-    """Return the seconds of one part; None where a unit that has it does not hold them."""
-    having = [record for record in records if record.measured is None or part not in LEARNING]
-    parts = [getattr(record.seconds, part) for record in having]
-    return None if None in parts else sum(parts)
 
 
 def _describe_machine(machine: Mapping[str, str | int | None]) -> str:
