@@ -94,7 +94,7 @@ Split = Annotated[
     typer.Option(
         "--split",
         metavar="NAME",
-        help="Play only one split: train, new-seeds, unseen-tasks or unseen-app. See collab env splits.",
+        help="Play only one split: train, new-seeds, unseen-tasks, unseen-app or hopeless. See collab env splits.",
         rich_help_panel=PLAY,
     ),
 ]

@@ -12,10 +12,9 @@ from collab.evidence.plan import read_plan
 from collab.loop.interfaces import load_algorithm, load_method
 
 README = Path(__file__).parents[2] / "README.md"
-PAGES = [README, *sorted((README.parent / "docs").glob("*.md"))]
-GUIDES = [page for page in PAGES if page.stem in ("README", "tour", "servers", "devices", "extending", "algorithms")]
+PAGES = [README, *(page for folder in ("docs", "agents") for page in sorted((README.parent / folder).rglob("*.md")))]
 COMMAND = re.compile(r"^\$ collab (.+?)(?:\s+#.*)?$", re.MULTILINE)
-COMMANDS = sorted({command for page in GUIDES for command in COMMAND.findall(page.read_text().replace("\\\n", ""))})
+COMMANDS = sorted({command for page in PAGES for command in COMMAND.findall(page.read_text().replace("\\\n", ""))})
 
 
 def test_there_are_commands_to_check():
@@ -25,13 +24,15 @@ def test_there_are_commands_to_check():
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_and_its_options_exist(command, capsys):
     words = shlex.split(command)
-    group = words[: 2 if words[0] in ("runs", "env", "graph", "agents", "critic", "verifier", "pairs") else 1]
+    group = words[
+        : 2 if words[0] in ("runs", "env", "graph", "agents", "critic", "verifier", "pairs", "checkpoint") else 1
+    ]
     assert main([*group, "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(word in shown for word in words if word.startswith("--"))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert target.startswith(("https://", "http://")) or (page.parent / target).exists(), target
@@ -44,7 +45,7 @@ def test_the_readme_stays_short():
 WRITES = re.compile(r"(?:--(?:out|export|figures|svg|parquet|local-dir)[ =]|-m venv |[^-]> )([\w./-]+)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))
 def test_what_commands_write_is_ignored_by_git(page):
     """Following the page leaves a checkout clean."""
     text = page.read_text(encoding="utf-8").replace("\\\n", "")
@@ -77,7 +78,7 @@ def words_of(page: Path) -> str:
     return " ".join(page.read_text(encoding="utf-8").split())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))
 def test_no_page_says_more_of_a_result_than_its_interval(page):
     for line in page.read_text(encoding="utf-8").splitlines():
         if holds_zero(line):
