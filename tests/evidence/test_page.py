@@ -27,6 +27,7 @@ from collab.evidence.page import (
     draw_curves,
     draw_gains,
     fill_template,
+    find_level,
     judge_training,
     render_page,
 )
@@ -72,10 +73,13 @@ def test_nothing_is_made_up_where_nothing_was_measured() -> None:
 
 
 def test_the_page_s_own_words_hold_no_result_and_no_long_line(make_record: MakeRecord) -> None:
-    """The cold temperature is the only decimal. Lines count that are filled in, but for tables, lists and commands."""
+    """Temperatures, and how sure replies are at one, are the only decimals.
+
+    Lines count that are filled in, but for tables, lists and commands.
+    """
     text = render_text(make_record(TEAM, None, "new-seeds", "1110", base="b" * 64))
     own = [line for line in text.splitlines() if not line.startswith(("| ", "- ", "$ "))]
-    assert set(re.findall(r"\d+\.\d+", "\n".join(own))) == {"0.3"}
+    assert set(re.findall(r"\d+\.\d+", "\n".join(own))) == {"0.3", "0.15", "0.050"}
     copied = PAGE.read_text().splitlines()
     assert max(len(line) for line in own if line not in copied) <= WIDTH
     assert "weights `bbbbbbbbbbbb`" in text
@@ -226,7 +230,7 @@ def test_a_gain_is_the_paired_difference_to_the_other_arm_in_every_phase_that_bo
     assert [(one.arm, one.phase, one.points) for one in gains] == [
         ("full method", "new instances", 25.0),
         ("full method", "unseen tasks", 0.0),
-        ("preferences → rejective fine-tuning", "new instances", -50.0),
+        ("rewarded replies alone, no pairs", "new instances", -50.0),
     ]
     found = known.compare(f"{TEAM}/new-seeds", "full/new-seeds")
     assert found is not None
@@ -290,6 +294,18 @@ def test_a_picture_of_curves_is_whole_and_survives_any_name() -> None:
     assert lengths == [2, 2, 1, 1], "each curve, and its dots"
     with pytest.raises(ValueError, match="no curve"):
         draw_curves("empty", "percent", [])
+
+
+def test_a_level_is_what_an_untrained_arm_solved(make_record: MakeRecord) -> None:
+    known = build_results(make_record(TEAM, None, "held-out", "1110"))
+    label = PLAN.arms[TEAM].label
+    level = find_level(known, f"{TEAM}/held-out")
+    assert level == (label, 75.0)
+    figure = draw_curves("a", "percent", [Curve(name="b", dots=((1, 1.0),))], level)
+    (line,) = [line for line in find_axes(figure).get_lines() if line.get_label() == label]
+    assert [y for _, y in list_points(line)] == [75.0, 75.0]
+    assert label in list_texts(figure)
+    assert find_level(known, None) is find_level(build_results(), f"{TEAM}/held-out") is None
 
 
 def test_an_arm_looks_the_same_on_every_picture(make_record: MakeRecord) -> None:

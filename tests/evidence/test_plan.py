@@ -225,7 +225,10 @@ def test_the_paper_s_arms_differ_in_the_rate_alone() -> None:
 
 @team_plan
 def test_evaluations_play_seeds_that_nothing_was_trained_or_chosen_on(plan: Plan) -> None:
-    known = {"sweep": {33}} if plan is PLAN else {f"new-seeds-{seed}": {seed} for seed in (43, 44, 45)}
+    # The policies before a training play its held-out instances too, for its curve.
+    known = (
+        {"sweep": {33}, "held-out": {39}} if plan is PLAN else {f"new-seeds-{seed}": {seed} for seed in (43, 44, 45)}
+    )
     phases = [name for name, phase in plan.phases.items() if phase.kind == "eval"]
     assert set(known) <= set(phases)
     held_out = {seed for arm in plan.trained for seed in load_asked(plan, arm)[0].held_out.seeds}
@@ -234,7 +237,7 @@ def test_evaluations_play_seeds_that_nothing_was_trained_or_chosen_on(plan: Plan
         (seeds,) = ask(plan, "full", phase)["--seeds"]
         played = {int(seed) for seed in seeds.split(",")}
         assert played == known.get(phase, {40, 41, 42})
-        assert played <= set(EVALUATION_SEEDS) - held_out
+        assert played <= set(EVALUATION_SEEDS) - (set() if phase == "held-out" else held_out)
 
 
 @each_plan
@@ -245,7 +248,9 @@ def test_no_evaluation_plays_a_seed_of_a_training_or_of_its_held_out_episodes(pl
     for unit in (one for one in plan.units if not plan.is_training(one)):
         (seeds,) = read_options(plan.command(unit, WORK))["--seeds"]
         played = {int(seed) for seed in seeds.split(",")}
-        assert played <= set(EVALUATION_SEEDS) - held_out, unit.name
+        # A policy that no training chose may play them.
+        allowed = set(EVALUATION_SEEDS) - (set() if plan.needs(unit) is None else held_out)
+        assert played <= allowed, unit.name
 
 
 def test_arms_of_wrong_credit_differ_in_their_pairs_and_in_wrong_rewards_alone() -> None:
@@ -273,10 +278,9 @@ def test_evaluations_of_a_phase_play_the_same_instances_for_every_arm(plan: Plan
         ("full", "new-seeds", "new-seeds-greedy", {"--episodes"}, 0),
         ("full", "unseen-tasks", "unseen-greedy", {"--episodes"}, 0),
         ("full", "unseen-app", "app-greedy", {"--episodes"}, 0),
-        ("untrained-team", "new-seeds", "new-seeds-sharpened", set(), 0.15),
     ],
 )
-def test_cold_greedy_and_sharpened_play_differ_in_temperature_and_instances_alone(
+def test_cold_and_greedy_play_differ_in_temperature_and_instances_alone(
     arm: str, cold: str, other: str, differs: set[str], temperature: float
 ) -> None:
     first, second = (ask(PLAN, arm, phase, PLAN.units_of(f"{arm}/{phase}")[0].seed) for phase in (cold, other))
@@ -288,6 +292,14 @@ def test_cold_greedy_and_sharpened_play_differ_in_temperature_and_instances_alon
     assert changes == dict.fromkeys(TEMPERATURES, (0.3, temperature))
 
 
+@pytest.mark.parametrize("phase", ["new-seeds", "unseen-tasks"])
+def test_the_sharpened_team_differs_from_the_untrained_one_in_temperature_alone(phase: str) -> None:
+    first, second = (ask(PLAN, arm, phase, None) for arm in ("untrained-team", "untrained-sharpened"))
+    assert {name for name in {**first, **second} if first.get(name) != second.get(name)} == {"--set", "--out"}
+    changes = find_changes(PLAN, ("untrained-team", phase), ("untrained-sharpened", phase))
+    assert changes == dict.fromkeys(TEMPERATURES, (0.3, 0.15))
+
+
 def test_what_matters_most_comes_first_and_trainings_before_what_plays_them() -> None:
     names = [unit.name for unit in PLAN.units]
     assert names[:3] == ["untrained-team/new-seeds", "full/seed-0/train", "full/seed-0/new-seeds"]
@@ -297,7 +309,7 @@ def test_what_matters_most_comes_first_and_trainings_before_what_plays_them() ->
 
 
 def test_a_stage_may_limit_run_seeds() -> None:
-    assert {unit.seed for unit in PLAN.units if unit.phase == "sweep"} == {0}
+    assert {unit.seed for unit in PLAN.units if unit.phase == "sweep"} == {None, 0}
     assert {unit.seed for unit in PLAN.units_of("full/train")} == {0, 1, 2}
     stages: list[dict[str, Any]] = [
         {"arms": ["full", "untrained-team"], "phases": ["train", "new-seeds"], "seeds": [2]},
