@@ -81,7 +81,7 @@ def test_a_flipped_label_earns_the_other_reward_and_keeps_the_score_that_the_cri
     assert all(before == after for before, after in pairs if after[2] is None)
 
 
-def test_cells_inspectorthe_same_action_are_flipped_together(run: Path) -> None:
+def test_cells_with_the_same_action_are_flipped_together(run: Path) -> None:
     case_of = {case.key: case for case in list_cases(run)}
     flipped = judge(run, "together", list(case_of.values()), 0.5)
     for key, case in case_of.items():
@@ -107,7 +107,7 @@ def test_a_neutral_score_becomes_a_reward_and_a_missing_or_invalid_one_stays_mis
     assert (third.score, third.original) == (None, None)
 
 
-def test_labels_of_a_run_keep_what_was_flipped_and_never_mix_inspectoranother_share(
+def test_labels_of_a_run_keep_what_was_flipped_and_never_mix_with_another_share(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wrong = tmp_path / "wrong.yaml"
