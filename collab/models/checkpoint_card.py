@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,10 +24,14 @@ CARD = "card.json"
 
 
 def write_layout(directory: Path) -> None:
-    """Write the prompt layout and the weights' digests of a checkpoint trained here."""
-    weights = {path.name: hash_file(path) for path in sorted(directory.glob("*.safetensors"))}
+    """Write the prompt layout and the weights' digests of a checkpoint trained here, and let those read it who may."""
+    files = sorted(directory.glob("*.safetensors"))
+    weights = {path.name: hash_file(path) for path in files}
     text = json.dumps({"prompt_layout": LAYOUT, "weights": weights}, indent=2)
     (directory / FILE).write_text(text + "\n", encoding="utf-8")
+    # safetensors writes for its owner alone; a server or a colleague reads weights as all that lies beside them.
+    for path in files:
+        shutil.copymode(directory / FILE, path)
 
 
 def check_layout(directory: Path) -> None:

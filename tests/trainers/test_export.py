@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,20 @@ def adapter(base: Path, tmp_path: Path) -> Path:
     write_layout(folder)
     write_json(folder / CARD, {"base": {"path": str(base), "digest": hash_weights(base)}})
     return folder
+
+
+def test_who_may_read_an_export_may_read_its_weights(adapter: Path, tmp_path: Path) -> None:
+    """The library that writes them keeps them to their owner."""
+    made = exported(adapter, tmp_path / "made", merge=True)
+    assert len({file.stat().st_mode for file in made.iterdir()}) == 1
+    assert next(made.glob("*.safetensors")).stat().st_mode & 0o777 == 0o666 & ~_read_umask()
+
+
+def _read_umask() -> int:
+    """Return what new files of this process are not given."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_a_checkpoint_is_copied_without_what_its_training_left(base: Path, tmp_path: Path) -> None:
