@@ -63,6 +63,22 @@ def test_episodes_are_those_of_a_whole_run_up_to_the_first_error(tmp_path: Path)
     assert 0 < erred < 12
 
 
+@pytest.mark.browser
+@pytest.mark.slow
+def test_as_many_episodes_on_pages_as_there_are_tabs_end_at_theirs(tmp_path: Path) -> None:
+    """Each holds a tab while the solution is followed in another."""
+    run = asyncio.run(
+        collab.collect(
+            env="mobile-miniwob", graph="single", agents="rehearsal", tasks="tag:oracle", episodes=6, seed=3,
+            out=tmp_path / "run", settings=["environment.backends.chromium.options.pages=3", STOP], concurrency=3,
+            progress=False,
+        )
+    )  # fmt: skip
+    assert [one.error for one in run.trajectories] == [None] * 6
+    # None waited for another one's tab to come free, which takes a minute to fail.
+    assert max(one.seconds for one in run.trajectories) < 30
+
+
 def test_the_printed_summary_says_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = play(tmp_path / "cut", STOP)
     assert main(["runs", "show", str(run.path)]) == 0

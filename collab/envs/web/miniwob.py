@@ -74,9 +74,11 @@ class MiniwobEnvironment:
 
     solves_by_screen: Literal[True] = True
 
-    def __init__(self, tabs: Tabs, view: PageView) -> None:
+    def __init__(self, tabs: Tabs, view: PageView, depth: int = 0) -> None:
         self._tabs = tabs
         self._view = view
+        self._depth = depth
+        """How many forks it is away from an episode."""
         self._page: MiniwobPage | None = None
         self._task: Task | None = None
         self._goal = ""
@@ -124,7 +126,7 @@ class MiniwobEnvironment:
         if self._task is None or screen is None:
             raise EnvironmentFailure("there is no episode to copy; call reset first")
         # A page cannot be copied, so its actions are repeated in a second tab.
-        twin = MiniwobEnvironment(self._tabs, self._view)
+        twin = MiniwobEnvironment(self._tabs, self._view, self._depth + 1)
         try:
             copied = await twin.reset(self._task)
             for action in self._executed:
@@ -177,7 +179,7 @@ class MiniwobEnvironment:
     async def _acquire_tab(self) -> MiniwobPage:
         """Return the tab, from the first time it is asked for."""
         if self._page is None:
-            self._page = await self._tabs.acquire()
+            self._page = await self._tabs.acquire(self._depth)
         return self._page
 
     @contextlib.asynccontextmanager
@@ -395,7 +397,7 @@ class MiniwobSuite:
 
     Args:
         reward: what counts as success (see the module's page).
-        pages: how many tabs may be open at once, forks included; no more episodes are played at once.
+        pages: how many episodes may have a tab at once; as many more serve their forks, and as many forks of those.
         width: of the window, in CSS pixels; the task area is 160 wide and 210 high.
         height: of the window, in CSS pixels.
         max_steps: actions before an episode is truncated.

@@ -369,8 +369,11 @@ FLAGS = ("--disable-frame-rate-limit",)
 class Tabs:
     """Lends tabs; starts the browser and the server with the first one.
 
+    Episodes, their forks and forks of forks take tabs from pools of their own. An episode keeps its tab while it waits
+    for one for a fork: out of one pool, episodes that all judge a step would hold all tabs and wait for each other.
+
     Args:
-        size: how many tabs may be lent at once, forks included.
+        size: how many tabs may be lent at once to episodes, to their forks, and to forks of those.
         width: of the window, in CSS pixels.
         height: of the window, in CSS pixels.
         scale: device pixels per CSS pixel; what a screenshot is made of.
@@ -393,29 +396,37 @@ class Tabs:
         self._size = size
         self._patience_s = patience_s
         self._rules = rules
-        surroundings = build_surroundings(width, height, scale=scale)
-        self._browser = Browser(executable_path=browser, arguments=FLAGS, surroundings=surroundings)
+        self._surroundings = build_surroundings(width, height, scale=scale)
+        self._browser = Browser(executable_path=browser, arguments=FLAGS, surroundings=self._surroundings)
         self.starts = asyncio.Semaphore(max(2, os.cpu_count() or 1))
         """Held while an episode starts: more pages at once than there are cores load no sooner, and each later."""
-        self._pool = PagePool(self._browser, size=size, **surroundings)
+        self._pools: list[PagePool] = []
+        """Those of episodes, of forks, of forks of forks …"""
         self._site: Site | None = None
         self._prepared: WeakKeyDictionary[Page, MiniwobPage] = WeakKeyDictionary()
 
-    async def acquire(self) -> MiniwobPage:
+    async def acquire(self, depth: int = 0) -> MiniwobPage:
         """Return a tab that answers.
+
+        Args:
+            depth: 0 for an episode, 1 for its fork, 2 for a fork of that …
 
         Raises:
             EnvironmentFailure: all tabs stay lent, or the browser gives none.
         """
         if self._site is None:
             self._site = Site()
+        while len(self._pools) <= depth:
+            self._pools.append(PagePool(self._browser, size=self._size, **self._surroundings))
+        pool = self._pools[depth]
         try:
             with note_doing("waiting for a free browser tab"):
-                tab = await self._pool.acquire(self._patience_s)
+                tab = await pool.acquire(self._patience_s)
         except TimeoutError:
             tabs = format_amount(self._size, "tab")
             problem = f"no browser tab came free within {self._patience_s:g} s, with {tabs} in use"
-            advice = "each episode and each fork holds one: close some, play fewer at once, or allow more with `pages`"
+            who = "each fork" if depth else "each episode"
+            advice = f"{who} holds one: close some, play fewer at once, or allow more with `pages`"
             raise EnvironmentFailure(f"{problem}; {advice}") from None
         # A tab is prepared once and used by many episodes.
         if tab not in self._prepared:
@@ -424,17 +435,19 @@ class Tabs:
                     self._prepared[tab] = await MiniwobPage.on(tab, self._site, self._rules)
             except BaseException:
                 # A tab that could not be prepared is replaced, not given to the next one.
-                await self._pool.release(tab, broken=True)
+                await pool.release(tab, broken=True)
                 raise
         return self._prepared[tab]
 
     async def release(self, page: MiniwobPage, *, broken: bool = False) -> None:
         """Take a tab back; a broken one is replaced."""
-        await self._pool.release(page.tab, broken=broken)
+        for pool in self._pools:  # all but the one that lent it do nothing
+            await pool.release(page.tab, broken=broken)
 
     async def close(self) -> None:
         """End the browser and the server. May be called twice."""
-        await self._pool.close()
+        for pool in self._pools:
+            await pool.close()
         await self._browser.close()
         if self._site is not None:
             await asyncio.to_thread(self._site.close)

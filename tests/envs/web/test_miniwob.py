@@ -354,6 +354,24 @@ def test_more_episodes_than_tabs_is_said_not_hung() -> None:
 
 @pytest.mark.browser
 @pytest.mark.slow
+def test_as_many_episodes_as_there_are_tabs_may_all_be_judged_at_once() -> None:
+    """Each keeps its tab meanwhile, so what judging forks must not wait for those."""
+
+    async def check(suite: MiniwobSuite) -> None:
+        suite._tabs._patience_s = 5
+        episodes = [await suite.open() for _ in range(2)]
+        await asyncio.gather(*(one.reset(suite.instance("click-test", 0)) for one in episodes))
+        forks = await asyncio.gather(*(one.fork() for one in episodes))
+        deeper = await asyncio.gather(*(one.fork() for one in forks))
+        assert len({screen.digest for screen in [(await one.step(None)).observation for one in deeper]}) == 1
+        for one in (*deeper, *forks, *episodes):
+            await one.close()
+
+    play_alone(check, pages=2)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
 def test_the_page_counts_time_only_by_the_original_rule() -> None:
     async def check(suite: MiniwobSuite) -> None:
         environment = await suite.open()

@@ -17,7 +17,7 @@ def test_a_pool_needs_a_page() -> None:
 
 def tabs_of(browser: Browser) -> Tabs:
     tabs = Tabs(size=1, width=160, height=210, scale=1, browser=None, patience_s=0.05, rules=Rules())
-    tabs._pool._browser = browser
+    tabs._browser = browser
     return tabs
 
 
@@ -39,9 +39,11 @@ def test_patience_with_lent_tabs_begins_when_the_browser_runs(monkeypatch: pytes
             await pool.acquire(0.05)
         message = r"no browser tab came free within 0.05 s, with 1 tab in use; .* play fewer at once, or allow more"
         tabs = tabs_of(Slow())
-        await tabs._pool._places.acquire()
-        with pytest.raises(EnvironmentFailure, match=message):
-            await tabs.acquire()
+        tabs._pools = [PagePool(Slow(), size=1), PagePool(Slow(), size=1)]
+        for depth, who in enumerate(("episode", "fork")):
+            await tabs._pools[depth]._places.acquire()
+            with pytest.raises(EnvironmentFailure, match=message.replace(".*", f"each {who} .*")):
+                await tabs.acquire(depth)
         monkeypatch.setattr("collab.envs.web.browser._OPENING_S", 0.05)
         with pytest.raises(EnvironmentFailure, match=r"no page within 0.05 s: the machine is overloaded"):
             await PagePool(Slow(), size=1).acquire()
