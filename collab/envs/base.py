@@ -116,12 +116,13 @@ class Bounded(Protocol):
     """A suite that cannot open as many environments as one likes (there is one device)."""
 
     most_environments: int
+    """How many may be open at once. Forks are not counted: one never waits for an environment to be closed, since that
+    may wait for its own fork."""
 
 
-def limit_forking(suite: Suite) -> int | None:
-    """Return how many environments may be open if each may fork; None for any number."""
-    # Half of a bounded suite's: with all open, each would wait for ever for room for its fork.
-    return max(1, suite.most_environments // 2) if isinstance(suite, Bounded) else None
+def limit_environments(suite: Suite, wanted: int) -> int:
+    """Return how many of so many environments may be open at once."""
+    return min(wanted, suite.most_environments) if isinstance(suite, Bounded) else wanted
 
 
 @runtime_checkable

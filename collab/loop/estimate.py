@@ -25,7 +25,7 @@ import numpy as np
 
 from collab.config import Budget, PartDefinition, RunConfig
 from collab.data.tokenize import EncodedExample, Ids, turn_end
-from collab.envs.base import Bounded, Suite
+from collab.envs.base import Suite, limit_environments
 from collab.errors import ModelFailure
 from collab.evaluation.metrics import describe_sampling
 from collab.library import Library
@@ -179,13 +179,13 @@ async def plan(config: TrainingConfig, library: Library, device: str = "auto") -
             played = 1 if config.is_played(1) else 2
             run = (await get_curriculum(algorithm).plan(state, played, policy)).run
             budgets = _list_budgets(run, suite)
-            most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
+            most = limit_environments(suite, run.concurrency)
             # Evaluations may play other tasks, or in another environment, than rollouts.
             measured = config.held_out[0]
             steps = _estimate_steps(config, run, budgets, _list_budgets(measured, await state.open_suite(measured)))
         finally:
             await state.close_suite()
-    at_once = max(1, min(run.concurrency, run.episodes, most))
+    at_once = max(1, min(run.episodes, most))
     tried = await probe(config, run, library, policy, device, steps[0], at_once)
     return replace(build_plan(config.model_copy(update={"run": run}), steps, tried), notes=notes)
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from collab.envs.base import ENDS_AT_SUCCESS, Environment, Suite, limit_forking
+from collab.envs.base import ENDS_AT_SUCCESS, Bounded, Environment, Suite
 from collab.errors import EnvironmentFailure, RunFormatError, boundary
 from collab.rewards.base import RestorableState
 from collab.types import Observation, Trajectory
@@ -25,14 +25,14 @@ from collab.types import Observation, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSlots:
-    """Limits the open states of a suite, so that each of them can still fork an environment."""
+    """Lets no more states of a suite be open than it has environments."""
 
     suite: Suite
     places: AbstractAsyncContextManager[None] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        most = limit_forking(self.suite)
-        places = contextlib.nullcontext() if most is None else asyncio.Semaphore(most)
+        suite = self.suite
+        places = asyncio.Semaphore(suite.most_environments) if isinstance(suite, Bounded) else contextlib.nullcontext()
         object.__setattr__(self, "places", places)  # a frozen dataclass leaves no other way
 
     @contextlib.asynccontextmanager

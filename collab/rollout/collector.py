@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collab.config import Budget
-from collab.envs.base import Bounded
+from collab.envs.base import limit_environments
 from collab.errors import EnvironmentFailure, EnvironmentGone
 from collab.graphs.deliberation import Network
 from collab.models.base import Reply
@@ -433,10 +433,7 @@ async def collect(
     budgets = {info.name: stage.limits.limit_steps(info.max_steps) for info in stage.suite.tasks()}
     for episode in plan:
         progress.workload.plan(episode.id, budgets.get(episode.task, 1))
-    workers = min(concurrency, len(plan))
-    if isinstance(stage.suite, Bounded):
-        workers = min(workers, stage.suite.most_environments)
-    await collector.pool.run(workers, collector.work)
+    await collector.pool.run(limit_environments(stage.suite, min(concurrency, len(plan))), collector.work)
     order = {episode.id: position for position, episode in enumerate(plan)}
     is_whole = len(collector.over) == len(plan)  # whatever ran out, ran out with the last episode
     return Collection(

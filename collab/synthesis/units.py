@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from collab.data.example import LEVELS, Example, Level
 from collab.data.parquet import ExampleWriter
 from collab.data.splits import HeldOutInstances, Split, split_words
-from collab.envs.base import Environment, Suite, limit_forking
+from collab.envs.base import Environment, Suite, limit_environments
 from collab.errors import EnvironmentFailure, ModelFailure, RunError, boundary
 from collab.models.base import Reply
 from collab.rollout.collector import RolloutProgress
@@ -252,12 +252,7 @@ async def work(
     worker = _SynthesisWork(config=config, resources=resources, journal=journal, ledger=ledger, pool=pool)
     # Limits are looked at after every call, not only between units.
     ledger.watch(pool.can_continue)
-    workers = min(config.concurrency, len(units))
-    # Environments that fork may run out of processes: fewer units then work at once.
-    most = limit_forking(resources.suite)
-    if most is not None:
-        workers = min(workers, most)
-    await pool.run(workers, worker.work)
+    await pool.run(limit_environments(resources.suite, min(config.concurrency, len(units))), worker.work)
     return pool.stopped if worker.tried < len(units) else None
 
 

@@ -122,43 +122,50 @@ def test_so_many_are_judged_at_once_and_no_more(run: Path, found: list[CriticInp
 
 
 class OfFour(CorridorSuite):
-    """Four corridors and no more, copies included; who finds none for a second gets none."""
+    """Four corridors and no more, and as many copies of them; who finds none for a second gets none."""
 
     most_environments = 4
 
     def __init__(self) -> None:
         super().__init__(slow_s=0.002)
-        self.places = asyncio.Semaphore(self.most_environments)
+        self.places = [asyncio.Semaphore(self.most_environments) for _ in ("corridors", "copies")]
+        self.most_open = 0
 
-    async def taken(self, state: Any = None) -> CorridorEnvironment:
+    async def taken(self, depth: int, state: Any = None) -> CorridorEnvironment:
         try:
-            await asyncio.wait_for(self.places.acquire(), 1)
+            await asyncio.wait_for(self.places[depth].acquire(), 1)
         except TimeoutError:
             raise EnvironmentFailure("all 4 corridors are in use") from None
-        return OneOfFour(self, state)
+        if not depth:
+            self.most_open = max(self.most_open, self.most_environments - self.places[0]._value)
+        return OneOfFour(self, state, depth)
 
     async def open(self) -> CorridorEnvironment:
-        return await self.taken()
+        return await self.taken(0)
 
 
 class OneOfFour(CorridorEnvironment):
     """Makes room when it is closed."""
 
+    def __init__(self, suite: OfFour, state: Any, depth: int) -> None:
+        super().__init__(suite, state)
+        self._depth = depth
+
     async def fork(self) -> CorridorEnvironment:
         assert isinstance(self._suite, OfFour)
-        return await self._suite.taken(self._state)
+        return await self._suite.taken(self._depth + 1, self._state)
 
     async def close(self) -> None:
         assert isinstance(self._suite, OfFour)
         if self._open:
-            self._suite.places.release()
+            self._suite.places[self._depth].release()
         await super().close()
 
 
-def test_states_leave_room_for_the_copies_that_they_are_judged_on(
+def test_as_many_states_are_judged_at_once_as_there_are_environments(
     corridor: tuple[CorridorSuite, Path, list[Trajectory]], tmp_path: Path
 ) -> None:
-    """More judges than environments: none waits in a state for a copy that only the others could make room for."""
+    """More judges than environments: all are used, and none fails for want of one."""
     _, run, episodes = corridor
     shutil.copytree(run, tmp_path / "run")
     suite = OfFour()
@@ -166,7 +173,7 @@ def test_states_leave_room_for_the_copies_that_they_are_judged_on(
     found = [case for episode in episodes for case in build_inputs(episode, suite.space, states)]
     assert len(found) > 4
     told = label_into(tmp_path / "run", found, SolutionCritic(), concurrency=16)
-    assert (told.judged, told.failed, suite.active) == (len(found), 0, 0)
+    assert (told.judged, told.failed, suite.active, suite.most_open) == (len(found), 0, 0, 4)
 
 
 def test_a_case_that_fails_is_asked_about_again_and_its_siblings_are_not(run: Path, found: list[CriticInput]) -> None:

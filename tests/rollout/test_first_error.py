@@ -75,6 +75,7 @@ def test_as_many_episodes_on_pages_as_there_are_tabs_end_at_theirs(tmp_path: Pat
         )
     )  # fmt: skip
     assert [one.error for one in run.trajectories] == [None] * 6
+    assert any("stopped at its first error" in one.outcome.reason for one in run.trajectories if one.outcome)
     # None waited for another one's tab to come free, which takes a minute to fail.
     assert max(one.seconds for one in run.trajectories) < 30
 

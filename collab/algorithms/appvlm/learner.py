@@ -28,7 +28,7 @@ from collab.algorithms.turn_learner import Experience, TurnLearner, estimate_ali
 from collab.config import Definition, RunConfig, validate
 from collab.dialects.ground import read_in_dialect
 from collab.dialects.speaker import Speaker
-from collab.envs.base import Bounded, Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite
+from collab.envs.base import Environment, HasGoal, HasOracle, HasScore, HasScreenshot, Suite, limit_environments
 from collab.envs.grammar import ActionSpace
 from collab.errors import ConfigError, EnvironmentFailure, ModelFailure
 from collab.graphs.deliberation import Network, vote
@@ -278,8 +278,7 @@ async def compare_with_solutions(state: LoopState, policy: Policy, suite: Suite,
         for slot, one in run.agents.items()
     }
     run = with_prompts(run.model_copy(update={"agents": agents}), state.library)
-    most = suite.most_environments if isinstance(suite, Bounded) else run.concurrency
-    gate, team = asyncio.Semaphore(min(run.concurrency, most)), build_team(run)
+    gate, team = asyncio.Semaphore(limit_environments(suite, run.concurrency)), build_team(run)
 
     def count(reply: Reply) -> None:
         spent.spent += Usage.of_call(reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)

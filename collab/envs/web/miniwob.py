@@ -397,7 +397,7 @@ class MiniwobSuite:
 
     Args:
         reward: what counts as success (see the module's page).
-        pages: how many episodes may have a tab at once; as many more serve their forks, and as many forks of those.
+        pages: how many episodes may have a tab at once; as many more serve their forks, as many forks of those.
         width: of the window, in CSS pixels; the task area is 160 wide and 210 high.
         height: of the window, in CSS pixels.
         max_steps: actions before an episode is truncated.

@@ -204,7 +204,7 @@ class MobileMiniwobSuite:
     """The 91 pages that AndroidWorld shows on a phone.
 
     Args:
-        pages: how many episodes may have a tab at once; as many more serve their forks, and as many forks of those.
+        pages: how many episodes may have a tab at once; as many more serve their forks, as many forks of those.
         width: of the window, in the page's own pixels; the task area is 160 wide and 210 high.
         height: of the window, in the page's own pixels.
         scale: screen pixels per pixel of the page; the defaults make a screen of 1080 × 1920.
