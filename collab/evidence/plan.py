@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from string import Template
 from typing import Any, Literal, TypeAlias
@@ -209,6 +210,18 @@ class Plan(Definition):
             raise ValueError(f"{wrong!r} is neither an arm nor a phase of this plan where it is named")
         return self
 
+    @model_validator(mode="after")
+    def _check_options(self) -> Plan:
+        """Refuse an evaluation whose arm and phase both give an option: one of them would be lost."""
+        # Not `units`, which would be remembered, also of a copy with other stages.
+        for unit in (one for one in self._all() if not self.is_training(one)):
+            options = (_list_options(text) for text in (self.arms[unit.arm].plays, self.phases[unit.phase].options))
+            if twice := sorted(set.intersection(*options)):
+                raise ValueError(
+                    f"arms.{unit.arm}: plays gives {twice[0]}, as phases.{unit.phase} does; take one out of the stages"
+                )
+        return self
+
     @cached_property
     def units(self) -> tuple[EvidenceUnit, ...]:
         """All units, in the order in which they are done."""
@@ -301,6 +314,13 @@ class Plan(Definition):
         if not self.is_training(unit):
             return self.command(unit, work)
         return [self.phases[unit.phase].kind, "--resume", str(work / unit.name)]
+
+
+def _list_options(text: str) -> set[str]:
+    """Return the options of a command, a setting of `--set` by its own name."""
+    words = shlex.split(text)
+    settings = {value.partition("=")[0] for word, value in pairwise(words) if word == "--set"}
+    return settings | {word for word in words if word.startswith("--") and word != "--set"}
 
 
 def read_plan(path: Path) -> Plan:

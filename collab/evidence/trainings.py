@@ -49,7 +49,7 @@ class Trainings:
     def __init__(self, results: Results) -> None:
         self.results = results
 
-    def list_training_spots(self) -> list[tuple[str, Spot]]:
+    def _list_spots(self) -> list[tuple[str, Spot]]:
         """Return label and spot of all planned kinds of training: the first phase that trains, then the others."""
         phases = [name for name, phase in self.results.plan.phases.items() if phase.kind != "eval"]
         return [
@@ -63,7 +63,7 @@ class Trainings:
         """Return what trainings learned from, how much of it an epoch had, and what it changed in how many steps."""
         rows = [
             [label, *(_describe_learning(done) if (done := self.results.of(spot)) else [MISSING] * 5)]
-            for label, spot in self.list_training_spots()
+            for label, spot in self._list_spots()
         ]
         return format_markdown_table(
             ["", "learns from", "rows of an epoch", "optimizer steps", "changes", "rate"], rows
@@ -71,10 +71,8 @@ class Trainings:
 
     def format_likelihood_table(self) -> str:
         """Return what every training did to chosen replies, by epoch; empty where none compares with a reference."""
-        rows, done = (
-            [],
-            [one for one in self.results.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)],
-        )
+        done = [one for one in self.results.records.values() if any(_knows_gain(epoch) for epoch in one.epochs)]
+        rows = []
         last = max((epoch.epoch for one in done for epoch in one.epochs), default=0)
         for one in done:
             gains = {
@@ -94,7 +92,7 @@ class Trainings:
         return any(record.seconds.environment is not None for record in self.results.trainings())
 
     @property
-    def told_parts(self) -> list[str]:
+    def shown_parts(self) -> list[str]:
         """The parts that some training fills; those of all algorithms are told anyhow."""
         unfilled = [
             part for part in _VALUING if all(getattr(one.seconds, part) == 0 for one in self.results.trainings())
@@ -104,11 +102,11 @@ class Trainings:
     def format_minutes(self, spot: Spot) -> str:
         """Return how many minutes the units of a spot took, e.g. "34 (14 to 47)"."""
         done = self.results.of(spot)
-        return _minutes(done) if done else MISSING
+        return _format_minutes(done) if done else MISSING
 
     def describe_parts(self) -> str:
         """Say what the columns of `format_time_table` are."""
-        return " ".join(words for part, words in _PARTS_ARE.items() if part in self.told_parts)
+        return " ".join(words for part, words in _PARTS_ARE.items() if part in self.shown_parts)
 
     def format_time_table(self, whole: bool = False) -> str:
         """Return what trainings took by part, in the mean of their run seeds; with the least and the most minutes.
@@ -119,19 +117,19 @@ class Trainings:
         Args:
             whole: whether a last line holds the sum of all units.
         """
-        parts = self.told_parts
+        parts = self.shown_parts
         rows = []
-        for label, spot in self.list_training_spots():
+        for label, spot in self._list_spots():
             done = self.results.of(spot)
-            full = [one for one in done if all(_sum([one], part) is not None for part in _ALWAYS)]
+            full = [one for one in done if all(_sum_part([one], part) is not None for part in _ALWAYS)]
             full = full or done
             note = "" if len(full) == len(done) else f" (shares: {len(full)} of {len(done)})"
-            cells = [_minutes(done), *_shares(full, parts)] if done else [MISSING] * (len(parts) + 2)
+            cells = [_format_minutes(done), *_format_shares(full, parts)] if done else [MISSING] * (len(parts) + 2)
             rows.append([label + note, *cells])
         if whole:
             every = list(self.results.records.values())
             total = sum(one.seconds.whole for one in every)
-            rows.append(["all units", f"{total / 60:.0f}", *_shares(every, parts)])
+            rows.append(["all units", f"{total / 60:.0f}", *_format_shares(every, parts)])
         return format_markdown_table(["", "minutes", *parts, "other"], rows)
 
     def format_reach_table(self, slow: Spot, fast: Spot, latency: float, wanted: float) -> str:
@@ -249,26 +247,26 @@ def _judge_ratio(one: UnitRecord, other: UnitRecord, more: float, less: float, w
     return f"{ratio:.2f}" if ratio else "-", "reached" if ratio >= wanted else "missed"
 
 
-def _minutes(records: Sequence[UnitRecord]) -> str:
+def _format_minutes(records: Sequence[UnitRecord]) -> str:
     """Return the mean of units' minutes, with the least and the most where they differ."""
     took = [record.seconds.whole / 60 for record in records]
     least, most = f"{min(took):.0f}", f"{max(took):.0f}"
     return f"{mean(took):.0f}" + (f" ({least} to {most})" if least != most else "")
 
 
-def _shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
+def _format_shares(records: Sequence[UnitRecord], parts: Sequence[str]) -> list[str]:
     """Return the share of each part, and of what is left beside playing and learning."""
     whole = sum(record.seconds.whole for record in records)
-    sums = {part: _sum(records, part) for part in parts}
+    sums = {part: _sum_part(records, part) for part in parts}
     outer = [seconds for part, seconds in sums.items() if part not in _DIVIDED]
     known = [seconds for seconds in outer if seconds is not None]
     rest = "not told"
     if all(sums[part] is not None for part in _ALWAYS):
-        rest = _share(whole - sum(known), whole) if sum(known) <= whole else NOT_PLANNED
-    return [*("not told" if seconds is None else _share(seconds, whole) for seconds in sums.values()), rest]
+        rest = _format_share(whole - sum(known), whole) if sum(known) <= whole else NOT_PLANNED
+    return [*("not told" if seconds is None else _format_share(seconds, whole) for seconds in sums.values()), rest]
 
 
-def _share(part: float, whole: float) -> str:
+def _format_share(part: float, whole: float) -> str:
     """Return percent; a part that would round to nothing has more digits."""
     rounded = f"{part / whole:.0%}"
     if part <= 0 or rounded != "0%":
@@ -276,7 +274,7 @@ def _share(part: float, whole: float) -> str:
     return f"{part / whole:.1%}" if part >= whole / 2000 else "<0.1%"
 
 
-def _sum(records: Sequence[UnitRecord], part: str) -> float | None:
+def _sum_part(records: Sequence[UnitRecord], part: str) -> float | None:
     """Return the seconds of one part; None where a unit that has it does not hold them."""
     having = [record for record in records if record.measured is None or part not in LEARNING]
     parts = [getattr(record.seconds, part) for record in having]

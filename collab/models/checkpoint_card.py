@@ -24,7 +24,7 @@ CARD = "card.json"
 
 
 def write_layout(directory: Path) -> None:
-    """Write the prompt layout and the weights' digests of a checkpoint trained here, and let those read it who may."""
+    """Write the prompt layout and the weights' digests of a checkpoint trained here; all of it gets one file mode."""
     files = sorted(directory.glob("*.safetensors"))
     weights = {path.name: hash_file(path) for path in files}
     text = json.dumps({"prompt_layout": LAYOUT, "weights": weights}, indent=2)

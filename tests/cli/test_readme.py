@@ -29,7 +29,8 @@ def test_a_command_and_its_options_exist(command, capsys):
     ]
     assert main([*group, "--help"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in words if word.startswith("--"))
+    known = set(re.findall(r"--[a-z][a-z-]*", shown))
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(README.parent)))

@@ -79,7 +79,7 @@ def test_the_page_s_own_words_hold_no_result_and_no_long_line(make_record: MakeR
     """
     text = render_text(make_record(TEAM, None, "new-seeds", "1110", base="b" * 64))
     own = [line for line in text.splitlines() if not line.startswith(("| ", "- ", "$ "))]
-    assert set(re.findall(r"\d+\.\d+", "\n".join(own))) == {"0.3", "0.15", "0.050"}
+    assert set(re.findall(r"\d+\.\d+", "\n".join(own))) == {"0.3", "0.15", "0.050", "0.1"}
     copied = PAGE.read_text().splitlines()
     assert max(len(line) for line in own if line not in copied) <= WIDTH
     assert "weights `bbbbbbbbbbbb`" in text
@@ -240,14 +240,14 @@ def test_a_gain_is_the_paired_difference_to_the_other_arm_in_every_phase_that_bo
 GAINS = [
     Gain(arm="full <method> & co", phase="new", points=8.0, interval=(2.0, 14.0)),
     Gain(arm="full <method> & co", phase="unseen", points=1.0, interval=(-3.0, 5.0)),
-    Gain(arm="w/o it", phase="new", points=-4.0, interval=(-9.0, -1.0)),
+    Gain(arm="without it", phase="new", points=-4.0, interval=(-9.0, -1.0)),
 ]
 
 
 def test_gains_have_a_line_each_beside_their_arm_a_mark_by_phase_and_their_intervals() -> None:
     figure = draw_gains("a < b", "points", GAINS)
     axes = find_axes(figure)
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["full <method> & co", "w/o it"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["full <method> & co", "without it"]
     assert list(axes.get_yticks()) == [0.5, 3], "an arm's name is amid its lines"
     assert axes.get_ylim() == (4, -1), "the first arm is the uppermost"
     zero, *marks = axes.get_lines()
@@ -266,7 +266,7 @@ def test_gains_have_a_line_each_beside_their_arm_a_mark_by_phase_and_their_inter
     legend = axes.get_legend()
     assert legend is not None
     assert [text.get_text() for text in legend.get_texts()] == ["new", "unseen"]
-    assert {"a < b", "points", "new", "unseen", "full <method> & co", "w/o it"} <= list_texts(figure)
+    assert {"a < b", "points", "new", "unseen", "full <method> & co", "without it"} <= list_texts(figure)
 
 
 def test_without_a_gain_the_text_says_so(make_record: MakeRecord) -> None:
@@ -309,7 +309,7 @@ def test_a_level_is_what_an_untrained_arm_solved(make_record: MakeRecord) -> Non
 
 
 def test_an_arm_looks_the_same_on_every_picture(make_record: MakeRecord) -> None:
-    """Though rejective fine-tuning compares nothing, and has no curve on the second."""
+    """Though learning from rewarded replies alone compares nothing, and has no curve on the second."""
     plain = make_record("rft", 0, "train", epochs=["10"])
     mute = plain.model_copy(update={"epochs": [one.model_copy(update={"chosen_gain": None}) for one in plain.epochs]})
     others = (make_record(arm, 0, "train", epochs=["10"]) for arm in ("full", "no-cr"))

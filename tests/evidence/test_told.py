@@ -1,4 +1,4 @@
-"""What docs/critics.md says of a judge and an adversary behind a server is what their records hold."""
+"""What is told by hand is what its records hold: in the README, of the pocket, and of a served judge and adversary."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 from collab.evaluation.comparison import compare_trainings
 from collab.evaluation.metrics import Report
 from collab.evaluation.report import show_difference
-from collab.evidence.record import UnitRecord, read
-from collab.evidence.tables import format_rate
+from collab.evidence.plan import read_plan
+from collab.evidence.record import UnitRecord, read, read_all
+from collab.evidence.tables import Results, format_rate
 from collab.library import find_builtin_root
 
 DOCS = find_builtin_root() / "docs"
@@ -73,5 +74,71 @@ def test_both_trainings_are_told_with_their_difference_to_the_untrained_team(arm
     assert rate is not None
     assert f"{told} {rate[1]} % {rate[2]}" in SECTION
     _, untrained = read_report(DOCS / "wrong-credit/results/units/untrained/new-seeds.json")
-    found = compare_trainings([(untrained, report)])
-    assert show_difference(found).replace(" [", " [") in SECTION
+    assert show_difference(compare_trainings([(untrained, report)])) in SECTION
+
+
+def test_both_are_compared_with_right_and_with_inverted_rewards() -> None:
+    units = DOCS / "wrong-credit/results/units"
+    (sampler, _), (right, _), (inverted, report) = (
+        read_report(next(units.glob(f"{arm}/**/new-seeds.json")))
+        for arm in ("adversary-0", "correction-0", "correction-30")
+    )
+    shares = [
+        100 * sum(row[3] for row in one.measured.episodes) / 144 for one in (sampler, right, inverted) if one.measured
+    ]
+    assert f"sampler's mistakes a team solves {shares[0]:.1f} %" in SECTION
+    assert f"bring corrections to {shares[1]:.1f} %, with 30 % of them inverted to {shares[2]:.1f} %" in SECTION
+    _, judged = read_report(SERVED / "judge-correction/new-seeds.json")
+    assert f"(difference {show_difference(compare_trainings([(report, judged)]))})" in SECTION
+
+
+def test_the_pocket_is_told_as_it_was_played() -> None:
+    page = " ".join((DOCS / "results.md").read_text(encoding="utf-8").split())
+    played = {name: read(DOCS / f"results/pocket/{name}.json").measured for name in ("unseen-tasks", "hopeless")}
+    rows = {name: one.episodes for name, one in played.items() if one is not None}
+    assert [(sum(row[3] for row in each), len(each)) for each in rows.values()] == [(118, 198), (0, 72)]
+    assert "solves 118 of their 198 instances" in page
+    assert "solves none of 72 instances" in page
+    never = {row[0] for row in rows["unseen-tasks"]} - {row[0] for row in rows["unseen-tasks"] if row[3]}
+    assert f"none of {', '.join(sorted(never)[:2])} and {sorted(never)[2]} (9 instances each)" in page
+
+
+README = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
+TOLD = {
+    "one agent, untrained": ("results", "untrained-single"),
+    "team of four, untrained": ("results", "untrained-team"),
+    "team, [full method](docs/results.md)": ("results", "full"),
+    "team, rewarded replies alone": ("results", "rft"),
+    "one agent, [filtered behaviour cloning](docs/algorithms.md)": ("algorithms/results", "filtered-bc"),
+    "one agent, [DigiRL](docs/algorithms/digirl.md)": ("algorithms/results", "digirl"),
+}
+
+
+@pytest.mark.parametrize("label", TOLD)
+def test_the_readme_s_table_is_that_of_its_units(label: str) -> None:
+    folder, arm = TOLD[label]
+    row = re.search(rf"\| {re.escape(label)} \| (\S+) \| ([\d.]+) \| ([\d.]+|not measured) \|", README)
+    assert row is not None
+    plan = read_plan(DOCS / folder / "plan.yaml")
+    results = Results(plan, read_all(DOCS / folder / "units", plan))
+    steps = {training.steps for training in results.trainings() if training.arm == arm}
+    assert row[1] == "–" if not steps else all(abs(one - int(row[1].replace(",", ""))) < 200 for one in steps)
+    assert results.format_rate(f"{arm}/new-seeds").startswith(f"{row[2]} [")
+    if row[3] == "not measured":
+        assert "unseen-tasks" not in plan.phases
+    else:
+        assert results.format_rate(f"{arm}/unseen-tasks").startswith(f"{row[3]} [")
+
+
+def test_the_readme_s_differences_are_those_of_the_units() -> None:
+    plan = read_plan(DOCS / "results/plan.yaml")
+    results = Results(plan, read_all(DOCS / "results/units", plan))
+    for first, second in (
+        ("untrained-team/new-seeds", "full/new-seeds"),
+        ("rft/new-seeds", "full/new-seeds"),
+        ("untrained-team/unseen-tasks", "full/unseen-tasks"),
+        ("untrained-single/unseen-tasks", "full/unseen-tasks"),
+        ("untrained-team/pages", "full/pages"),
+    ):
+        points, _, interval = results.format_difference(first, second).removesuffix(", not separable").partition(" ")
+        assert re.search(rf"{re.escape(points)}( points)?,? {re.escape(interval.removesuffix(']'))}", README), second
