@@ -136,6 +136,7 @@ def test_the_readme_s_differences_are_those_of_the_units() -> None:
     for first, second in (
         ("untrained-team/new-seeds", "full/new-seeds"),
         ("rft/new-seeds", "full/new-seeds"),
+        ("no-edge-update/new-seeds", "full/new-seeds"),
         ("untrained-team/unseen-tasks", "full/unseen-tasks"),
         ("untrained-single/unseen-tasks", "full/unseen-tasks"),
         ("untrained-team/pages", "full/pages"),
