@@ -109,6 +109,7 @@ TOLD = {
     "team of four, untrained": ("results", "untrained-team"),
     "team, [full method](docs/results.md)": ("results", "full"),
     "team, rewarded replies alone": ("results", "rft"),
+    "one agent, the same method": ("results", "single-agent"),
     "one agent, [filtered behaviour cloning](docs/algorithms.md)": ("algorithms/results", "filtered-bc"),
     "one agent, [DigiRL](docs/algorithms/digirl.md)": ("algorithms/results", "digirl"),
 }
@@ -136,6 +137,7 @@ def test_the_readme_s_differences_are_those_of_the_units() -> None:
     for first, second in (
         ("untrained-team/new-seeds", "full/new-seeds"),
         ("rft/new-seeds", "full/new-seeds"),
+        ("single-agent/new-seeds", "full/new-seeds"),
         ("no-edge-update/new-seeds", "full/new-seeds"),
         ("untrained-team/unseen-tasks", "full/unseen-tasks"),
         ("untrained-single/unseen-tasks", "full/unseen-tasks"),
