@@ -356,7 +356,9 @@ def find_other_budgets(records: Records) -> list[str]:
             fits = len(trained) == method.epochs
             for epoch in trained:
                 longest = max((row[2] for row in epoch.rollout), default=0)  # the last episode is played to its end
-                fits &= epoch.updates == method.dpo.max_steps or not (epoch.updates or epoch.pairs)  # ruined: no pair
+                # One pair, or none, has no more steps than passes.
+                most = method.dpo.epochs * epoch.pairs if epoch.pairs <= 1 else method.dpo.max_steps
+                fits &= epoch.updates == min(most, method.dpo.max_steps)
                 fits &= 0 <= epoch.steps - (method.steps or 0) < longest
         wrong += [] if fits else [unit.name]
     return wrong
@@ -372,7 +374,7 @@ def test_committed_units_had_the_budgets_of_the_plan() -> None:
 )
 def test_a_training_of_another_budget_is_found(make_record: MakeRecord, steps: int, updates: int, fits: bool) -> None:
     made = make_record("full", 0, "train", epochs=["1"] * 3)
-    more = {"steps": steps, "updates": updates, "rollout": [("Task", 1, 10, True, 4, None)]}
+    more = {"steps": steps, "updates": updates, "pairs": 1000, "rollout": [("Task", 1, 10, True, 4, None)]}
     made = made.model_copy(update={"epochs": [one.model_copy(update=more) for one in made.epochs]})
     assert find_other_budgets({made.unit: made}) == ([] if fits else ["full/seed-0/train"])
 
