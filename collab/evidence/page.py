@@ -78,11 +78,10 @@ def collect_curves(results: Results, phase: str, value: str, arms: Collection[st
 
 def find_level(results: Results, spot: Spot | None) -> tuple[str, float] | None:
     """Return label and success, in percent, of an arm in a phase; None while it is not measured, and for None."""
-    measured = [] if spot is None else list(results.find_measured(spot).values())
-    if spot is None or not measured:
+    if spot is None or not (measured := results.find_measured(spot)):
         return None
-    solved = [success for one in measured for _, _, _, success, *_ in one.episodes]
-    return results.plan.arms[spot.partition("/")[0]].label, 100 * mean(solved)
+    solved = [success for one in measured.values() for _, _, _, success, *_ in one.episodes]
+    return results.plan.get_label(spot), 100 * mean(solved)
 
 
 @plot_style()

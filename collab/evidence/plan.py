@@ -240,6 +240,10 @@ class Plan(Definition):
         """Return the units of an arm in a phase; empty where no stage has it."""
         return [unit for unit in self.units if unit.spot == split_spot(spot)[0]]
 
+    def get_label(self, spot: Spot) -> str:
+        """Return what tables call the arm of a spot."""
+        return self.arms[spot.partition("/")[0]].label
+
     @property
     def trained(self) -> dict[str, Arm]:
         """The arms that are trained."""

@@ -125,7 +125,7 @@ class Results:
         fallen = [(fall, name) for fall, name in fallen if fall < 0]
         if not fallen:
             return ""
-        labels = [self.plan.arms[spot.partition("/")[0]].label for spot in (first, second, *others)]
+        labels = [self.plan.get_label(spot) for spot in (first, second, *others)]
         rows = []
         for fall, name in fallen:
             told = [f"{shares[name]:.0f}" if name in shares else MISSING for shares in beside]
@@ -230,7 +230,7 @@ class Results:
             shares = [done.share_apart for done in self.of(spot) if done.share_apart is not None]
             judged = ("reached" if min(shares) >= wanted else "missed") if shares else MISSING
             told = ", ".join(f"{share:.1f}" for share in shares)
-            rows.append([self.plan.arms[spot.partition("/")[0]].label, told, judged])
+            rows.append([self.plan.get_label(spot), told, judged])
         return format_markdown_table(["", "percent, by training", f"wanted {wanted:g}"], rows)
 
     def _describe_training(self, arm: str, seed: int, trains: str, plays: str) -> str:

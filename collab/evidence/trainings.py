@@ -157,7 +157,7 @@ class Trainings:
                     *_judge_ratio(one, other, seconds[0], seconds[1], wanted),
                 ]
             )
-        labels = [self.results.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
+        labels = [self.results.plan.get_label(spot) for spot in (slow, fast)]
         heads = ["run seed", f"{labels[0]} ends with", *(f"{label}, minutes" for label in labels), "times faster"]
         heads.append(f"wanted {wanted:g}")
         return format_markdown_table(heads, rows)
@@ -189,7 +189,7 @@ class Trainings:
             shown = (*whole, measure_minutes(one, epoch), *pace)
             times = _judge_ratio(one, other, pace[1], pace[0], wanted)
             rows.append([str(seed), *(f"{number:.0f}" for number in shown), *times])
-        labels = [self.results.plan.arms[spot.partition("/")[0]].label for spot in (slow, fast)]
+        labels = [self.results.plan.get_label(spot) for spot in (slow, fast)]
         heads = [
             "run seed",
             *(f"{label}, minutes" for label in labels),

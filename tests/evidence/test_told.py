@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -115,25 +116,30 @@ TOLD = {
 }
 
 
+@functools.cache
+def read_results(folder: str) -> Results:
+    """Return the committed results of a folder of docs, read once for all tests."""
+    plan = read_plan(DOCS / folder / "plan.yaml")
+    return Results(plan, read_all(DOCS / folder / "units", plan))
+
+
 @pytest.mark.parametrize("label", TOLD)
 def test_the_readme_s_table_is_that_of_its_units(label: str) -> None:
     folder, arm = TOLD[label]
     row = re.search(rf"\| {re.escape(label)} \| (\S+) \| ([\d.]+) \| ([\d.]+|not measured) \|", README)
     assert row is not None
-    plan = read_plan(DOCS / folder / "plan.yaml")
-    results = Results(plan, read_all(DOCS / folder / "units", plan))
+    results = read_results(folder)
     steps = {training.steps for training in results.trainings() if training.arm == arm}
     assert row[1] == "–" if not steps else all(abs(one - int(row[1].replace(",", ""))) < 200 for one in steps)
     assert results.format_rate(f"{arm}/new-seeds").startswith(f"{row[2]} [")
     if row[3] == "not measured":
-        assert "unseen-tasks" not in plan.phases
+        assert "unseen-tasks" not in results.plan.phases
     else:
         assert results.format_rate(f"{arm}/unseen-tasks").startswith(f"{row[3]} [")
 
 
 def test_the_readme_s_differences_are_those_of_the_units() -> None:
-    plan = read_plan(DOCS / "results/plan.yaml")
-    results = Results(plan, read_all(DOCS / "results/units", plan))
+    results = read_results("results")
     for first, second in (
         ("untrained-team/new-seeds", "full/new-seeds"),
         ("rft/new-seeds", "full/new-seeds"),

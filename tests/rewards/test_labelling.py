@@ -131,7 +131,7 @@ class OfFour(CorridorSuite):
         self.places = [asyncio.Semaphore(self.most_environments) for _ in ("corridors", "copies")]
         self.most_open = 0
 
-    async def taken(self, depth: int, state: Any = None) -> CorridorEnvironment:
+    async def take(self, depth: int, state: Any = None) -> CorridorEnvironment:
         try:
             await asyncio.wait_for(self.places[depth].acquire(), 1)
         except TimeoutError:
@@ -141,7 +141,7 @@ class OfFour(CorridorSuite):
         return OneOfFour(self, state, depth)
 
     async def open(self) -> CorridorEnvironment:
-        return await self.taken(0)
+        return await self.take(0)
 
 
 class OneOfFour(CorridorEnvironment):
@@ -153,7 +153,7 @@ class OneOfFour(CorridorEnvironment):
 
     async def fork(self) -> CorridorEnvironment:
         assert isinstance(self._suite, OfFour)
-        return await self._suite.taken(self._depth + 1, self._state)
+        return await self._suite.take(self._depth + 1, self._state)
 
     async def close(self) -> None:
         assert isinstance(self._suite, OfFour)
