@@ -247,8 +247,11 @@ class Results:
 
     # ------------------------------------------------------------------------------------------------ every unit
 
-    def format_unit_table(self) -> str:
-        """Return what each unit took, what it left and by which code; in bold what took longer than it should."""
+    def format_units(self) -> str:
+        """Return a table of what each unit took, left and was computed by, and a list of the machines.
+
+        What took longer than it should is bold.
+        """
         rows = []
         for unit, record in self.records.items():
             minutes = f"{record.seconds.whole / 60:.0f}"
@@ -262,7 +265,9 @@ class Results:
                     code,
                 ]
             )
-        return format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
+        table = format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
+        machines = dict.fromkeys(_describe_machine(record.machine) for record in self.records.values())
+        return "\n".join([table, "", *(f"- {machine}" for machine in machines)])
 
     def list_long_units(self) -> list[str]:
         """Return the names of units that took longer than units are meant to."""
@@ -270,10 +275,6 @@ class Results:
 
     def _is_long(self, record: UnitRecord) -> bool:
         return record.seconds.whole / 60 > self.plan.most_minutes
-
-    def list_machines(self) -> list[str]:
-        """Return all machines that units were computed on, in words."""
-        return list(dict.fromkeys(_describe_machine(record.machine) for record in self.records.values()))
 
     def list_commands(self) -> list[str]:
         """Return the commands that were given, once for trainings that differ in their run seed alone."""
