@@ -89,7 +89,7 @@ def test_no_page_says_more_of_a_result_than_its_interval(page):
 
 def test_the_readme_states_the_critic_and_the_cold_result_that_the_demo_shows():
     readme = README.read_text(encoding="utf-8")
-    said = "By default, and in the runs of teams, the critic knows the environment's own solution of each task"
+    said = "By default the critic knows the environment's own solution of each task"
     assert said in words_of(README)
     for preset in ("collab", "qwen2.5-0.5b"):
         assert load_method(load_algorithm("collabuiagents"), preset).critic == "critic-oracle"
