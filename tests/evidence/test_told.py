@@ -111,7 +111,8 @@ TOLD = {
     "team, [full method](docs/results.md)": ("results", "full"),
     "team, rewarded replies alone": ("results", "rft"),
     "team, no credit re-assignment": ("results", "no-cr"),
-    "one agent, the same method": ("results", "single-agent"),
+    "team, no edge updates": ("results", "no-edge-update"),
+    "one agent, pairs of the adversary": ("results", "single-agent"),
     "one agent, [filtered behaviour cloning](docs/algorithms.md)": ("algorithms/results", "filtered-bc"),
     "one agent, [DigiRL](docs/algorithms/digirl.md)": ("algorithms/results", "digirl"),
 }
@@ -143,8 +144,8 @@ def test_the_readme_s_differences_are_those_of_the_units() -> None:
     results = read_results("results")
     for first, second in (
         ("untrained-team/new-seeds", "full/new-seeds"),
+        ("untrained-single/new-seeds", "full/new-seeds"),
         ("no-cr/new-seeds", "full/new-seeds"),
-        ("paper-5e-6/new-seeds", "full/new-seeds"),
         ("rft/new-seeds", "full/new-seeds"),
         ("single-agent/new-seeds", "full/new-seeds"),
         ("no-edge-update/new-seeds", "full/new-seeds"),
