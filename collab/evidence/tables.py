@@ -168,7 +168,7 @@ class Results:
                     above = sum(compare_trainings([(one, other)]).difference > 0 for one, other in pairs)
                     told = f"{above} of {format_amount(len(pairs), 'training')} above 0"
                     words = f"{words if above == len(pairs) else f'**not reached{so_far}**'}; {told}"
-                rows.append([goal.label, show_difference(found) + missing, words])
+                rows.append([goal.label, describe_difference(found) + missing, words])
         return format_markdown_table(["wanted", "measured", ""], rows)
 
     # ----------------------------------------------------------------------------------------------- tables by arm
@@ -313,7 +313,7 @@ def describe_difference(found: RunComparison) -> str:
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
-    """Say whether a goal was reached; or that it is not separable from 0, where that is its limit.
+    """Say whether a goal was reached; or that this is undecided, where its limit is 0 and the interval holds 0.
 
     Args:
         goal: which.
@@ -323,7 +323,7 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     if not goal.is_reached(found):
         return f"**not reached{so_far}**"
     if not found.is_separable and not any((goal.at_least, goal.at_most, goal.more_than)):
-        return f"not separable from 0{so_far}"
+        return f"undecided{so_far}"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")

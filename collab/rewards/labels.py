@@ -174,7 +174,7 @@ class FailedLabel:
     """Class name in `collab.errors`."""
     message: str
     spent: Usage = Usage()
-    """Cost of answers about it that are lost; older versions recorded nothing."""
+    """Cost of answers about it that are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

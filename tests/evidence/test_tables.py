@@ -173,7 +173,7 @@ def test_a_goal_may_name_epochs_of_a_training(make_record: MakeRecord) -> None:
     plan = PLAN.model_copy(update={"goals": {"rounds": goal}})
     made = make_record("full", 0, "train", epochs=["1000", "1100", "1100"])
     line = Results(plan, {made.unit: made}).format_goal_table().splitlines()[2]
-    assert line == "| later over earlier | +0.0 [+0.0, +0.0], 1 of 3 seeds | not separable from 0 so far |"
+    assert line == "| later over earlier | +0.0 [+0.0, +0.0], not separable, 1 of 3 seeds | undecided so far |"
 
 
 # --------------------------------------------------------------------------------------------------------- goals
@@ -195,8 +195,8 @@ def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: 
     ("interval", "at_most", "said"),
     [
         ((0.02, 0.10), False, "reached"),
-        ((-0.02, 0.10), False, "not separable from 0"),
-        ((-0.10, 0.0), True, "not separable from 0"),
+        ((-0.02, 0.10), False, "undecided"),
+        ((-0.10, 0.0), True, "undecided"),
         ((-0.20, -0.10), True, "reached"),
     ],
 )
