@@ -15,7 +15,7 @@ from collab.evaluation.metrics import Report
 from collab.evaluation.report import show_difference
 from collab.evidence.plan import read_plan
 from collab.evidence.record import UnitRecord, read, read_all
-from collab.evidence.tables import Results, format_rate
+from collab.evidence.tables import Results, describe_difference, format_rate
 from collab.library import find_builtin_root
 
 DOCS = find_builtin_root() / "docs"
@@ -90,7 +90,7 @@ def test_both_are_compared_with_right_and_with_inverted_rewards() -> None:
     assert f"sampler's mistakes a team solves {shares[0]:.1f} %" in SECTION
     assert f"bring corrections to {shares[1]:.1f} %, with 30 % of them inverted to {shares[2]:.1f} %" in SECTION
     _, judged = read_report(SERVED / "judge-correction/new-seeds.json")
-    assert f"(difference {show_difference(compare_trainings([(report, judged)]))})" in SECTION
+    assert f"(difference {describe_difference(compare_trainings([(report, judged)]))})" in SECTION
 
 
 def test_the_pocket_is_told_as_it_was_played() -> None:
@@ -140,18 +140,41 @@ def test_the_readme_s_table_is_that_of_its_units(label: str) -> None:
         assert results.format_rate(f"{arm}/unseen-tasks").startswith(f"{row[3]} [")
 
 
-def test_the_readme_s_differences_are_those_of_the_units() -> None:
-    results = read_results("results")
-    for first, second in (
-        ("untrained-team/new-seeds", "full/new-seeds"),
-        ("untrained-single/new-seeds", "full/new-seeds"),
-        ("no-cr/new-seeds", "full/new-seeds"),
-        ("rft/new-seeds", "full/new-seeds"),
-        ("single-agent/new-seeds", "full/new-seeds"),
-        ("no-edge-update/new-seeds", "full/new-seeds"),
-        ("untrained-team/unseen-tasks", "full/unseen-tasks"),
-        ("untrained-single/unseen-tasks", "full/unseen-tasks"),
-        ("untrained-team/pages", "full/pages"),
-    ):
-        points, _, interval = results.format_difference(first, second).removesuffix(", not separable").partition(" ")
-        assert re.search(rf"{re.escape(points)}( points)?,? {re.escape(interval.removesuffix(']'))}", README), second
+def find_told(difference: str) -> re.Match[str] | None:
+    """Find a difference as tables write it, which the README writes with or without "points"."""
+    points, _, interval = difference.removesuffix(", not separable").partition(" ")
+    return re.search(rf"{re.escape(points)}( points)?,? {re.escape(interval.removesuffix(']'))}", README)
+
+
+@pytest.mark.parametrize(
+    ("folder", "first", "second"),
+    [
+        ("results", "untrained-team/new-seeds", "full/new-seeds"),
+        ("results", "untrained-single/new-seeds", "full/new-seeds"),
+        ("results", "no-cr/new-seeds", "full/new-seeds"),
+        ("results", "rft/new-seeds", "full/new-seeds"),
+        ("results", "single-agent/new-seeds", "full/new-seeds"),
+        ("results", "no-edge-update/new-seeds", "full/new-seeds"),
+        ("results", "untrained-team/unseen-tasks", "full/unseen-tasks"),
+        ("results", "untrained-single/unseen-tasks", "full/unseen-tasks"),
+        ("results", "untrained-team/pages", "full/pages"),
+        ("pages/results", "phone-team/pages", "continued/pages"),
+        ("pages/results", "phone-team/phone", "continued/phone"),
+    ],
+)
+def test_the_readme_s_differences_are_those_of_the_units(folder: str, first: str, second: str) -> None:
+    assert find_told(read_results(folder).format_difference(first, second))
+
+
+@pytest.mark.parametrize(
+    ("arm", "phase"), [("filtered-bc", "new-seeds"), ("digirl", "new-seeds"), ("filtered-bc", "new-seeds-greedy")]
+)
+def test_the_readme_compares_the_team_with_one_agent_that_learned_more_steps(arm: str, phase: str) -> None:
+    """Both pages play the same instances of the same base."""
+    agent, team = (
+        [one.report() for _, one in sorted(read_results(folder).find_measured(f"{name}/{phase}").items())]
+        for folder, name in (("algorithms/results", arm), ("results", "full"))
+    )
+    difference = describe_difference(compare_trainings(list(zip(agent, team, strict=True))))
+    assert find_told(difference)
+    assert difference in README or "not separable" in difference
