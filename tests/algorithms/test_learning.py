@@ -50,7 +50,8 @@ TRAININGS = {
         *(*SETTINGS[1:], "steps=150", "updates=30", "rl.learning_rate=2e-4", "capacity=5000", "value_updates=20"),
         *("offline={steps: 150, updates: 30, value_updates: 60}", "values={hidden: 32, learning_rate: 1e-2}"),
     ),
-    # More passes over one rollout lose again what they gained.
+    # Two epochs of four passes gain 0.33 to 0.71 (five run seeds; more by the bits of another processor), these 0.46 to
+    # 0.71.
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=2", "epochs=4"),
     "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
     "appvlm": (*SETTINGS[1:], "rounds=1", "epochs=3", "episodes=24", "tau=null", "passes=6", "final_passes=6"),
@@ -139,7 +140,7 @@ def test_success_rises_while_episodes_are_played_on(train: Train) -> None:
     assert any(int(age) > 0 for age in result.records[-1].metrics["distrl"]["staleness"])
 
 
-LATER_STATES = ("start=state", "episodes=8", "passes=2")
+LATER_STATES = ("start=state", "episodes=8", "epochs=2")
 """Seven more episodes from a state of each first one: about as many turns as from the beginning."""
 
 
@@ -377,7 +378,7 @@ WEIGHTLESS = {
         *("steps=50", "updates=3", "offline={steps: 60, updates: 3, value_updates: 3}", "capacity=5000"),
         "rl.entropy_weight=0",  # which would change weights by itself
     ),
-    "grpo": ("episodes=16", "passes=1", "rl.batch_rows=8"),
+    "grpo": ("episodes=16", "passes=1", "epochs=2", "rl.batch_rows=8"),
     "ppo": ("episodes=12", "passes=1", "rl.batch_rows=8"),
     "appvlm": ("epochs=2", "episodes=12", "passes=1", "final_passes=1", "rl.batch_rows=8"),
     "coach": ("epochs=2", "warmup_epochs=0", "episodes=8", "passes=1", "rl.batch_rows=8"),
