@@ -313,7 +313,7 @@ def describe_difference(found: RunComparison) -> str:
 
 
 def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
-    """Say whether a goal was reached; or that this is undecided, where its limit is 0 and the interval holds 0.
+    """Say whether a goal was reached: undecided if its limit is 0, the difference meets it and the interval holds 0.
 
     Args:
         goal: which.
@@ -323,7 +323,7 @@ def judge_goal(goal: Goal, found: RunComparison, so_far: str = "") -> str:
     if not goal.is_reached(found):
         return f"**not reached{so_far}**"
     if not found.is_separable and not any((goal.at_least, goal.at_most, goal.more_than)):
-        return f"undecided{so_far}"
+        return f"undecided{so_far}: 0 lies in the interval"
     ends = {word: replace(found, difference=end) for word, end in zip(("less", "more"), found.interval, strict=True)}
     open_to = [word for word, end in ends.items() if not goal.is_reached(end)]
     return f"reached{so_far}" + (f"; {open_to[0]} lies in the interval, too" if open_to else "")

@@ -173,7 +173,8 @@ def test_a_goal_may_name_epochs_of_a_training(make_record: MakeRecord) -> None:
     plan = PLAN.model_copy(update={"goals": {"rounds": goal}})
     made = make_record("full", 0, "train", epochs=["1000", "1100", "1100"])
     line = Results(plan, {made.unit: made}).format_goal_table().splitlines()[2]
-    assert line == "| later over earlier | +0.0 [+0.0, +0.0], not separable, 1 of 3 seeds | undecided so far |"
+    verdict = "undecided so far: 0 lies in the interval"
+    assert line == f"| later over earlier | +0.0 [+0.0, +0.0], not separable, 1 of 3 seeds | {verdict} |"
 
 
 # --------------------------------------------------------------------------------------------------------- goals
@@ -196,8 +197,8 @@ def test_goals_are_told_whichever_way_they_fall(make_record: MakeRecord, after: 
     ("interval", "at_most", "said"),
     [
         ((0.02, 0.10), False, "reached"),
-        ((-0.02, 0.10), False, "undecided"),
-        ((-0.10, 0.0), True, "undecided"),
+        ((-0.02, 0.10), False, "undecided: 0 lies in the interval"),
+        ((-0.10, 0.0), True, "undecided: 0 lies in the interval"),
         ((-0.20, -0.10), True, "reached"),
     ],
 )
