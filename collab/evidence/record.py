@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from pydantic import Field
 
-from collab.config import RUN, Definition, RunConfig, override, validate
+from collab.config import RUN, Definition, RunConfig, Unseen, override, validate
 from collab.errors import ConfigError, RunFormatError, StoreFailure, UsageError
 from collab.evaluation.metrics import EpisodeResult, Report, summarise
 from collab.evidence.plan import SHOWN, EvidenceUnit, Plan
@@ -32,6 +32,7 @@ from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
 from collab.rollout.plan import run_config
+from collab.synthesis.instruction_suite import find_world
 from collab.utils.files import report_write_errors, write_atomic
 
 FORMAT = 1
@@ -386,6 +387,9 @@ def derive_recipe(plan: Plan, unit: EvidenceUnit) -> Recipe:
         method = override(method, [one for one in settings if not one.startswith(RUN)])
         settings = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     run = run_config(library=library, env=options["--env"][-1], graph=graph, agents=plan.agents, settings=settings)
+    if "--instructions" in options:
+        # They belong to no split, and nothing of their environment is unseen.
+        run = run.model_copy(update={"environment": run.environment.model_copy(update={"unseen": Unseen()})})
     return _select_decisive(with_prompts(run, library), method)
 
 
@@ -406,7 +410,8 @@ def recipe_of_config(config: Mapping[str, Any], source: str) -> Recipe:
 
 def _select_decisive(run: RunConfig, method: Method | None) -> Recipe:
     """Return where, by what team and how; not which tasks and seeds, which are in the command."""
-    environment, part = run.environment, run.environment.part
+    # Which instructions are trained on is in the command.
+    environment, part = run.environment, find_world(run.environment.part)
     comment = re.compile(r"\{#.*?#\}\n?", re.DOTALL)  # of a template: no model reads it
     decisive: dict[str, Any] = {
         "environment": {

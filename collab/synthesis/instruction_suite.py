@@ -79,6 +79,11 @@ async def use_instructions(run: RunConfig, data: Path) -> RunConfig:
     return run.model_copy(update={"environment": environment, "tasks": list(chosen), "split": None})
 
 
+def find_world(part: PartDefinition) -> PartDefinition:
+    """Return the environment that a part plays in: of instructions the one in which they were made."""
+    return PartDefinition.model_validate(part.options["environment"]) if part.kind == KIND else part
+
+
 def load_instructions(data: Path, digest: str | None = None) -> tuple[Head, str, dict[str, StoredInstruction]]:
     """Return a synthesis, the SHA-256 of its instructions, and the instructions by name.
 

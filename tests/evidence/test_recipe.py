@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import reproduce_tables  # type: ignore[import-not-found]
 
 from collab.errors import UsageError
 from collab.evidence.gather import hash_base
-from collab.evidence.plan import EvidenceUnit, Phase, Plan, read_plan
+from collab.evidence.plan import Arm, EvidenceUnit, Phase, Plan, read_plan
 from collab.evidence.record import (
     UnitRecord,
     check_records,
@@ -28,6 +29,9 @@ from collab.loop.configure import configure
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
 from collab.rollout.plan import run_config
+from collab.synthesis.config import SynthesisRequest
+from collab.synthesis.config import configure as configure_synthesis
+from collab.synthesis.run import start as synthesise
 from collab.testing.toy_team import write_library
 
 MakeRecord = Callable[..., UnitRecord]
@@ -105,6 +109,22 @@ def test_today_s_recipe_is_what_collab_makes_of_the_command(arm: str) -> None:
 )
 def test_and_of_evaluations_whatever_weights_they_play(unit: EvidenceUnit) -> None:
     assert recipe_of_config(configure_evaluation(unit), "config") == derive_recipe(PLAN, unit)
+
+
+def test_a_training_on_instructions_is_one_in_the_environment_in_which_they_were_made(tmp_path: Path) -> None:
+    request = SynthesisRequest(env="androidworld", levels=("instruction",), episodes=1, screens=4)
+    asyncio.run(synthesise(asyncio.run(configure_synthesis(Library(), request)), tmp_path / "data"))
+    arms = {"full": Arm(label="", method=f"--preset collab --instructions {tmp_path / 'data'}")}
+    plan = PLAN.model_copy(update={"arms": arms})
+    arguments: dict[str, Any] = {"env": "androidworld", "graph": "team", "agents": PLAN.agents}
+    settings = [value for name, value in pairwise(plan.command(TRAIN, WORK)) if name == "--set"]
+    made = {"algorithm": "collabuiagents", "preset": "collab", "settings": settings, **arguments}
+    asked = asyncio.run(configure(Library(), instructions=tmp_path / "data", **made))
+    recipe = derive_recipe(plan, TRAIN)
+    assert asked.run.environment.part.kind == "instructions"
+    assert recipe_of_config(asked.model_dump(mode="json"), "config") == recipe
+    own = recipe_of_config(asyncio.run(configure(Library(), **made)).model_dump(mode="json"), "config")
+    assert {name for name in own if own[name] != recipe[name]} == {"environment.unseen"}
 
 
 def test_definitions_of_one_s_own_are_looked_up_where_the_command_says(tmp_path: Path) -> None:
