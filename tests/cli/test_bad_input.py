@@ -266,7 +266,7 @@ def test_ray_that_is_not_installed_is_named(
         ("torch,transformers", ["rollout", "--env", "corridor", "--agents", "local.yaml"], "train"),
         ("torch,transformers", ["train-marl", "--env", "corridor", "--agents", "local.yaml", "--plan"], "train"),
         ("torch", ["finetune", "--base", ".", "--data", "run", "--out", "tuned", "--preset", "pocket"], "train"),
-        ("trl", ["train", "--algo", "filtered-bc", "--env", "corridor", "--agents", "local.yaml", "--plan"], "train"),
+        ("trl", ["train", "--algo", "filtered-bc", "--env", "corridor", "--agents", "early", "--plan"], "train"),
         ("pyarrow", ["runs", "export", "run", "--parquet", "tables"], "parquet"),
     ],
 )
