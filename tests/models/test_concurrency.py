@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from collab.models.base import CallClock, Request
 from collab.models.concurrency import START, CallWindow, Slots
+from collab.models.http import ServerRefusal
 from collab.models.openai import OpenAIModel
 from collab.testing.fake_server import FakeServer, Fault
 from collab.types import Prompt, Sampling, Segment
@@ -265,4 +266,5 @@ def test_waiting_for_a_slot_is_no_call_time_but_trying_again_is() -> None:
     with FakeServer(delay_s=0.3) as server:
         *patient, impatient = play(lambda: scene(server))
     assert [reply.text for reply in patient] == [f"{number}." for number in range(5)]  # the last waited longer
-    assert isinstance(impatient, TimeoutError)
+    assert isinstance(impatient, ServerRefusal)
+    assert "beyond the call's limit" in str(impatient)
