@@ -181,7 +181,7 @@ def bench_finds(server: Server, run: str) -> Figures:
     """Milliseconds for what looks at all steps."""
     figures: Figures = {}
     for kind in ("first-wrong", "overruled", "disagrees"):
-        figures[f"{kind}_ms"] = round(measure_ms(partial(server.get, f"run/{run}/finds", kind=kind)), 1)
+        figures[f"{kind}_ms"] = round(measure_ms(partial(server.get, f"run/{run}/highlights", kind=kind)), 1)
     figures["search_ms"] = round(measure_ms(lambda: server.get(f"run/{run}/search", q="contacts")), 1)
     page = measure_ms(lambda: server.get(f"run/{run}/episodes", sort="agreement", limit=200))
     return figures | {"page_ms": round(page, 1)}

@@ -59,16 +59,16 @@ def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) ->
     assert {GOOD} < seen - {None}
 
 
-def test_a_replay_tells_the_right_link_from_wrong_ones_where_a_wrong_one_was_clicked(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    (episode,) = recording(MobileMiniwobSuite(), ["click-link"], tmp_path / "run", errors=0.7)
-    ((case, solution, end),) = asyncio.run(judge([episode]))
+def test_a_replay_tells_the_right_tap_where_a_wrong_one_ended_the_page(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (episode,) = recording(MobileMiniwobSuite(), ["click-widget"], tmp_path / "run", errors=0.95)
+    *_, (case, solution, end) = asyncio.run(judge([episode]))
     assert not episode.success
     told = {
-        action: (solution.of(cell.cell).score, end.of(cell.cell).score)
+        (action.type, action == case.executed): (solution.of(cell.cell).score, end.of(cell.cell).score)
         for action, (cell, *_) in case.group_proposals().items()
-        if action != case.executed
     }
-    assert {scores for action, scores in told.items() if action.type == "click"} == {(GOOD, 1.0), (BAD, 0.0)}
+    assert told["click", True] == told["status", False] == (BAD, 0.0)
+    assert told["double_tap", False] == (GOOD, 1.0)
 
 
 def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -267,7 +267,7 @@ def _scale_screen(screen: Observation, scale: float) -> Observation:
     return replace(screen, elements=elements, width=round(screen.width * scale), height=round(screen.height * scale))
 
 
-VERSION = "1.1.0-3"
+VERSION = "1.1.0-4"
 """Version of the pages, then of the way they are shown and driven."""
 
 CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})
@@ -326,13 +326,17 @@ async def _move(page: MiniwobPage, action: Action, screen: Observation) -> Effec
     return Effect() if moved else Effect("nothing changed: nothing more to scroll")
 
 
-async def aim(page: MiniwobPage, target: Target, screen: Observation) -> XY | None:
-    """Return where the mouse goes for a target, in the page's own pixels; None when it cannot be reached."""
+async def aim(page: MiniwobPage, target: Target, screen: Observation, scale: float = 1.0) -> XY | None:
+    """Return where the mouse goes for a target, in the page's own pixels; None when it cannot be reached.
+
+    Args:
+        scale: screen pixels per pixel of the page.
+    """
     if isinstance(target, Point):
-        return target.x, target.y
+        return target.x / scale, target.y / scale
     element = screen.elements[target.index]
     # A spot that the page itself names is exact; else the element's middle.
-    spot = page.find_spot(element.key) or find_text_spot(element)
+    spot = page.find_spot(element.key) or find_text_spot(element, scale)
     if spot is not None:
         return spot
     place = await locate(page.tab, element.key)
@@ -360,9 +364,12 @@ def is_focus_forwarder(element: Element) -> bool:
     return element.role not in _TRIGGERS and element.box is not None
 
 
-def find_text_spot(element: Element) -> XY | None:
-    """Return where to click on a run of text, which has no element of its own; None for anything else."""
-    return element.box.center if element.box is not None and "#text" in element.key else None
+def find_text_spot(element: Element, scale: float = 1.0) -> XY | None:
+    """Return where to click on a run of text, which has no element of its own, as `aim`; None for anything else."""
+    if element.box is None or "#text" not in element.key:
+        return None
+    x, y = element.box.center
+    return x / scale, y / scale
 
 
 async def _type_beyond(page: MiniwobPage, element: Element, content: str, press_enter: bool) -> Effect:

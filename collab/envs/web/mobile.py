@@ -106,10 +106,7 @@ class Fingers:
 
     async def _aim(self, page: MiniwobPage, target: Target | None, screen: Observation) -> XY | None:
         """Return where the finger goes down, in the page's own pixels; None when it cannot."""
-        # The agents' screen is scaled; the page has its own pixels.
-        if isinstance(target, Point):
-            return target.x / self._scale, target.y / self._scale
-        return None if target is None else await aim(page, target, screen)
+        return None if target is None else await aim(page, target, screen, self._scale)
 
     # ----------------------------------------------------------------------------------------------- typing
 
