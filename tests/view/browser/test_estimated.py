@@ -182,7 +182,7 @@ def test_how_right_q_is_is_drawn_over_epochs(estimated, serving, open_page, turn
     for number in (1, 2):
         truth = {"states": 9, "pairs": 7, "rank_accuracy": 0.5 + number / 10, "auc": None, "regret": 0.2, "chance": 0.4}
         told = {
-            **{"states": 10, "apart": 4, "distinct": 0.5, "distinct_actions": 0.4, "failed": 0},
+            **{"states": 10, "apart": 4, "distinct": 0.5, "distinct_actions": 0.4, "failed": {}},
             **{"explained": None, "mean_return": 1.2, "mean_length": 3.0, "length_correlation": None, "truth": truth},
         }
         path = estimated.get_epoch(number).record
