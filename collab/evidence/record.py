@@ -32,7 +32,7 @@ from collab.loop.interfaces import load_algorithm, load_config, load_method
 from collab.loop.record import TrainingDir
 from collab.rollout.build import with_prompts
 from collab.rollout.plan import run_config
-from collab.synthesis.instruction_suite import find_world
+from collab.synthesis.instruction_suite import unwrap_environment
 from collab.utils.files import report_write_errors, write_atomic
 
 FORMAT = 1
@@ -388,7 +388,7 @@ def derive_recipe(plan: Plan, unit: EvidenceUnit) -> Recipe:
         settings = [one.removeprefix(RUN) for one in settings if one.startswith(RUN)]
     run = run_config(library=library, env=options["--env"][-1], graph=graph, agents=plan.agents, settings=settings)
     if "--instructions" in options:
-        # They belong to no split, and nothing of their environment is unseen.
+        # As `use_instructions` does: they belong to no split.
         run = run.model_copy(update={"environment": run.environment.model_copy(update={"unseen": Unseen()})})
     return _select_decisive(with_prompts(run, library), method)
 
@@ -410,8 +410,8 @@ def recipe_of_config(config: Mapping[str, Any], source: str) -> Recipe:
 
 def _select_decisive(run: RunConfig, method: Method | None) -> Recipe:
     """Return where, by what team and how; not which tasks and seeds, which are in the command."""
-    # Which instructions are trained on is in the command.
-    environment, part = run.environment, find_world(run.environment.part)
+    # Instructions are named by the command, and told apart by the SHA-256 in the recorded configuration.
+    environment, part = run.environment, unwrap_environment(run.environment.part)
     comment = re.compile(r"\{#.*?#\}\n?", re.DOTALL)  # of a template: no model reads it
     decisive: dict[str, Any] = {
         "environment": {

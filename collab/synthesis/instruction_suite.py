@@ -79,8 +79,8 @@ async def use_instructions(run: RunConfig, data: Path) -> RunConfig:
     return run.model_copy(update={"environment": environment, "tasks": list(chosen), "split": None})
 
 
-def find_world(part: PartDefinition) -> PartDefinition:
-    """Return the environment that a part plays in: of instructions the one in which they were made."""
+def unwrap_environment(part: PartDefinition) -> PartDefinition:
+    """Return the environment in which a part's instructions were made; without instructions the part itself."""
     return PartDefinition.model_validate(part.options["environment"]) if part.kind == KIND else part
 
 

@@ -5,7 +5,7 @@ the others. A policy that never gives up solves nine of ten episodes; this one s
 
 Everything is drawn by seeds and sampled one sequence at a time, so a test gives the same numbers at every run. Margins
 leave room for other machines: success of 24 held-out episodes varies by 0.1 (one standard deviation) where nothing is
-learned, and a training gains 0.6 and more.
+learned, and a training gains 0.4 and more.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ TRAININGS = {
         *(*SETTINGS[1:], "steps=150", "updates=30", "rl.learning_rate=2e-4", "capacity=5000", "value_updates=20"),
         *("offline={steps: 150, updates: 30, value_updates: 60}", "values={hidden: 32, learning_rate: 1e-2}"),
     ),
-    # Two epochs of four passes gain 0.33 to 0.71 (five run seeds; more by the bits of another processor), these 0.46 to
-    # 0.71.
+    # Five run seeds gain 0.46 to 0.71 by these, 0.33 to 0.71 with epochs=2 and passes=4.
     "grpo": (*SETTINGS[1:], "episodes=32", "group=8", "passes=2", "epochs=4"),
     "ppo": (*SETTINGS[1:], "episodes=24", "passes=4", "values={learning_rate: 1e-3, batch_rows: 16, passes: 4}"),
     "appvlm": (*SETTINGS[1:], "rounds=1", "epochs=3", "episodes=24", "tau=null", "passes=6", "final_passes=6"),
@@ -92,7 +91,7 @@ PHONE = (
     *("held_out.episodes=30", "held_out.every=9", "agents.*.options.device=cpu"),
 )
 OFFLINE = "offline={steps: 150, updates: 15, values: {step: 50, instruct: 50}}"
-PHONE_GAIN = 0.2
+PHONE_GAIN = 0.3
 PHONE_TASKS = ("SystemWifiTurnOn", "SystemWifiTurnOff", "TurnOffWifiAndTurnOnBluetooth")
 """The early policy skips a step of these more often than not, and solves 2 of 30 episodes. DigiRL brought it to 10,
 filtered behaviour cloning to 21; with every verdict turned round neither solves any."""
@@ -442,11 +441,14 @@ def test_success_rises_on_three_tasks_of_the_phone(
 ) -> None:
     """And falls by opposite verdicts, from the same base with as many updates.
 
-    A coin's are no control here: episodes are sampled at temperature 1, at which this policy skips fewer steps than at
-    0.3, so whatever is learned of them raises success.
+    A coin's are no control here, as they bring DigiRL to 10 of 30 episodes, too, and filtered behaviour cloning to 16:
+    episodes are sampled at temperature 1, at which this policy skips fewer steps than at 0.3.
     """
-    gain = measure_gain(train_on_the_phone(algorithm, tmp_path / "run"))
+    right = train_on_the_phone(algorithm, tmp_path / "right")
     monkeypatch.setattr(load_algorithm(algorithm), "labeller", TurnedLabeller())
-    opposite = measure_gain(train_on_the_phone(algorithm, tmp_path / "opposite"))
-    assert gain > PHONE_GAIN
-    assert opposite < 0
+    opposite = train_on_the_phone(algorithm, tmp_path / "opposite")
+    updates, turned = ([one.trained["shared"].steps for one in ended.records[1:]] for ended in (right, opposite))
+    assert updates == turned
+    assert measure_gain(opposite) < 0
+    assert measure_gain(right) > LUCKY_GAIN
+    assert measure_gain(right) - measure_gain(opposite) > PHONE_GAIN

@@ -124,6 +124,7 @@ def test_a_training_on_instructions_is_one_in_the_environment_in_which_they_were
     assert asked.run.environment.part.kind == "instructions"
     assert recipe_of_config(asked.model_dump(mode="json"), "config") == recipe
     own = recipe_of_config(asyncio.run(configure(Library(), **made)).model_dump(mode="json"), "config")
+    assert own.keys() == recipe.keys()
     assert {name for name in own if own[name] != recipe[name]} == {"environment.unseen"}
 
 

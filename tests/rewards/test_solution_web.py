@@ -64,11 +64,16 @@ def test_a_replay_tells_the_right_tap_where_a_wrong_one_ended_the_page(recording
     *_, (case, solution, end) = asyncio.run(judge([episode]))
     assert not episode.success
     told = {
-        (action.type, action == case.executed): (solution.of(cell.cell).score, end.of(cell.cell).score)
+        (action.type, action == case.executed, solution.of(cell.cell).score, end.of(cell.cell).score)
         for action, (cell, *_) in case.group_proposals().items()
     }
-    assert told["click", True] == told["status", False] == (BAD, 0.0)
-    assert told["double_tap", False] == (GOOD, 1.0)
+    assert told == {
+        ("click", True, BAD, 0.0),
+        ("status", False, BAD, 0.0),
+        ("double_tap", False, GOOD, 1.0),  # on the wanted widget: its first tap ends the page
+        ("navigate_home", False, 0.5, None),
+        ("wait", False, 0.5, None),
+    }
 
 
 def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -274,6 +274,9 @@ CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})
 
 # ----------------------------------------------------------------------------------------------- web actions
 
+_SCALE = 1.0
+"""Screen pixels per pixel of the page, for web actions."""
+
 
 async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
     """Carry out a web action; what makes no sense on a page that cannot be left changes nothing."""
@@ -289,7 +292,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
         await page.park()
     # Some shapes are drawn; where they are is the page's own knowledge.
     if element is not None and action.type in CLICKS:
-        spot = page.find_spot(element.key) or find_text_spot(element)
+        spot = page.find_spot(element.key) or find_text_spot(element, _SCALE)
         if spot is not None:
             button, times = CLICKS[action.type]
             await page.tab.mouse.click(*spot, button=button, click_count=times)
@@ -311,7 +314,7 @@ async def perform(page: MiniwobPage, action: Action, screen: Observation) -> Eff
 
 async def _move(page: MiniwobPage, action: Action, screen: Observation) -> Effect:
     """Drag the mouse, or turn its wheel, at points that the page may know itself."""
-    start = None if action.target is None else await aim(page, action.target, screen)
+    start = None if action.target is None else await aim(page, action.target, screen, _SCALE)
     if start is None and action.target is not None:
         return UNREACHABLE
     end = WEB.find_end(action)
@@ -326,7 +329,7 @@ async def _move(page: MiniwobPage, action: Action, screen: Observation) -> Effec
     return Effect() if moved else Effect("nothing changed: nothing more to scroll")
 
 
-async def aim(page: MiniwobPage, target: Target, screen: Observation, scale: float = 1.0) -> XY | None:
+async def aim(page: MiniwobPage, target: Target, screen: Observation, scale: float) -> XY | None:
     """Return where the mouse goes for a target, in the page's own pixels; None when it cannot be reached.
 
     Args:
@@ -364,8 +367,8 @@ def is_focus_forwarder(element: Element) -> bool:
     return element.role not in _TRIGGERS and element.box is not None
 
 
-def find_text_spot(element: Element, scale: float = 1.0) -> XY | None:
-    """Return where to click on a run of text, which has no element of its own, as `aim`; None for anything else."""
+def find_text_spot(element: Element, scale: float) -> XY | None:
+    """Return where to click on a run of text, in the page's own pixels; None if the element is no run of text."""
     if element.box is None or "#text" not in element.key:
         return None
     x, y = element.box.center
