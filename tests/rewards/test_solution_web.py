@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +43,7 @@ async def judge(episodes: list[Trajectory]) -> list[tuple[CriticInput, Judgement
         await suite.close()
 
 
-def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_recorded_pages_are_judged_in_their_states(recording: Callable[..., list[Trajectory]], tmp_path: Path) -> None:
     episodes = recording(MobileMiniwobSuite(), ["click-button", "click-option"], tmp_path / "run")
     assert all(episode.error is None for episode in episodes)
     seen: set[float | None] = set()
@@ -59,7 +60,9 @@ def test_recorded_pages_are_judged_in_their_states(recording, tmp_path: Path) ->
     assert {GOOD} < seen - {None}
 
 
-def test_a_replay_tells_the_right_tap_where_a_wrong_one_ended_the_page(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_replay_tells_the_right_tap_where_a_wrong_one_ended_the_page(
+    recording: Callable[..., list[Trajectory]], tmp_path: Path
+) -> None:
     (episode,) = recording(MobileMiniwobSuite(), ["click-widget"], tmp_path / "run", errors=0.95)
     *_, (case, solution, end) = asyncio.run(judge([episode]))
     assert not episode.success
@@ -76,7 +79,9 @@ def test_a_replay_tells_the_right_tap_where_a_wrong_one_ended_the_page(recording
     }
 
 
-def test_a_page_without_a_solution_is_judged_by_the_end_alone(recording, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_page_without_a_solution_is_judged_by_the_end_alone(
+    recording: Callable[..., list[Trajectory]], tmp_path: Path
+) -> None:
     page = "click-menu-2"
     assert not next(task for task in MobileMiniwobSuite().tasks() if task.name == page).oracle
     episodes = recording(MobileMiniwobSuite(), [page], tmp_path / "run")
