@@ -1,6 +1,8 @@
 // One look at a page: what a person could see and use, in document order.
 //
-//   (request) => JSON text      {ignore, spots}        the whole screen, with the spots to click at where asked for
+//   (request) => JSON text      {ignore, spots, scale} the whole screen, with the spots to click at where asked for;
+//                                                      labels of shapes tell places and sizes in screen pixels,
+//                                                      `scale` of them to one of the window's (1 where not told)
 //                               {key}                  where that element is now, and what it is
 //                               {key, choose: text}    choose an option of a list
 //                               {key, fill: text}      set a field that takes no typing (dates, sliders, colours)
@@ -427,10 +429,15 @@
     }
     return COLOURS.get(css);
   };
+  // How large a shape is and where its middle lies, as its label tells them.
+  const extent = (...lengths) => {
+    const [w, h, x, y] = lengths.map((length) => Math.round(length * (request.scale ?? 1)));
+    return `${w}×${h} at ${x},${y}`;
+  };
   const addShape = (el, space, area) => {
     const box = clip(rectOf(el, space.origin), space.clip), style = styleOf(el);
     if (!box || style.visibility !== "visible" || isFaded(style)) return;
-    const [x, y] = [(box[0] + box[2]) / 2 - area[0], (box[1] + box[3]) / 2 - area[1]].map(Math.round);
+    const [x, y] = [(box[0] + box[2]) / 2 - area[0], (box[1] + box[3]) / 2 - area[1]];
     const [w, h] = [box[2] - box[0], box[3] - box[1]].map(Math.round);
     const words = flat(el.getAttribute("aria-label") || (el.localName === "text" ? el.textContent : el.querySelector("title")?.textContent));
     const colour = colourName(style.fill) || colourName(style.stroke);
@@ -438,7 +445,7 @@
     const isText = el.localName === "text", tint = isText && colour === "black" ? "" : colour;
     const label = [isText ? words : el.localName, tint, !isText && words].filter(Boolean).join(" ");
     const isLoose = ["line", "polyline", "path"].includes(el.localName) || w * h > 0.5 * size(area);
-    add(el, isText ? "text" : "shape", short(`${label}, ${w}×${h} at ${x},${y}`), box, keyOf(el), null,
+    add(el, isText ? "text" : "shape", short(`${label}, ${extent(box[2] - box[0], box[3] - box[1], x, y)}`), box, keyOf(el), null,
         isLoose || isDragged(el) ? ["surface"] : [], spotOf(el, box, space.origin));
   };
   const addDrawing = (el, space, style) => {
@@ -549,7 +556,7 @@
     const isWide = w > innerWidth / 2 || h > innerHeight / 2;  // coloured, it is a background; framed, a field to point at
     if (isWide && !isFramed) return;
     const colour = isDrawn ? colourName(style.backgroundColor) : "";
-    add(el, "shape", `${["box", colour].filter(Boolean).join(" ")}, ${w}×${h} at ${Math.round((x + r) / 2)},${Math.round((y + b) / 2)}`,
+    add(el, "shape", `${["box", colour].filter(Boolean).join(" ")}, ${extent(r - x, b - y, (x + r) / 2, (y + b) / 2)}`,
         place, keyOf(el), null, isWide || isDragged(el) ? ["surface"] : [], spotOf(el, place, space.origin));
   };
 

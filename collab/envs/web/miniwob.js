@@ -72,7 +72,7 @@
     annotate();
     const episode = { goal, done: WOB_DONE_GLOBAL, raw: Number(WOB_RAW_REWARD_GLOBAL) || 0,
                       reward: Number(WOB_REWARD_GLOBAL) || 0, reason: String(WOB_REWARD_REASON ?? "") };
-    return `[${JSON.stringify(episode)}, ${__collabLook({ ignore: IGNORED, spots: true })}]`;
+    return `[${JSON.stringify(episode)}, ${__collabLook({ ignore: IGNORED, spots: true, scale: devicePixelRatio })}]`;
   };
   // An icon takes no room before it has arrived: all that the page may ever show are fetched first, and kept.
   const kept = [];

@@ -267,7 +267,7 @@ def _scale_screen(screen: Observation, scale: float) -> Observation:
     return replace(screen, elements=elements, width=round(screen.width * scale), height=round(screen.height * scale))
 
 
-VERSION = "1.1.0-4"
+VERSION = "1.1.0-5"
 """Version of the pages, then of the way they are shown and driven."""
 
 CAPABILITIES = frozenset({"fork", "oracle", "screenshot", "deterministic"})

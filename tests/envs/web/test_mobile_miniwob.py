@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ from collab.envs.web.miniwob_page import PHONE
 from collab.envs.web.mobile import MobileMiniwobSuite
 from collab.envs.web.solutions import SOLVED
 from collab.errors import UnknownName
-from collab.types import Observation
+from collab.types import Box, Observation
 
 Check: TypeAlias = Callable[[MobileMiniwobSuite], Awaitable[None]]
 SUITE = MobileMiniwobSuite
@@ -64,6 +65,30 @@ def test_a_tap_on_a_run_of_text_lands_on_it(play: Callable[[Check], None]) -> No
         tapped = await environment.step(MOBILE.make("click", index=index(shown, "text", "Central African Republic")))
         field = tapped.observation.elements[index(tapped.observation, "input", "Tags:")]
         assert field.value == "Central African Republic"
+
+    play(check)
+
+
+@pytest.mark.browser
+def test_shapes_are_told_in_the_pixels_of_their_boxes(play: Callable[[Check], None]) -> None:
+    """A box of mere colour lies where its label says, a drawn shape that far from its drawing's corner."""
+
+    async def check(suite: MobileMiniwobSuite) -> None:
+        environment = await suite.open()
+        for name, drawing in (("visual-addition", False), ("grid-coordinate", True)):
+            shown = await environment.reset(suite.instance(name, 1))
+            corner = next(e.box for e in shown.elements if e.role == "drawing") if drawing else Box(0, 0, 0, 0)
+            shapes = [element for element in shown.elements if element.role == "shape"]
+            assert len(shapes) > 2
+            for shape in shapes:
+                told = re.search(r", (\d+)×(\d+) at (-?\d+),(-?\d+)$", shape.label)
+                assert told is not None and shape.box is not None and corner is not None
+                x, y = shape.box.center
+                size = shape.box.right - shape.box.left, shape.box.bottom - shape.box.top
+                # Boxes end at whole pixels of the page, which are three of the screen.
+                assert [int(number) for number in told.groups()] == pytest.approx(
+                    [*size, x - corner.left, y - corner.top], abs=3
+                )
 
     play(check)
 
