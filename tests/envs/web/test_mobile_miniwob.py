@@ -78,11 +78,13 @@ def test_shapes_are_told_in_the_pixels_of_their_boxes(play: Callable[[Check], No
         for name, drawing in (("visual-addition", False), ("grid-coordinate", True)):
             shown = await environment.reset(suite.instance(name, 1))
             corner = next(e.box for e in shown.elements if e.role == "drawing") if drawing else Box(0, 0, 0, 0)
+            assert corner is not None
             shapes = [element for element in shown.elements if element.role == "shape"]
             assert len(shapes) > 2
             for shape in shapes:
                 told = re.search(r", (\d+)×(\d+) at (-?\d+),(-?\d+)$", shape.label)
-                assert told is not None and shape.box is not None and corner is not None
+                assert told is not None
+                assert shape.box is not None
                 x, y = shape.box.center
                 size = shape.box.right - shape.box.left, shape.box.bottom - shape.box.top
                 # Boxes end at whole pixels of the page, which are three of the screen.
