@@ -250,8 +250,9 @@ class Results:
     def format_units(self) -> str:
         """Return a table of what each unit took, left and was computed by, and a list of the machines.
 
-        What took longer than it should is bold.
+        What took longer than it should is bold. Episodes that broke are told between the two.
         """
+        machines = list(dict.fromkeys(_describe_machine(record.machine) for record in self.records.values()))
         rows = []
         for unit, record in self.records.items():
             minutes = f"{record.seconds.whole / 60:.0f}"
@@ -263,11 +264,25 @@ class Results:
                     f"**{minutes}**" if self._is_long(record) else minutes,
                     hashes,
                     code,
+                    str(machines.index(_describe_machine(record.machine)) + 1),
                 ]
             )
-        table = format_markdown_table(["unit", "minutes", "run hash", "code"], rows)
-        machines = dict.fromkeys(_describe_machine(record.machine) for record in self.records.values())
-        return "\n".join([table, "", *(f"- {machine}" for machine in machines)])
+        table = format_markdown_table(["unit", "minutes", "run hash", "code", "machine"], rows)
+        listed = "\n".join(f"- {number}: {machine}" for number, machine in enumerate(machines, start=1))
+        return "\n\n".join([table, *self._list_broken(), listed])
+
+    def _list_broken(self) -> list[str]:
+        """Return a sentence for each evaluation of which episodes broke, which counts them as not solved."""
+        told = []
+        for unit, record in self.records.items():
+            rows = [] if record.measured is None else record.measured.episodes
+            causes = [cause for *_, cause in rows if cause is not None]
+            if causes:
+                names = ", ".join(sorted(set(causes)))
+                told.append(
+                    f"Of {unit}, {len(causes)} of {len(rows)} episodes broke ({names}) and count as not solved."
+                )
+        return told
 
     def list_long_units(self) -> list[str]:
         """Return the names of units that took longer than units are meant to."""

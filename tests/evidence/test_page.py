@@ -121,11 +121,28 @@ def test_units_that_took_long_code_and_machines_are_told(make_record: MakeRecord
     text = join_section(render_text(*known), "Every unit")
     assert "1 of 3 took longer: `full/seed-0/train`." in text
     assert "3 digests below" in text
-    assert "- 2 processors, Linux, Python 3.12, torch 2.13" in text
-    assert "- 2 processors, A Processor, 1 thread a process, preloaded fast.so, Linux, Python 3.12, torch 2.13" in text
+    assert "- 1: 2 processors, Linux, Python 3.12, torch 2.13" in text
+    assert (
+        "- 2: 2 processors, A Processor, 1 thread a process, preloaded fast.so, Linux, Python 3.12, torch 2.13" in text
+    )
+    computed_by = re.findall(r"\| \[(\S*?)\]\(\S*\)(?: \| [^|]*){3} \| (\d) \|", text)
+    assert computed_by == [("full/seed-0/train", "1"), ("full/seed-1/train", "1"), ("full/seed-0/new-seeds", "2")]
     text = join_section(render_text(evaluation), "Every unit")
     assert "0 of 1 took longer." in text
     assert "one digest below" in text
+
+
+def test_episodes_that_broke_are_told_and_count_as_not_solved(make_record: MakeRecord) -> None:
+    evaluation = make_record("full", 0, "new-seeds", "1110")
+    assert evaluation.measured is not None
+    *solved, lost = evaluation.measured.episodes
+    told = "Of full/seed-0/new-seeds, 1 of 4 episodes broke (ModelFailure) and count as not solved."
+    assert told not in render_text(evaluation)
+    rows = [*solved, (*lost[:-1], "ModelFailure")]
+    broken = evaluation.model_copy(update={"measured": evaluation.measured.model_copy(update={"episodes": rows})})
+    text = render_text(broken)
+    assert told in join_section(text, "Every unit")
+    assert "75.0 [" in text
 
 
 def test_a_page_is_written_with_the_pictures_that_it_shows(tmp_path: Path, make_record: MakeRecord) -> None:

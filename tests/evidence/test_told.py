@@ -184,3 +184,20 @@ def test_the_readme_compares_the_team_with_one_agent_that_learned_more_steps(arm
         assert cells[2] == difference
     else:
         assert f"the team minus that agent is {difference}" in README
+
+
+def test_the_readme_tells_what_else_differs_between_the_team_and_that_agent() -> None:
+    """Optimizer steps, and the tasks that no training played, greedily."""
+    places = {"filtered-bc": "algorithms/results", "full": "results"}
+    learned = {
+        arm: {
+            sum(epoch.updates for epoch in training.epochs)
+            for training in read_results(folder).trainings()
+            if training.arm == arm
+        }
+        for arm, folder in places.items()
+    }
+    assert learned == {"filtered-bc": {336}, "full": {160}}
+    assert "336 optimizer steps against 160" in README
+    agent, team = (read_results(folder).format_rate(f"{arm}/unseen-greedy") for arm, folder in places.items())
+    assert f"the two solve {team.partition(' ')[0]} and {agent.partition(' ')[0]} %" in README
