@@ -16,6 +16,7 @@ from collab.evidence.plan import read_plan
 from collab.evidence.record import UnitRecord, read, read_all
 from collab.evidence.tables import Results, describe_difference, format_rate
 from collab.library import find_builtin_root
+from collab.loop.interfaces import load_algorithm, load_method
 
 DOCS = find_builtin_root() / "docs"
 SERVED = DOCS / "critics/served"
@@ -201,3 +202,16 @@ def test_the_readme_tells_what_else_differs_between_the_team_and_that_agent() ->
     assert "336 optimizer steps against 160" in README
     agent, team = (read_results(folder).format_rate(f"{arm}/unseen-greedy") for arm, folder in places.items())
     assert f"the two solve {team.partition(' ')[0]} and {agent.partition(' ')[0]} %" in README
+
+
+def test_defaults_train_as_the_full_method_was_measured() -> None:
+    """But for the most passes over its examples, and the untrained team on held-out seeds."""
+    algorithm = load_algorithm("collabuiagents")
+    today = load_method(algorithm, algorithm.default_preset).model_dump(mode="json")
+    measured = read(DOCS / "results/units/full/seed-0/train.json").config["method"]
+    parts = {"dpo": {"epochs"}, "held_out": {"before"}}
+    for name, few in parts.items():
+        ours, theirs = today.pop(name), measured.pop(name)
+        assert {key for key in theirs if ours[key] != theirs[key]} == few
+    del today["description"], measured["description"]
+    assert measured == {key: today[key] for key in measured}
