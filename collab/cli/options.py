@@ -437,15 +437,15 @@ Resume = Annotated[
 EXAMPLES = {
     "demo": "collab demo --quick",
     "rollout": "collab rollout --env androidworld --graph team --agents rehearsal --episodes 20 --out runs/first",
-    "eval": "collab eval --graph team --agents runs/marl@best --split new-seeds --seeds 30,31,32 --out runs/team",
+    "eval": "collab eval --graph team --agents runs/marl@last --split new-seeds --seeds 30,31,32 --out runs/team",
     "synth": "collab synth --env androidworld --teacher oracle --episodes 8 --screens 40 --out data/first",
     "finetune": "collab finetune --stage sft --base checkpoints/qwen2-7b --data data/first --preset paper-qwen2-7b "
     "--out runs/sft",
     "train": "collab train --algo filtered-bc --env androidworld --graph team --agents early --out runs/bc",
     "train-marl": "collab train-marl --env androidworld --graph team --agents early --out runs/marl",
-    "transfer": "collab transfer --mode direct --agents runs/marl@best --env mobile-miniwob --tasks tag:oracle "
+    "transfer": "collab transfer --mode direct --agents runs/marl@last --env mobile-miniwob --tasks tag:oracle "
     "--out runs/moved",
-    "export": "collab export runs/marl@best --out checkpoints/mine",
+    "export": "collab export runs/marl@last --out checkpoints/mine",
     "verify-resume": "collab verify-resume --quick",
     "checkpoint new": "collab checkpoint new --data data/first --out checkpoints/new",
     "checkpoint add-vision": "collab checkpoint add-vision --base built-in:pocket --out checkpoints/seeing",

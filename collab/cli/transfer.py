@@ -284,7 +284,7 @@ def _build_request(
     if mode is None:
         raise UsageError("--mode is missing: direct plays the other environment, continual trains on there, too")
     if agents is None:
-        raise UsageError("--agents is missing: name a trained team, e.g. runs/marl@best")
+        raise UsageError("--agents is missing: name a trained team, e.g. runs/marl@last")
     if env is None:
         raise UsageError("--env is missing: name the environment that the team is taken to; see collab env list")
     return TransferRequest(mode=mode, agents=agents, env=env, **choices)

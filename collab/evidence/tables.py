@@ -280,7 +280,7 @@ class Results:
             if causes:
                 names = ", ".join(sorted(set(causes)))
                 told.append(
-                    f"Of {unit}, {len(causes)} of {len(rows)} episodes broke ({names}) and count as not solved."
+                    f"Broken episodes of {unit}: {len(causes)} of {len(rows)} ({names}), counted as not solved."
                 )
         return told
 

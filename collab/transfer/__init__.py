@@ -1,6 +1,6 @@
 """Transfer: evaluate a trained team in another environment, with or without further training there.
 
-    config = await configure(library, TransferRequest(mode="continual", agents="runs/marl@best", env="mobile-miniwob"))
+    config = await configure(library, TransferRequest(mode="continual", agents="runs/marl@last", env="mobile-miniwob"))
     result = await start(config, Path("runs/transfer"))
     result = await resume(Path("runs/transfer"))
 

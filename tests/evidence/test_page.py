@@ -136,7 +136,7 @@ def test_episodes_that_broke_are_told_and_count_as_not_solved(make_record: MakeR
     evaluation = make_record("full", 0, "new-seeds", "1110")
     assert evaluation.measured is not None
     *solved, lost = evaluation.measured.episodes
-    told = "Of full/seed-0/new-seeds, 1 of 4 episodes broke (ModelFailure) and count as not solved."
+    told = "Broken episodes of full/seed-0/new-seeds: 1 of 4 (ModelFailure), counted as not solved."
     assert told not in render_text(evaluation)
     rows = [*solved, (*lost[:-1], "ModelFailure")]
     broken = evaluation.model_copy(update={"measured": evaluation.measured.model_copy(update={"episodes": rows})})

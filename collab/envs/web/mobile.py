@@ -5,10 +5,10 @@
     observation = await environment.reset(suite.instance("click-button", seed=7))
     result = await environment.step(suite.space.make("click", index=1))
 
-A finger does what a mouse does: a tap is a click, a swipe on something that can be dragged drags it, a swipe
-anywhere else scrolls the other way. `drag` goes from its one place to the other. The window is a phone's, upright;
-screen pixels are `scale` times the page's own, in boxes, points and screenshots alike. As on AndroidWorld there is no
-time limit, and only full reward counts. An episode ends when the page is done or the agent says `status`.
+A finger does what a mouse does: a tap is a click, a swipe on something that can be dragged drags it, a swipe anywhere
+else scrolls the other way. `drag` goes from its one place to the other. The window is a phone's, upright; screen pixels
+are `scale` times the page's own, in boxes, labels of shapes, points and screenshots alike. As on AndroidWorld there is
+no time limit, and only full reward counts. An episode ends when the page is done or the agent says `status`.
 """
 
 from __future__ import annotations

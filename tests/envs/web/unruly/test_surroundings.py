@@ -26,6 +26,16 @@ def test_what_a_page_learns_of_the_machine_is_part_of_the_environment(play: Play
     play("<p>", script)
 
 
+def test_shapes_of_a_dense_screen_are_told_in_the_pixels_of_their_boxes(play: Play) -> None:
+    """A live page is seen in CSS pixels, whatever it learns of the screen."""
+
+    async def script(player: Player) -> None:
+        (box,) = (await player.start()).elements
+        assert (box.label, box.box) == ("box blue, 20×10 at 110,25", (100, 20, 120, 30))
+
+    play('<i style="position: fixed; left: 100px; top: 20px; width: 20px; height: 10px; background: blue">', script)
+
+
 @pytest.mark.medium
 def test_frames_and_tabs_of_other_sites_learn_the_same_of_the_machine(
     server: Server, runner: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
