@@ -95,13 +95,22 @@ def test_both_are_compared_with_right_and_with_inverted_rewards() -> None:
 
 def test_the_pocket_is_told_as_it_was_played() -> None:
     page = " ".join((DOCS / "results.md").read_text(encoding="utf-8").split())
-    played = {name: read(DOCS / f"results/pocket/{name}.json").measured for name in ("unseen-tasks", "hopeless")}
+    splits = ("unseen-tasks", "hopeless", "new-seeds")
+    played = {name: read(DOCS / f"results/pocket/{name}.json").measured for name in splits}
     rows = {name: one.episodes for name, one in played.items() if one is not None}
-    assert [(sum(row[3] for row in each), len(each)) for each in rows.values()] == [(118, 198), (0, 72)]
+    assert [(sum(row[3] for row in each), len(each)) for each in rows.values()] == [(118, 198), (0, 72), (317, 432)]
     assert "solves 118 of their 198 instances" in page
     assert "solves none of 72 instances" in page
     never = {row[0] for row in rows["unseen-tasks"]} - {row[0] for row in rows["unseen-tasks"] if row[3]}
     assert f"none of {', '.join(sorted(never)[:2])} and {sorted(never)[2]} (9 instances each)" in page
+    unsolved = re.search(r"these trained tasks: ([\w, ]+)\.", page)
+    assert unsolved is not None
+    known = {task: [row[3] for row in rows["new-seeds"] if row[0] == task] for task in unsolved[1].split(", ")}
+    one, other = (f"{task} ({sum(each)} of {len(each)}" for task, each in known.items() if any(each))
+    assert f"Of the five trained tasks it solves {one} instances) and {other})" in page
+    lost = [len(each) for each in known.values() if not any(each)]
+    assert f"none of {sum(lost)} of the other three" in page
+    assert len(lost) == 3
 
 
 README = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
