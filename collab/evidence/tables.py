@@ -252,8 +252,7 @@ class Results:
 
         What took longer than it should is bold. Episodes that broke are told between the two.
         """
-        machines = list(dict.fromkeys(_describe_machine(record.machine) for record in self.records.values()))
-        rows = []
+        rows, machines = [], dict[str, int]()
         for unit, record in self.records.items():
             minutes = f"{record.seconds.whole / 60:.0f}"
             hashes = ", ".join(f"{name} `{digest[:12]}`" for name, digest in record.hashes.items())
@@ -264,11 +263,11 @@ class Results:
                     f"**{minutes}**" if self._is_long(record) else minutes,
                     hashes,
                     code,
-                    str(machines.index(_describe_machine(record.machine)) + 1),
+                    str(machines.setdefault(_describe_machine(record.machine), len(machines) + 1)),
                 ]
             )
         table = format_markdown_table(["unit", "minutes", "run hash", "code", "machine"], rows)
-        listed = "\n".join(f"- {number}: {machine}" for number, machine in enumerate(machines, start=1))
+        listed = "\n".join(f"- {number}: {machine}" for machine, number in machines.items())
         return "\n\n".join([table, *self._list_broken(), listed])
 
     def _list_broken(self) -> list[str]:
